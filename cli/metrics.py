@@ -112,13 +112,15 @@ def write_page(html: Path, traces: Sequence[str], master: str | None) -> None:
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
     from covey.matcher.errors import CoveyError
-    from covey.sim.metrics.run_plots import plots
+    from covey.sim.metrics.run_plots import looks, plots
     from covey.sim.reports import png
+    from covey.sim.reports.colours import styles
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in plots(groups).items():
-            (folder / f"{name}.png").write_bytes(png(figure.plot))
+            style = styles(figure.plot.styled, looks(groups))
+            (folder / f"{name}.png").write_bytes(png(figure.plot, style))
     except OSError as error:
         raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
 

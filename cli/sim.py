@@ -231,6 +231,8 @@ def _is_given(context: typer.Context, name: str | None) -> bool:
 
 
 def _print(summary: RunSummary, real: bool) -> None:
+    from covey.sim.scenario.systems import FREE
+
     scenario = summary.scenario
     print(
         f"{scenario.load} on {summary.brokers} {'broker processes' if real else 'brokers'}, "
@@ -255,6 +257,8 @@ def _print(summary: RunSummary, real: bool) -> None:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.control.items() if count)
         total, each = sum(summary.control.values()), summary.control_per_update
         print(f"  {total:,} control messages between brokers, {each:.1f} per update: {kinds}")
+    if scenario.cpu == "free" and not real:
+        print(f"  {FREE.replace('`', '')}")
     if summary.busiest_share:
         print(f"  the busiest broker worked {summary.busiest_share:.1%} of the time")
     if summary.trace_rows:

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
-from covey.matcher.errors import FilterError
+from covey.matcher.errors import FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
@@ -57,7 +57,8 @@ class Client:
     updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or "unsubscribe-first"), as
     in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in seconds; a lost
     one is re-established without a bound, and `on_state(connected, reason)` is called for both. `session` is
-    a state machine of the protocol to use, in place of one of its own.
+    a state machine of the protocol to use, in place of one of its own; with that of a client that is closed
+    this one has its subscriptions (`subscription`), such as at another broker.
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
@@ -355,6 +356,13 @@ class Client:
             if subscription_id in self._driver.subscriptions:
                 self._driver.unsubscribe(subscription)
             raise
+        return subscription
+
+    def subscription(self, subscription_id: int) -> Subscription:
+        """The subscription of this id. `SubscriptionError` if this client has none."""
+        subscription = self._driver.subscriptions.get(subscription_id)
+        if subscription is None:
+            raise SubscriptionError(f"subscription {subscription_id}: expected the id of one of {self.name}")
         return subscription
 
     async def _filter_of(self, name: str, filter: str | Filter | object) -> Filter:

@@ -57,7 +57,10 @@ class SessionDriver:
         self.connection = BrokerConnection(address, name, endpoint, slow_consumer, self)
         self.publishing = Publishing(name, endpoint, self.connection.wake)
         self.waiters = Waiters()
-        self.subscriptions: dict[int, Subscription] = {}
+        self.subscriptions = {
+            subscription_id: Subscription(self, subscription_id, filter)
+            for subscription_id, filter in self.core.subscriptions.items()
+        }
         self.listeners: dict[str, Listeners] = {}
         self.ready = asyncio.Event()
         """Set once the client is connected, or never will be."""

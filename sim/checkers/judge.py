@@ -51,15 +51,15 @@ class Judge(Observer):
         self.spurious_events = 0
         """Events that reached a client and that its own evaluation discarded."""
         self.expected_events = 0
-        """Expected deliveries: the sum of the next four when all is at rest."""
+        """Expected deliveries: fulfilled, excused and missed ones, when all is at rest."""
         self.fulfilled_events = 0
         """Expected deliveries that happened."""
         self.excused_events = 0
         """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
-        self.lost_events = 0
-        """Expected deliveries that crossed a change and were missed, where a change may lose events."""
         self.missed_events = 0
-        """Expected deliveries that did not happen."""
+        """Expected deliveries that did not happen and were not excused."""
+        self.lost_events = 0
+        """Missed ones that crossed a change, where a change may lose events: no violations."""
         self.unjudged_events = 0
         """Events published while nothing was expected."""
         self._findings = findings
@@ -297,11 +297,11 @@ class Judge(Observer):
     def quiet(self) -> None:
         """All is at rest: pending events were missed. From now on everything is expected again."""
         for subscription in self._all_subscriptions():
+            self.missed_events += len(subscription.pending)
             for (publisher, sequence), (row, _) in subscription.pending.items():
                 if (publisher, sequence) in subscription.crossed:
                     self.lost_events += 1
                     continue
-                self.missed_events += 1
                 self._findings.add(
                     "coverage",
                     self._now(),

@@ -19,20 +19,25 @@ _OPTIONS = ("engine", "poset", "routing", "resubscribe")
 @dataclass(frozen=True, slots=True)
 class Group:
     """Runs with equal parameters. `parameters` are those in which the runs of a sweep differ, `metrics` the
-    mean of each over the `runs` that have it, `intervals` its 95 % interval."""
+    mean of each over the `runs` that have it, `intervals` its interval (`mean_interval`). `system` is the
+    name of their system if it has one, else how a subscription changes."""
 
     parameters: dict[str, Any]
     runs: int
     metrics: dict[str, float | None]
     intervals: dict[str, tuple[float, float] | None]
+    system: str = ""
 
 
 def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each run the fields of its scenario in which runs differ, the seed aside.
 
-    Where the runs are of systems by name (`systems.py`), that name stands for the fields that make them.
+    The names of a sweep's choices stand for the fields that these set. Where the runs are of systems by name
+    (`systems.py`), that name stands for the fields that make them.
     """
-    fields = [field for field in varied(summaries) if field != "seed"]
+    choices = _named_choices(summaries)
+    implied = _implied(summaries, choices)
+    fields = [field for field in varied(summaries) if field != "seed" and field not in implied]
     systems = [system_of(summary["scenario"]) for summary in summaries]
     named = sum(field in _OPTIONS for field in fields) > 1 and None not in systems
     kept = [field for field in fields if not (named and field in _OPTIONS)]
@@ -41,20 +46,53 @@ def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if "routing" in kept and len(ways) == 1:  # it has no effect on the others
         kept = [field for field in kept if field != "resubscribe"]
     return [
-        ({SYSTEM: system} if named else {}) | {field: summary["scenario"].get(field) for field in kept}
-        for system, summary in zip(systems, summaries, strict=True)
+        chosen
+        | ({SYSTEM: system} if named else {})
+        | {field: summary["scenario"].get(field) for field in kept}
+        for chosen, system, summary in zip(choices, systems, summaries, strict=True)
     ]
+
+
+def _named_choices(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """For each run its choices by dimension, of dimensions in which all runs have a name and some differ."""
+    names = [
+        {dimension: choice["name"] for dimension, choice in summary.get("choices", {}).items()}
+        for summary in summaries
+    ]
+    kept = [
+        dimension
+        for dimension in names[0]
+        if all(dimension in each for each in names) and len({each[dimension] for each in names}) > 1
+    ]
+    return [{dimension: each[dimension] for dimension in kept} for each in names]
+
+
+def _implied(summaries: Sequence[Mapping[str, Any]], choices: Sequence[Mapping[str, str]]) -> set[str]:
+    """The fields that named choices set, each combination of them to one value."""
+    implied = {
+        field
+        for chosen, summary in zip(choices, summaries, strict=True)
+        for dimension in chosen
+        for field in summary["choices"][dimension]["fields"]
+    }
+    first: dict[str, Mapping[str, Any]] = {}
+    for chosen, summary in zip(choices, summaries, strict=True):
+        scenario = summary["scenario"]
+        same = first.setdefault(json.dumps(chosen), scenario)
+        implied -= {field for field in implied if scenario.get(field) != same.get(field)}
+    return implied
 
 
 def compare(summaries: Sequence[Mapping[str, Any]]) -> list[Group]:
     """The groups of a sweep in the order of its runs, from the results of `summarise`."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for values, summary in zip(parameters(summaries), summaries, strict=True):
-        groups.setdefault(json.dumps(values), []).append(flat(summary))
+        groups.setdefault(json.dumps(values), []).append(summary)
     return [_group(json.loads(key), runs) for key, runs in groups.items()]
 
 
-def _group(values: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> Group:
+def _group(values: dict[str, Any], summaries: Sequence[Mapping[str, Any]]) -> Group:
+    runs, scenario = [flat(summary) for summary in summaries], summaries[0]["scenario"]
     metrics: dict[str, float | None] = {}
     intervals: dict[str, tuple[float, float] | None] = {}
     for name in runs[0]:
@@ -64,4 +102,6 @@ def _group(values: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> Group:
         mean, low, high = mean_interval(known) if known else (None, None, None)
         metrics[name] = mean
         intervals[name] = None if low is None or high is None or len(known) < 2 else (low, high)
-    return Group(values, len(runs), metrics, intervals)
+    parametric = scenario.get("routing") == "parametric"
+    change = "parametric" if parametric else scenario.get("resubscribe", "")
+    return Group(values, len(runs), metrics, intervals, system_of(scenario) or change)

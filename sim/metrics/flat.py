@@ -10,7 +10,7 @@ from typing import Any
 from covey.matcher.errors import CoveyError
 
 NESTED = ("delay_ms", "latency_ms")
-_LEFT_OUT = ("scenario", "brokers", "control_by_kind", *NESTED)
+_LEFT_OUT = ("scenario", "choices", "brokers", "control_by_kind", *NESTED)
 
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,14 +33,16 @@ def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def write_csv(path: str | Path, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Write one line per run: its name, the fields of its scenario as `scenario.FIELD`, and its metrics.
+    """Write one line per run: its name, its choices in a sweep as `choice.DIMENSION`, the fields of its
+    scenario as `scenario.FIELD`, and its metrics.
 
     Raises `CoveyError` if the file cannot be written.
     """
     rows = []
     for summary in summaries:
         scenario = {f"scenario.{field}": value for field, value in summary["scenario"].items()}
-        rows.append({"run": summary["run"]} | scenario | flat(summary))
+        choices = {f"choice.{each}": choice["name"] for each, choice in summary["choices"].items()}
+        rows.append({"run": summary["run"]} | choices | scenario | flat(summary))
     columns = list(dict.fromkeys(name for row in rows for name in row))
     try:
         with Path(path).open("w", encoding="utf-8", newline="") as file:

@@ -27,18 +27,21 @@ def conclusion(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) 
 
 
 def _correctness(summaries: Sequence[Mapping[str, Any]]) -> str:
-    missed, duplicate, expected = (_total(summaries, name) for name in ("missed", "duplicate", "expected"))
+    missed, lost, duplicate = (_total(summaries, name) for name in ("missed", "lost", "duplicate"))
+    expected, excused = _total(summaries, "expected"), _total(summaries, "excused")
+    sums = f"{expected:,} expected deliveries" + (f", {excused:,} of them excused" if excused else "")
     runs = f"{len(summaries):,} runs" if len(summaries) > 1 else "the run"
     incomplete = sum(not summary["complete"] for summary in summaries)
     unknown = f"; {incomplete:,} incomplete, whose missed deliveries are unknown" if incomplete else ""
     if missed or duplicate:
         with_faults = sum(bool(summary["missed"] or summary["duplicate"]) for summary in summaries)
         where = f" in {with_faults:,} of {runs}" if len(summaries) > 1 else ""
+        changes = f", {lost:,} of them where a change may lose events" if lost else ""
         return (
-            f"Of {expected:,} expected deliveries {missed:,} were missed, and {duplicate:,} happened "
-            f"twice{where}{unknown}."
+            f"Of {expected:,} expected deliveries {missed:,} were missed{changes}, and {duplicate:,} "
+            f"happened twice{where}{unknown}."
         )
-    return f"No event was missed or delivered twice in {runs} ({expected:,} expected deliveries{unknown})."
+    return f"No event was missed or delivered twice in {runs} ({sums}{unknown})."
 
 
 def _total(summaries: Sequence[Mapping[str, Any]], name: str) -> int:
@@ -106,7 +109,7 @@ def _factor(first: Group, last: Group, metric: str) -> str:
     best, worst = first.metrics[metric] or 0.0, last.metrics[metric] or 0.0
     if min(best, worst) <= 0:
         return ""
-    clear = "" if _apart(first, last, metric) else "; their intervals overlap"
+    clear = "" if _apart(first, last, metric) else "; their whiskers overlap"
     return f" ({max(best, worst) / min(best, worst):.2g} times{clear})"
 
 

@@ -81,7 +81,13 @@ def label(group: Group, without: str | None = None) -> str:
         for field, value in group.parameters.items()
         if field != without
     ]
-    return ", ".join(words) or "all runs"
+    return ", ".join(words) or group.system or "all runs"
+
+
+def looks(groups: Sequence[Group]) -> dict[str, str]:
+    """The system of each series, whose colour it has, where every series is of another system."""
+    systems = {label(group, axis(groups)): group.system for group in groups if group.system}
+    return systems if len(set(systems.values())) == len(systems) else {}
 
 
 def plots(groups: Sequence[Group]) -> dict[str, Figure]:

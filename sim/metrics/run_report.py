@@ -8,10 +8,12 @@ from typing import Any
 from covey.sim.metrics.across import Group, parameters
 from covey.sim.metrics.flat import flat, varied
 from covey.sim.metrics.run_conclusion import conclusion
-from covey.sim.metrics.run_plots import METRICS, axis, plots
-from covey.sim.reports import Bars, Figure, Origin, Report, Section, Table, Tile
+from covey.sim.metrics.run_plots import METRICS, axis, looks, plots
+from covey.sim.reports import ESTIMATED, Bars, Figure, Origin, Report, Section, Table, Tile, number
+from covey.sim.scenario.systems import FREE
 
 _BROKERS = 15
+_CHOICES = 12
 _COLUMNS = (
     ("events/s", "throughput_events_per_s"),
     ("delay p50 ms", "delay_ms_p50"),
@@ -67,6 +69,7 @@ def report_of(
         tiles=_tiles(summaries),
         notes=_notes(summaries, broken or {}),
         definitions=_definitions(),
+        looks=looks(groups),
     )
 
 
@@ -95,6 +98,9 @@ def _notes(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) ->
     notes = []
     if fields:
         notes.append(f"The runs differ in {', '.join(f'`{field}`' for field in fields)}.")
+        notes += _choices(summaries, fields)
+    if all(each["scenario"].get("cpu") == "free" and not each["busiest_share"] for each in summaries):
+        notes.append(FREE)
     steps = sum(summary["clock_steps"] for summary in summaries)
     if steps:
         notes.append(f"The clock was set back {steps} times; durations across a step are too short.")
@@ -102,6 +108,24 @@ def _notes(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) ->
     if incomplete:
         notes.append(f"Incomplete: {', '.join(incomplete)}. Their missed deliveries are unknown.")
     return notes + [f"Skipped: {reason}" for reason in broken.values()]
+
+
+def _choices(summaries: Sequence[Mapping[str, Any]], dimensions: Sequence[str]) -> list[str]:
+    """What the named choices of a sweep set, a sentence per dimension."""
+    sentences = []
+    for dimension in dimensions:
+        fields: dict[str, Mapping[str, Any]] = {}
+        for summary in summaries:
+            if choice := summary.get("choices", {}).get(dimension):
+                fields[choice["name"]] = choice["fields"]
+        meanings = [
+            f"{name} is {', '.join(f'{field} {number(value)}' for field, value in values.items())}"
+            for name, values in fields.items()
+        ]
+        if meanings:
+            more = "; and others" if len(meanings) > _CHOICES else ""
+            sentences.append(f"Of `{dimension}`, {'; '.join(meanings[:_CHOICES])}{more}.")
+    return sentences
 
 
 def _tiles(summaries: Sequence[Mapping[str, Any]]) -> list[Tile]:
@@ -125,10 +149,22 @@ def _metrics(groups: Sequence[Group]) -> Section:
     if over is not None:
         text.append(f"Each point is the mean over the runs of one setting. The horizontal axis is `{over}`.")
     if any(group.runs > 1 for group in groups):
-        text.append("Whiskers are 95 % intervals of the mean over the seeds, by Student's distribution.")
+        text.append(_whiskers(groups))
     if not any(group.metrics.get("missed") for group in groups):
         text.append("No event was missed in any run, so there is no figure of missed events.")
     return Section("Metrics", text, list(plots(groups).values()))
+
+
+def _whiskers(groups: Sequence[Group]) -> str:
+    """What the whiskers are."""
+    estimated = "95 % intervals of the mean over the seeds, by Student's distribution, cut at zero"
+    spans = f"the least and the greatest value: an interval takes {ESTIMATED} seeds"
+    few = [group for group in groups if group.runs < ESTIMATED]
+    if not few:
+        return f"Whiskers are {estimated}."
+    if len(few) == len(groups):
+        return f"Whiskers are {spans}."
+    return f"Whiskers are {estimated}; of settings with fewer than {ESTIMATED} runs, {spans}."
 
 
 def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:

@@ -65,13 +65,13 @@ def summarise(
 ) -> list[dict[str, Any]]:
     """All metrics of the runs at `paths` (see `find_traces`), one dictionary per run, in their order.
 
-    Keys: run; scenario (its fields); complete; clock_steps; duration_s; published, delivered, changes,
-    subscribers, unmeasured, dropped; throughput_events_per_s, throughput_per_subscriber; delay_ms and
-    latency_ms with count, mean, p50, p99, max; spurious, spurious_per_s; expected, excused, missed, lost,
-    duplicate; control_messages, control_per_change, control_between_brokers, control_busiest_link,
-    control_by_kind; brokers, by name: events, control_messages, busy_share; busiest_share. A value that a
-    trace cannot give is None: `missed` of an incomplete run, a percentile of no values. `docs/metrics.md`
-    defines each.
+    Keys: run; scenario (its fields); choices (of a sweep: their names by dimension); complete; clock_steps;
+    duration_s; published, delivered, changes, subscribers, unmeasured, dropped; throughput_events_per_s,
+    throughput_per_subscriber; delay_ms and latency_ms with count, mean, p50, p99, max; spurious,
+    spurious_per_s; expected, excused, missed, lost, duplicate; control_messages, control_per_change,
+    control_between_brokers, control_busiest_link, control_by_kind; brokers, by name: events,
+    control_messages, busy_share; busiest_share. A value that a trace cannot give is None: `missed` of an
+    incomplete run, a percentile of no values. `docs/metrics.md` defines each.
 
     `spark` is a session to use, such as that of a notebook; without one it is that of this process, or one
     that is started at `master`. Percentiles are approximate unless `exact`. `out` names a folder, or a URI
@@ -155,7 +155,7 @@ def _tallies(
             spurious=f.sum(c.EVENTS),
             spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS))),
         ),
-        tally(obligations, excused=count_of(excused), owed=count_of(~excused)),
+        tally(obligations, excused=count_of(excused), expected=count_of(~excused)),
         tally(history, dropped=f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))),
         tally(read_table(session, traces, "messages")),
     ]
@@ -195,13 +195,13 @@ def _summary(name: str, manifest: Manifest, run: _Run) -> dict[str, Any]:
     duration_ns = run.duration_ns(manifest.phases)
     duration_s = None if duration_ns is None else duration_ns / _NS_PER_S
     counts = {each: numbers.get(each, 0) for each in (*_COUNTS, *_CONTROL)}
-    counts["expected"] = numbers.get("owed", 0) - counts["excused"]
     rate = _ratio(numbers.get("delivered_measured", 0), duration_s)
     brokers = _brokers(run, duration_ns)
     changed = numbers.get("changes_after_setup")
     return {
         "run": name,
         "scenario": dict(manifest.scenario),
+        "choices": {dimension: dict(choice) for dimension, choice in manifest.choices.items()},
         "complete": manifest.complete,
         "clock_steps": manifest.clock_steps,
         "duration_s": duration_s,

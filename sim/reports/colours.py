@@ -8,7 +8,7 @@ shades of them, which colour-blind readers can tell apart; markers and dashes di
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -86,15 +86,16 @@ KNOWN = {
 }
 
 
-def styles(names: Iterable[str]) -> dict[str, Style]:
-    """The style of each name of a page.
+def styles(names: Iterable[str], looks: Mapping[str, str] | None = None) -> dict[str, Style]:
+    """The style of each name of a page; `looks` are names with the known name whose style they have.
 
     A name that begins with a known one, such as `counting S_s=4`, or has one among its parts between commas,
     such as `chain, siena-parametric`, has its colour, and a marker and dash of its own. The style of any
     other name follows from its letters, and is the next free one where that is taken on this page.
     """
     distinct = list(dict.fromkeys(names))
-    chosen = {name: style for name in distinct if (style := _known(name)) is not None}
+    as_known = looks or {}
+    chosen = {name: style for name in distinct if (style := _known(as_known.get(name, name))) is not None}
     taken = {style.colour for style in chosen.values()}
     for name in sorted(set(distinct) - set(chosen)):
         first = crc32(name.encode()) % len(PALETTE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,8 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Report:
     """A whole page. `conclusion` are three to five sentences, computed from the data, that stand first;
-    `tiles` the main numbers; `notes` remarks on the measurement; `definitions` terms with their meanings."""
+    `tiles` the main numbers; `notes` remarks on the measurement; `definitions` terms with their meanings.
+    `looks` are names of series with the known name whose style they have (`colours.py`)."""
 
     title: str
     conclusion: Sequence[str]
@@ -69,3 +70,4 @@ class Report:
     tiles: Sequence[Tile] = ()
     notes: Sequence[str] = ()
     definitions: Sequence[tuple[str, str]] = field(default=())
+    looks: Mapping[str, str] = field(default_factory=dict)

@@ -47,7 +47,7 @@ def html(report: Report) -> str:
     """The document. Raises `CoveyError` if Bokeh is missing."""
     figures = [figure for section in report.sections for figure in section.figures]
     plots = [figure.plot for figure in figures if not figure.plot.empty]
-    look = styles(name for plot in plots for name in plot.styled)
+    look = styles((name for plot in plots for name in plot.styled), report.looks)
     library, drawing, places = scripts_and_places([(plot, look) for plot in plots]) if plots else ("", "", [])
     place = iter(places)
     title = escape(report.title)

@@ -215,7 +215,7 @@ def _hover(drawn: figure, series: Mapping[str, Drawn], at: str, value: str) -> N
     tips = [("series", "@series"), (at or "row", "@at"), (value, "@value")]
     shown = [renderers[-1] for renderers in series.values() if renderers]
     if any(text for renderer in shown for text in renderer.data_source.data["interval"]):
-        tips.append(("95 % interval", "@interval"))
+        tips.append(("whiskers", "@interval"))
     drawn.add_tools(HoverTool(tooltips=tips, renderers=shown))
 
 

@@ -1,4 +1,4 @@
-"""The mean of a few measurements, such as the runs of one setting, with its 95 % interval."""
+"""The mean of a few measurements, such as the runs of one setting, with its 95 % interval or its range."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ _T = (
 )
 """Quantiles of Student's distribution for 1 to 30 degrees of freedom, 2.5 % on either side."""
 _NORMAL = 1.96
+ESTIMATED = 3
+"""Measurements from which on the interval is one of Student's distribution: of two it reaches six times
+their distance to either side, which says nothing."""
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of independent measurements, by Student's distribution; a single one is its own
-    interval. Raises `ValueError` without values."""
+    """(mean, low, high) of independent measurements that cannot be negative: the 95 % interval of the mean by
+    Student's distribution, cut at zero; of fewer than `ESTIMATED`, the least and the greatest. Raises
+    `ValueError` without values."""
     if not values:
         raise ValueError("no values: expected at least one")
     mean = fmean(values)
-    if len(values) < 2:
-        return mean, mean, mean
+    if len(values) < ESTIMATED:
+        return mean, min(values), max(values)
     t = _T[len(values) - 2] if len(values) - 2 < len(_T) else _NORMAL
     half = t * stdev(values) / sqrt(len(values))
-    return mean, mean - half, mean + half
+    return mean, max(0.0, mean - half), mean + half

@@ -70,6 +70,13 @@ def cost_key(scenario: Scenario) -> tuple[str, str]:
     return f"{system or f'{scenario.engine}-{poset}'}-{scenario.routing}{local}", _SHAPES[scenario.load]
 
 
+FREE = (
+    "Messages cost brokers no time (`cpu: free`), so systems differ in messages, spurious and lost events "
+    "alone; `--cpu measured` with more load shows their delays."
+)
+"""What can be compared between runs in which brokers take no time, and what shows more."""
+
+
 def system_of(scenario: Mapping[str, Any]) -> str | None:
     """The name of the system whose options the fields of a scenario are; None if it is none of them."""
     parametric = scenario.get("routing") == "parametric"

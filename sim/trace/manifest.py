@@ -24,6 +24,10 @@ FILE = "manifest.json"
 ATTEMPT = "attempt-"
 """The folders of attempts begin with this, so the folder of a run that has not ended is recognised."""
 
+Choices = Mapping[str, Mapping[str, Any]]
+"""By dimension of a sweep, the choice that its file names: its `name`, and the `fields` of the scenario that
+it sets."""
+
 
 class ManifestError(CoveyError, ValueError):
     """A text is not the manifest of a trace of this version."""
@@ -55,6 +59,7 @@ class Manifest:
     """Whether brokers were processes, not simulated."""
     inputs: dict[str, str] | None = None
     """The SHA-256 of the files that the scenario names, by field; None if it is not stated."""
+    choices: Choices = field(default_factory=dict)
     phases: dict[str, int] = field(default_factory=dict)
     """The time in nanoseconds at which each phase began."""
     event_types: dict[str, dict[str, str]] = field(default_factory=dict)

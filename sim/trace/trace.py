@@ -18,6 +18,7 @@ from covey.overlay.core.messages import Deliver, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.trace import parts
 from covey.sim.trace.attempt import Attempt, TraceError
+from covey.sim.trace.manifest import Choices
 from covey.sim.trace.parts import NULL, PartWriter
 from covey.sim.trace.values import event_texts, values_text
 
@@ -35,9 +36,9 @@ _CHECKED_EVERY = 1024
 class Trace(Observer):
     """Writes the trace of one run into the folder `place`, a path or a URI, in a `with` block.
 
-    `now` returns the virtual time in nanoseconds; `scenario` has plain values, `real` and `inputs` are those
-    of `Manifest`. Set `summary` before the block
-    ends. `TraceError` if the folder cannot be written, or has something else than a trace.
+    `now` returns the virtual time in nanoseconds; `scenario` has plain values, `real`, `inputs` and `choices`
+    are those of `Manifest`. Set `summary` before the block ends. `TraceError` if the folder cannot be
+    written, or has something else than a trace.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Trace(Observer):
         *,
         real: bool = False,
         inputs: Mapping[str, str] | None = None,
+        choices: Choices | None = None,
     ) -> None:
         plain = json.loads(json.dumps(dict(scenario or {})))
         self.attempt = Attempt(place, plain)
         self.attempt.manifest.real = real
         self.attempt.manifest.inputs = None if inputs is None else dict(inputs)
+        self.attempt.manifest.choices = dict(choices or {})
         self.summary: Mapping[str, Any] | None = None
         """The run's own account of itself, for the manifest."""
         self._now = now

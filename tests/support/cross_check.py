@@ -72,6 +72,7 @@ def metrics_of(run: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
     changed = int((~changes["phase"].isin(_SETUP)).sum())
     return {
         "scenario": manifest["scenario"],
+        "choices": manifest["choices"],
         "complete": True,
         "clock_steps": 0,
         "duration_s": duration_s,
@@ -87,7 +88,7 @@ def metrics_of(run: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
         "latency_ms": _distribution(latencies),
         "spurious": int(spurious["events"].sum()),
         "spurious_per_s": int(spurious[spurious["phase"] == "running"]["events"].sum()) / duration_s,
-        "expected": len(owed - excused),
+        "expected": len(owed),
         "excused": len(excused),
         "missed": len(owed - excused - _keys(delivered)),
         "lost": manifest["summary"]["lost"],

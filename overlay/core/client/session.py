@@ -281,6 +281,11 @@ class ClientSession:
         """The newest values of a subscription's variables."""
         return dict(self._known(subscription_id).values)
 
+    @property
+    def subscriptions(self) -> Mapping[int, Filter]:
+        """The filters of the subscriptions by their ids; `values` has their values."""
+        return {subscription.uid: subscription.filter for subscription in self._subscriptions.values()}
+
     def has_subscription(self, subscription_id: int) -> bool:
         return subscription_id in self._subscriptions
 

@@ -47,7 +47,7 @@ class DelayProxy:
         assert task is not None
         self._connections.add(task)
         host, _, port = self._target.rpartition(":")
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):  # asyncio would log that `stop` has cancelled it
             try:
                 back_reader, back_writer = await asyncio.open_connection(host, int(port))
                 try:

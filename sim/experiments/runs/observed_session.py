@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class ObservedSession(ClientSession):
-    """An `ObservedClient`. Its subscriptions have other numbers than those of an `earlier` session of the
-    client: traces and the judge tell them apart by these."""
+    """An `ObservedClient`. A client that moves goes on with it at another broker."""
 
     def __init__(
         self,
@@ -28,16 +27,12 @@ class ObservedSession(ClientSession):
         routing: str,
         resubscribe: str,
         observers: Iterable[Observer],
-        earlier: ClientSession | None = None,
     ) -> None:
         super().__init__(name.removeprefix("client/"), routing=routing, resubscribe=resubscribe)
-        if earlier is not None:
-            self._next_id = earlier._next_id
         self.name = name
         self.broker = broker
         self.present = True
         self._observers = observers
-        self._filters: dict[int, Filter] = {}
         for observer in observers:
             observer.joined(self)
 
@@ -45,9 +40,11 @@ class ObservedSession(ClientSession):
     def session(self) -> ClientSession:
         return self
 
-    @property
-    def subscriptions(self) -> Mapping[int, Filter]:
-        return self._filters
+    def move(self, broker: str) -> None:
+        """The connection to the old broker is closed; the next one is to `broker`."""
+        self.broker = broker
+        for observer in self._observers:
+            observer.moved(self, broker)
 
     def leave(self) -> None:
         """The user leaves."""
@@ -70,7 +67,6 @@ class ObservedSession(ClientSession):
         self, filter: Filter, values: Mapping[str, object] | None = None, **times_ns: int
     ) -> tuple[int, list[Message]]:
         subscription_id, messages = super().subscribe(filter, values, **times_ns)
-        self._filters[subscription_id] = filter
         for observer in self._observers:
             observer.subscribed(self, subscription_id)
         return subscription_id, messages

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from covey.sim.scenario.scenario import Scenario
+from covey.sim.trace.manifest import Choices
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A scenario under a name that is unique in its folder; `real` runs it over broker processes."""
+    """A scenario under a name that is unique in its folder; `real` runs it over broker processes, and
+    `choices` are those of its sweep."""
 
     name: str
     scenario: Scenario
     real: bool = False
+    choices: Choices = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
+from covey.sim.trace.manifest import Choices
 from covey.sim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -66,8 +67,6 @@ class RealRun:
         self._trace: Trace | None = None
         self._counters: dict[str, Any] = {}
         """The brokers' counters at the end of the last phase."""
-        self._sessions: dict[str, ObservedSession] = {}
-        """The newest session of each client."""
         self._arrived_ns = 0
         self._pending = asyncio.Semaphore(_CONCURRENT)
 
@@ -75,12 +74,19 @@ class RealRun:
         """Nanoseconds since the start of the run."""
         return time.monotonic_ns() - self._origin_ns
 
-    def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
-        """Run it in real time; `trace` is a folder for the trace, as a path or a URI."""
+    def run(
+        self,
+        trace: str | Path | None = None,
+        progress: Progress = silent,
+        *,
+        choices: Choices | None = None,
+    ) -> RunSummary:
+        """Run it in real time; `trace` is a folder for the trace, as a path or a URI, which has the `choices`
+        of a sweep."""
         if trace is None:
             return asyncio.run(self._run(progress))
-        inputs = inputs_of(self.scenario)
-        with Trace(trace, self._now, asdict(self.scenario), real=True, inputs=inputs) as self._trace:
+        inputs, plain = inputs_of(self.scenario), asdict(self.scenario)
+        with Trace(trace, self._now, plain, real=True, inputs=inputs, choices=choices) as self._trace:
             self._observers.insert(0, self._trace)
             self.judge.observers.append(self._trace)
             summary = asyncio.run(self._run(progress))
@@ -135,17 +141,17 @@ class RealRun:
         if self._trace is not None:
             self._trace.phase(phase, self._busy_ns())
 
-    async def _open(self, name: str, broker: str) -> Client:
+    async def _open(self, name: str, broker: str, session: ObservedSession | None = None) -> Client:
+        """Connect a client: a new one, or one that goes on with its session."""
         scenario = self.scenario
-        session = ObservedSession(
-            f"client/{name}",
-            f"broker/{broker}",
-            scenario.routing,
-            scenario.resubscribe,
-            self._observers,
-            self._sessions.get(name),
-        )
-        self._sessions[name] = session
+        if session is None:
+            session = ObservedSession(
+                f"client/{name}",
+                f"broker/{broker}",
+                scenario.routing,
+                scenario.resubscribe,
+                self._observers,
+            )
         client = Client(self._overlay.client_addresses[broker], name, session=session, connect_timeout=30.0)
         return await self._stack.enter_async_context(client)
 

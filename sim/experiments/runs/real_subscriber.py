@@ -1,25 +1,37 @@
-"""A subscriber over a real connection, with one subscription; it moves by leaving and joining again."""
+"""A subscriber over a real connection, with one subscription.
+
+It moves as a simulated client does: it leaves its broker once everything that it has sent has arrived, and
+goes on with its session at the next."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from covey.overlay.client import Client, ClosedError
+from covey.overlay.client import Client, ClosedError, Subscription
 from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.schedule import UpdateStep
 
-Open = Callable[[str, str], Awaitable[Client]]
-"""Opens a client of this name at a broker."""
+
+class Open(Protocol):
+    """Opens a client of this name at a broker, a new one or one that goes on with a session."""
+
+    async def __call__(
+        self, name: str, broker: str, session: ObservedSession | None = None, /
+    ) -> Client: ...
+
+
+class OnEvents(Protocol):
+    """Called with every batch of delivered events."""
+
+    def __call__(self) -> None: ...
 
 
 class RealSubscriber:
-    """`on_events` is called with every batch of delivered events."""
+    """One subscriber, which calls `on_events` with every batch of delivered events."""
 
-    def __init__(
-        self, name: str, state: SubscriberState, open_client: Open, on_events: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, state: SubscriberState, open_client: Open, on_events: OnEvents) -> None:
         self.state = state
         self._values = dict(state.values)
         self._open_client = open_client
@@ -39,13 +51,18 @@ class RealSubscriber:
         session = self._client.session
         assert isinstance(session, ObservedSession)
         self._session = session
-        self._subscription = await self._client.subscribe(
-            self.state.filter.event_type, self.state.filter, values=self._values
+        self._read(
+            await self._client.subscribe(
+                self.state.filter.event_type, self.state.filter, values=self._values
+            )
         )
-        self._reader = asyncio.create_task(self._read())
 
-    async def _read(self) -> None:
-        async for _ in self._subscription.batches():
+    def _read(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._reader = asyncio.create_task(self._read_batches(subscription))
+
+    async def _read_batches(self, subscription: Subscription) -> None:
+        async for _ in subscription.batches():
             self._on_events()
 
     async def update(self, step: UpdateStep) -> None:
@@ -54,24 +71,28 @@ class RealSubscriber:
         if self._moving.locked():
             return
         if step.broker == self._broker:
-            session = self._session
+            client = self._client
             try:
                 await self._subscription.update(values=step.values)
             except ClosedError:
-                if session.present:
+                if client is self._client and not self._moving.locked():
                     raise  # else a later step moves it meanwhile, with these values
             return
         async with self._moving:
             self._subscription.update_nowait(values=step.values)
-            await self.leave()
+            await self._close()
             self._broker = step.broker
-            await self.join()
-            newer = {n: v for n, v in self._values.items() if self._subscription.values[n] != v}
-            if newer:
-                self._subscription.update_nowait(values=newer)
+            self._session.move(f"broker/{step.broker}")
+            self._client = await self._open_client(self._name, step.broker, self._session)
+            self._read(self._client.subscription(self._subscription.id))
+            if self._values != self._subscription.values:
+                self._subscription.update_nowait(values=self._values)
 
     async def leave(self) -> None:
         self._session.leave()
+        await self._close()
+
+    async def _close(self) -> None:
         await self._client.close()
         if self._reader is not None:
             await self._reader

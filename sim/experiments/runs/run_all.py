@@ -1,8 +1,8 @@
 """Many planned runs in one folder: those that are not in it yet are run, by an executor.
 
 Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
-complete, of the same scenario and the same contents of the files that it names, over the same kind of
-brokers (simulated or real), and of the same version of Covey; so work that was interrupted resumes.
+complete, of the same scenario and choices and the same contents of the files that it names, over the same
+kind of brokers (simulated or real), and of the same version of Covey; so work that was interrupted resumes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
         if earlier is not None:
             return replace(earlier, reused=False)
         run = RealRun(planned.scenario) if planned.real else SimulatedRun(planned.scenario)
-        result = run.run(trace).as_json()
+        result = run.run(trace, choices=planned.choices).as_json()
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
         return RunOutcome(planned.name, trace, error=f"{kind}{error}")
@@ -108,6 +108,8 @@ def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
     if manifest.summary is None or not manifest.complete:
         return None
     if manifest.scenario != same or manifest.covey != version("covey") or manifest.real != planned.real:
+        return None
+    if manifest.choices != json.loads(json.dumps(planned.choices)):
         return None
     if manifest.inputs not in (None, inputs_of(planned.scenario)):
         return None

@@ -31,6 +31,7 @@ from covey.sim.simulator.calibration import load_costs
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
+from covey.sim.trace.manifest import Choices
 from covey.sim.trace.trace import Trace
 
 _LINKS_COMPARED = 20
@@ -78,8 +79,14 @@ class SimulatedRun:
         if scenario.window:
             self._closed_loop = ClosedLoop(scenario, self.load, clock, self._publish)
 
-    def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
-        """Run it; `trace` is a folder for the trace, as a path or a URI.
+    def run(
+        self,
+        trace: str | Path | None = None,
+        progress: Progress = silent,
+        *,
+        choices: Choices | None = None,
+    ) -> RunSummary:
+        """Run it; `trace` is a folder for the trace, as a path or a URI, which has the `choices` of a sweep.
 
         Kernels are loaded first, since when a background thread loads them is not reproducible. With measured
         costs a small run goes before, whose time is not charged.
@@ -91,18 +98,23 @@ class SimulatedRun:
             SimulatedRun(small, topology=self.topology, costs=Free()).run()
         gc.disable()  # there is hardly any cyclic garbage, and looking for it takes half of the time
         try:
-            return self._run(trace, progress)
+            return self._run(trace, progress, choices)
         finally:
             gc.enable()
 
-    def _run(self, trace: str | Path | None, progress: Progress) -> RunSummary:
+    def _run(self, trace: str | Path | None, progress: Progress, choices: Choices | None) -> RunSummary:
         started, worked = time.perf_counter(), time.process_time()
         simulation, clock = self.simulation, self.simulation.clock
         with ExitStack() as stack:
             simulation.observers += [self.judge, self.traffic, self._control]
             if trace is not None:
-                inputs = inputs_of(self.scenario)
-                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario), inputs=inputs)
+                self._trace = Trace(
+                    trace,
+                    lambda: clock.now_ns,
+                    asdict(self.scenario),
+                    inputs=inputs_of(self.scenario),
+                    choices=choices,
+                )
                 stack.enter_context(self._trace)
                 simulation.observers.insert(0, self._trace)
                 self.judge.observers.append(self._trace)

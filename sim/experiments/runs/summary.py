@@ -27,17 +27,17 @@ class RunSummary:
     published: int = 0
     delivered: int = 0
     expected: int = 0
-    """Deliveries that COVERAGE requires when the event is published: fulfilled + excused + lost + missed."""
+    """Deliveries that COVERAGE requires when the event is published: fulfilled + excused + missed."""
     fulfilled: int = 0
     """Expected deliveries that happened."""
     additional: int = 0
     """Deliveries beyond these, such as before a change had settled: fulfilled + additional = delivered."""
     excused: int = 0
     """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
-    lost: int = 0
-    """Expected deliveries that met a change and were missed, where a change may lose events."""
     missed: int = 0
-    """Expected deliveries that did not happen: violations of COVERAGE."""
+    """Expected deliveries that did not happen and were not excused."""
+    lost: int = 0
+    """Those of them that met a change, where a change may lose events; the others violate COVERAGE."""
     unjudged: int = 0
     """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
     spurious: int = 0
@@ -74,8 +74,13 @@ class RunSummary:
     def verdict(self) -> str:
         """One sentence: the violations, and how much the checkers judged."""
         violations = ", ".join(f"{count} of {what}" for what, count in self.counts.items()) or "no violation"
-        kinds = {"delivered": self.fulfilled, "excused": self.excused, "lost to changes": self.lost}
-        sums = [f"{count:,} {kind}" for kind, count in (kinds | {"missed": self.missed}).items() if count]
+        kinds = {
+            "delivered": self.fulfilled,
+            "excused": self.excused,
+            "lost to changes": self.lost,
+            "missed": self.missed - self.lost,
+        }
+        sums = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
         parts = [f"{self.expected:,} deliveries expected" + (f": {', '.join(sums)}" if sums else "")]
         if self.additional:
             parts.append(f"{self.additional:,} more delivered")

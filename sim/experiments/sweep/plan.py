@@ -15,8 +15,10 @@ same.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -49,32 +51,44 @@ class _SweepFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The runs of a sweep: name and scenario of each, in the order of the grid."""
+    """The runs of a sweep, in the order of the grid."""
 
-    runs: dict[str, Scenario]
+    planned: list[PlannedRun]
 
     @property
-    def planned(self) -> list[PlannedRun]:
-        """The same as planned runs."""
-        return [PlannedRun(name, scenario) for name, scenario in self.runs.items()]
+    def runs(self) -> dict[str, Scenario]:
+        """The scenarios by name."""
+        return {run.name: run.scenario for run in self.planned}
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One value of a dimension: as a part of the run's name, the fields that it sets, and the name that the
+    file gives it, if it does."""
+
+    word: str
+    changes: dict[str, Any]
+    name: str = ""
 
 
 def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep file (YAML). Raises `SweepError` or `ScenarioError`."""
     file = validated(_SweepFile, read_document(path, SweepError), path, SweepError)
     try:
-        runs = dict(_grid(file, Path(path).parent))
-        _check_differ(runs)
-        return Sweep(runs)
+        sweep = Sweep(list(_grid(file, Path(path).parent)))
+        _check_differ(sweep.runs)
+        return sweep
     except (SweepError, ScenarioError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _grid(file: _SweepFile, folder: Path) -> Iterator[tuple[str, Scenario]]:
+def _grid(file: _SweepFile, folder: Path) -> Iterator[PlannedRun]:
     base, seeds = _base(file.scenario, folder), file.seeds
+    dimensions = list(file.vary)
     choices = [_choices(field, values, folder) for field, values in file.vary.items()]
     if "seed" not in file.vary:
-        choices.append([(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
+        dimensions.append("seed")
+        choices.append([_Choice(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
     elif seeds > 1:
         raise SweepError(f"seeds is {seeds!r}, and seed varies: expected one of them")
     count = prod(map(len, choices))
@@ -82,9 +96,15 @@ def _grid(file: _SweepFile, folder: Path) -> Iterator[tuple[str, Scenario]]:
         raise SweepError(f"vary makes {count:,} runs: expected at most {RUNS:,}")
     for combination in product(*choices):
         changes: dict[str, Any] = {}
-        for _, change in combination:
-            changes |= change
-        yield "_".join(name for name, _ in combination), base.having(**changes)
+        for choice in combination:
+            changes |= choice.changes
+        named = {
+            dimension: {"name": choice.name, "fields": choice.changes}
+            for dimension, choice in zip(dimensions, combination, strict=True)
+            if choice.name
+        }
+        name = "_".join(choice.word for choice in combination)
+        yield PlannedRun(name, base.having(**changes), choices=named)
 
 
 def _base(scenario: Any, folder: Path) -> Scenario:
@@ -96,8 +116,8 @@ def _base(scenario: Any, folder: Path) -> Scenario:
     return Scenario(**with_paths(scenario, folder))
 
 
-def _choices(field: str, values: Any, folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The choices of one dimension: the name of each, and the fields it sets."""
+def _choices(field: str, values: Any, folder: Path) -> list[_Choice]:
+    """The choices of one dimension."""
     if isinstance(values, dict) and values:
         for name, change in values.items():
             if not isinstance(change, dict):
@@ -106,21 +126,18 @@ def _choices(field: str, values: Any, folder: Path) -> list[tuple[str, dict[str,
             if "seed" in change:
                 where = f"vary.{field}.{name}"
                 raise SweepError(f"{where} has a seed: expected it in seeds, or a list as vary.seed")
-        choices = [(_word(str(name)), with_paths(change, folder)) for name, change in values.items()]
+        texts, names = [str(name) for name in values], [str(name) for name in values]
+        changes = [with_paths(change, folder) for change in values.values()]
     elif isinstance(values, list) and values:
         _check_fields([field], "vary")
-        choices = [
-            (
-                _word(value if isinstance(value, str) and value else f"{field}-{value}"),
-                with_paths({field: value}, folder),
-            )
-            for value in values
-        ]
+        texts = [value if isinstance(value, str) and value else f"{field}-{value}" for value in values]
+        names = [""] * len(values)
+        changes = [with_paths({field: value}, folder) for value in values]
     else:
         raise SweepError(f"vary.{field} is {values!r}: expected a list of values, or choices by name")
-    if len({name for name, _ in choices}) < len(choices):
+    if len(set(texts)) < len(texts):
         raise SweepError(f"vary.{field} is {values!r}: expected each value once")
-    return choices
+    return [_Choice(*choice) for choice in zip(_words(texts), changes, names, strict=True)]
 
 
 def _check_fields(names: Iterable[object], where: str) -> None:
@@ -143,6 +160,12 @@ def _check_differ(runs: Mapping[str, Scenario]) -> None:
             raise SweepError(f"the runs {other} and {name} are the same{why}")
 
 
-def _word(text: str) -> str:
-    """A text as part of a folder's name."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text)
+def _words(texts: Sequence[str]) -> list[str]:
+    """Different texts as different parts of folders' names. Those that differ only in what such a name cannot
+    have, or in case, which some file systems ignore, get a part of their hash."""
+    words = [re.sub(r"[^A-Za-z0-9.+-]+", "-", text) for text in texts]
+    times = Counter(word.lower() for word in words)
+    return [
+        word if times[word.lower()] == 1 else f"{word}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        for word, text in zip(words, texts, strict=True)
+    ]

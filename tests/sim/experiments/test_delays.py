@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from running import on_a_loop
 
 from covey.matcher import EventType
@@ -40,7 +41,7 @@ async def test_bytes_keep_their_order_and_none_arrives_before_its_time() -> None
 
 
 @on_a_loop
-async def test_stopping_a_proxy_closes_its_connections() -> None:
+async def test_stopping_a_proxy_closes_its_connections(caplog: pytest.LogCaptureFixture) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     proxy = await DelayProxy(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", 5.0).start()
     host, _, port = proxy.address.rpartition(":")
@@ -50,6 +51,7 @@ async def test_stopping_a_proxy_closes_its_connections() -> None:
     async with asyncio.timeout(60):
         await proxy.stop()
         assert await reader.read() == b""
+    assert caplog.records == [], "connections that end so are no errors"
     writer.close()
     server.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,23 @@ TINY = Scenario(
 
 
 def delivered(trace: Path) -> list[tuple[object, ...]]:
-    """Which events reached which subscriptions."""
+    """Which events reached which versions of which subscriptions."""
     return sorted(
-        (row["client"], row["subscription"], row["publisher"], row["sequence"])
+        (row["client"], row["subscription"], row["version"], row["publisher"], row["sequence"])
         for row in rows(trace, "deliveries")
     )
+
+
+def history(trace: Path) -> dict[str, list[tuple[object, ...]]]:
+    """By client: the versions of its subscription, and its moves, in order."""
+    versions: dict[str, list[tuple[object, ...]]] = {}
+    for row in rows(trace, "versions"):
+        version = (row["subscription"], row["version"], row["broker"], row["values"])
+        versions.setdefault(row["client"], []).append(version)
+    for row in rows(trace, "history"):
+        if row["what"] == "moved":
+            versions[row["node"]].append(("moved", row["peer"]))
+    return versions
 
 
 def arrived(trace: Path) -> Counter[tuple[str, ...]]:
@@ -74,6 +86,7 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
     assert not real.counts, real.findings
     assert (simulated.published, simulated.updates) == (real.published, real.updates)
     assert delivered(tmp_path / "simulated") == delivered(tmp_path / "real")
+    assert history(tmp_path / "simulated") == history(tmp_path / "real")
     assert simulated.delivered == real.delivered > 20
     assert simulated.crossings == real.crossings
     counts, real_counts = arrived(tmp_path / "simulated"), arrived(tmp_path / "real")
@@ -96,47 +109,83 @@ def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.usefixtures("local_brokers")
-def test_subscriptions_of_clients_that_move_have_numbers_of_their_own(tmp_path: Path) -> None:
-    scenario = TINY.having(load="highway", subscribers=4, update_rate=45.0, event_rate=5.0)
-    RealRun(scenario).run(tmp_path / "run")
-    versions = [
-        (row["client"], row["subscription"], row["version"]) for row in rows(tmp_path / "run", "versions")
+def test_a_change_that_comes_with_a_move_is_answered_at_the_new_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.sim.scenario.highway._STEP", 400.0)  # a vehicle moves with every other step
+    scenario = TINY.having(load="highway", seed=3)
+    simulated = SimulatedRun(scenario).run(tmp_path / "simulated")
+    real = RealRun(scenario).run(tmp_path / "real")
+    assert not real.counts, real.findings
+    assert history(tmp_path / "simulated") == history(tmp_path / "real")
+    assert delivered(tmp_path / "simulated") == delivered(tmp_path / "real")
+    assert (simulated.expected, simulated.excused) == (real.expected, real.excused)
+    moved = {
+        row["node"]: row["time_ns"]
+        for row in rows(tmp_path / "real", "history")
+        if row["what"] == "moved"
+    }
+    answers = [
+        row
+        for row in rows(tmp_path / "real", "deliveries")
+        if row["client"] in moved and row["version"] >= 1 and row["time_ns"] > moved[row["client"]]
     ]
-    moved = {client for client, subscription, _ in versions if subscription > 1}
-    assert moved
-    assert len(set(versions)) == len(versions)
+    assert len(answers) > 3
 
 
-class _Moving:
-    """A client whose subscription is closed while it waits for an update."""
+class _Closed:
+    """A client that closes while its subscription waits for an update."""
 
-    def __init__(self) -> None:
-        self.session = ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", [])
+    id = 1
 
-    async def subscribe(self, *_: object, **__: object) -> _Moving:
+    def __init__(self, session: ObservedSession) -> None:
+        self.session = session
+        self.values = {"x": 1.0}
+        self.updates: list[Mapping[str, object]] = []
+        self.closing = asyncio.Event()
+
+    async def subscribe(self, *_: object, **__: object) -> _Closed:
+        return self
+
+    def subscription(self, subscription_id: int) -> _Closed:
         return self
 
     async def batches(self) -> AsyncIterator[None]:
         return
         yield
 
-    async def update(self, values: object) -> None:
-        self.session.leave()
+    async def update(self, values: Mapping[str, object]) -> None:
+        await self.closing.wait()
         raise ClosedError("client s is closed")
+
+    def update_nowait(self, values: Mapping[str, object]) -> None:
+        self.updates.append(values)
+
+    async def close(self) -> None:
+        self.closing.set()
 
 
 def test_an_update_that_a_move_overtakes_is_no_error() -> None:
     state = SubscriberState(HighwayLoad.AROUND, {"road": "west-0", "x": 1.0, "y": 2.0}, "a")
+    clients: list[_Closed] = []
 
-    async def opened(name: str, broker: str) -> Any:
-        return _Moving()
+    async def opened(name: str, broker: str, session: ObservedSession | None = None) -> Any:
+        session = session or ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", [])
+        clients.append(_Closed(session))
+        return clients[-1]
 
     async def updated() -> None:
         subscriber = RealSubscriber("s", state, opened, lambda: None)
         await subscriber.join()
-        await subscriber.update(UpdateStep(0, 0, {"x": 3.0}, "a"))
+        waiting = asyncio.create_task(subscriber.update(UpdateStep(0, 0, {"x": 3.0}, "a")))
+        await asyncio.sleep(0)
+        await subscriber.update(UpdateStep(0, 0, {"x": 4.0}, "b"))
+        await waiting
 
     asyncio.run(updated())
+    old, new = clients
+    assert old.session is new.session
+    assert (new.session.broker, new.updates) == ("broker/b", [{"road": "west-0", "x": 4.0, "y": 2.0}])
 
 
 def test_counters_of_a_new_session_count_from_zero() -> None:

@@ -20,6 +20,7 @@ from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.systems import cost_key
 from covey.sim.simulator.calibration import save_costs
 from covey.sim.simulator.costs import OPERATIONS
+from covey.sim.trace.finding import find_traces
 
 SMALL = Scenario(brokers=4, publishers=1, subscribers=3, types=2, duration_s=0.5, update_rate=9.0)
 
@@ -67,6 +68,15 @@ def test_what_is_complete_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Mo
     assert names_of([PlannedRun("a", SMALL.having(seed=2)), planned[1]], tmp_path) == ["a"]
     monkeypatch.setattr("covey.sim.experiments.runs.run_all.version", lambda package: "0.0.1")
     assert names_of(planned, tmp_path) == ["a", "b"], "another version of Covey"
+
+
+def test_a_trace_has_the_choices_of_its_sweep(tmp_path: Path) -> None:
+    choices = {"system": {"name": "größer", "fields": {"brokers": 4}}}
+    planned = [PlannedRun("a", SMALL, choices=choices)]
+    assert [names_of(planned, tmp_path) for _ in range(2)] == [["a"], []]
+    (manifest,) = find_traces([tmp_path / "a"]).runs.values()
+    assert manifest.choices == choices
+    assert names_of([PlannedRun("a", SMALL)], tmp_path) == ["a"]
 
 
 def test_outcomes_have_the_order_of_the_plan_and_the_summary_of_the_run(tmp_path: Path) -> None:

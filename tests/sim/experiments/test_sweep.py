@@ -10,6 +10,7 @@ from commands import run
 
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.planned import RunOutcome
+from covey.sim.experiments.runs.run_all import _check_names
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.scenario.scenario import Scenario
 
@@ -54,6 +55,18 @@ def test_fields_may_vary_together_under_a_name(tmp_path: Path) -> None:
     }
 
 
+def test_names_that_differ_in_what_a_folder_cannot_have_are_those_of_different_runs(tmp_path: Path) -> None:
+    choices = ["größer", "grüßer", "grösser", "a b", "a-b", "A b", "plain"]
+    text = "vary:\n  size:\n" + "".join(f"    {c}: {{brokers: {n + 2}}}\n" for n, c in enumerate(choices))
+    runs = sweep_of(tmp_path, text)
+    assert [scenario.brokers for scenario in runs.values()] == [n + 2 for n in range(len(choices))]
+    assert len({name.lower() for name in runs}) == len(choices)
+    assert "plain_seed-0" in runs
+    assert list(sweep_of(tmp_path, text)) == list(runs)
+    assert [run.choices["size"]["name"] for run in load_sweep(tmp_path / "sweep.yaml").planned] == choices
+    _check_names(load_sweep(tmp_path / "sweep.yaml").planned)
+
+
 def test_a_scenario_file_is_relative_to_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("brokers: 7\n")
     assert sweep_of(tmp_path, "scenario: mine.yaml\nvary: {seed: [3, 4]}\n") == {
@@ -82,12 +95,12 @@ def test_paths_are_relative_to_the_sweep_or_to_the_scenario_file_that_it_names(t
 def test_the_documented_sweep_is_valid(tmp_path: Path) -> None:
     page = (EXAMPLE.parent.parent / "docs" / "metrics.md").read_text()
     (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert len(sweep_of(tmp_path, shown)) == 12
+    assert len(sweep_of(tmp_path, shown)) == 18
 
 
 def test_the_example_is_a_valid_sweep() -> None:
     runs = load_sweep(EXAMPLE).runs
-    assert len(runs) == 12
+    assert len(runs) == 18
     assert {scenario.routing for scenario in runs.values()} == {"static", "parametric"}
 
 

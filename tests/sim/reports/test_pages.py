@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chromium import Browser, Page, chromium, find_chromium
+from run_summaries import summary
 
 from covey.sim.checkers import oracle
 from covey.sim.experiments.demo.page import page as demo_page
@@ -33,30 +33,6 @@ DEEP = """
 def browser() -> Iterator[Browser]:
     with chromium() as started:
         yield started
-
-
-def summary(run: str, scenario: Scenario, rate: float) -> dict[str, Any]:
-    """The metrics of a run, with a throughput and all else plausible."""
-    times = {"count": 50, "mean": 41.0, "p50": 40.0 + scenario.seed, "p99": 90.0, "max": 99.0}
-    broker = {"events": 900, "control_messages": 300, "busy_share": 0.4}
-    return {
-        "run": run,
-        "scenario": {name: getattr(scenario, name) for name in Scenario.__dataclass_fields__},
-        "complete": True,
-        "clock_steps": 0,
-        "duration_s": 10.0,
-        **{"published": 500, "delivered": 110, "changes": 60, "subscribers": 150, "dropped": 0},
-        "throughput_events_per_s": rate,
-        "throughput_per_subscriber": rate / 150,
-        "delay_ms": times,
-        "latency_ms": times,
-        **{"spurious": 3, "spurious_per_s": 0.3, "expected": 110, "missed": 0, "duplicate": 0},
-        **{"control_messages": 600, "control_between_brokers": 500, "control_busiest_link": 90},
-        "control_per_change": 10.0,
-        "control_by_kind": {"Update": 400, "Acknowledge": 200},
-        "brokers": {f"b{n}": broker for n in range(4)},
-        "busiest_share": 0.4,
-    }
 
 
 def sweep() -> Report:

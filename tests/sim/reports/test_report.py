@@ -108,6 +108,8 @@ def test_how_static_runs_resubscribe_is_no_parameter_where_the_routing_says_it()
 
 def test_a_mean_has_the_interval_of_student() -> None:
     assert mean_interval([4.0]) == (4.0, 4.0, 4.0)
+    assert mean_interval([4.0, 1.0]) == (2.5, 1.0, 4.0), "of two, the range"
+    assert mean_interval([0.0, 0.0, 9.0])[1] == 0.0, "nothing below zero"
     assert mean_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx((3.0, 1.0368, 4.9632), abs=1e-3)
     assert mean_interval([0.0, 1.0] * 50) == pytest.approx((0.5, 0.4015, 0.5985), abs=1e-3)
     with pytest.raises(ValueError, match="expected at least one"):
