@@ -68,7 +68,22 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         notes(results),
         tuple(range(runs.first_seed, runs.first_seed + runs.seeds)),
         summary(results, table),
+        list(_TERMS),
     )
+
+
+_TERMS = (
+    ("HTM", "Highway traffic management (section 5.4): subscriptions are boxes around vehicles that drive."),
+    ("AT", "Algorithmic trading (section 5.5): subscriptions are thresholds of prices that change."),
+    ("artificial load", "That of Fig. 9: AT with more publishers, on a random tree."),
+    ("the poset matches", "The order of filters by covering also finds what an event matches, as in Siena."),
+    ("Rete matches", "An engine of its own finds what an event matches, beside the poset, as in EventJava."),
+    ("re-subscription", "A change as a new subscription, after which the old one is cancelled."),
+    ("utilisation", "The share of the busiest broker that changes take under re-subscription."),
+    ("s, u", "What a re-subscription and an update cost a broker."),
+    ("lane", "What a broker serves one by one; with two, events and changes do not wait for each other."),
+    ("spurious event", "One that reached a client for values that it had already changed."),
+)
 
 
 def findings(results: Results) -> list[PaperFinding]:

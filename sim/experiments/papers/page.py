@@ -30,7 +30,7 @@ def page(report: PaperReport) -> Report:
         [_section(finding) for finding in report.findings],
         tiles,
         [report.citation, *report.notes],
-        _DEFINITIONS,
+        [*report.terms, *_DEFINITIONS],
     )
 
 

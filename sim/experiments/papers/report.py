@@ -102,9 +102,12 @@ class PaperReport:
     seeds: tuple[int, ...] = ()
     summary: list[str] = field(default_factory=list)
     """What follows from all findings together, in a few sentences; empty where the first finding says it."""
+    terms: list[tuple[str, str]] = field(default_factory=list)
+    """Words of the findings, and what they mean."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {
             "findings": [finding.as_json() for finding in self.findings],
             "seeds": list(self.seeds),
+            "terms": [list(term) for term in self.terms],
         }
