@@ -49,6 +49,9 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Name, module, function or typer app in it, and one line of help: to add a subcommand, add a row."""
 
+_INTERRUPTED = 130
+"""The status after Ctrl-C: 128 and the number of the signal."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; ends the process."""
@@ -60,7 +63,9 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except KeyboardInterrupt:
-        status = 130
+        status = _INTERRUPTED
+    if status == _INTERRUPTED:
+        _complain("interrupted", status)
     sys.exit(status)
 
 
@@ -114,7 +119,7 @@ def _run(words: list[str]) -> int:
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
             if type(error).__name__ == "Abort":
-                return 130
+                return _INTERRUPTED
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             print(message())

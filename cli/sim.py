@@ -168,6 +168,7 @@ def run(
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
     from covey.sim.extras import need
+    from covey.sim.metrics.session import check_spark
     from covey.sim.scenario.fields import with_paths, without_effect
     from covey.sim.scenario.scenario import Scenario
     from covey.sim.scenario.scenario_file import load_scenario
@@ -198,6 +199,11 @@ def run(
     if report is not None:
         need("a report", "bokeh", "pyspark")
         check_output("--report", report)
+        check_spark(master)
+    elif master is not None:
+        raise typer.BadParameter(
+            "expected with --report, whose metrics Spark computes", param_hint="--master"
+        )
     tree = None if overlay_config is None else of_overlay(overlay_config)
     chosen_run = RealRun(chosen, topology=tree) if real else SimulatedRun(chosen, topology=tree)
     with ExitStack() as stack:

@@ -30,16 +30,20 @@ def sweep(
 
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
+    from pyarrow import ArrowException
+
     from covey.cli.metrics import print_metrics
     from covey.cli.support.progress import progress
     from covey.sim.experiments.runs.executors import executor_at
     from covey.sim.experiments.runs.run_all import run_all
     from covey.sim.experiments.sweep import load_sweep
     from covey.sim.extras import need
-    from covey.sim.trace.storage import Folder
+    from covey.sim.metrics.session import check_spark
+    from covey.sim.trace.storage import Folder, StorageError, reason_of
 
     need("a sweep", "bokeh", "pyspark")
     plan = load_sweep(file)
+    check_spark(master)
     with progress() as on_progress:
         outcomes = run_all(plan.planned, out, executor_at(master), on_progress)
     for outcome in outcomes:
@@ -58,7 +62,11 @@ def sweep(
             csv, html = Path(local, "runs.csv"), Path(local, "report.html")
             broken = print_metrics(traces, master, csv=csv, html=html, json_output=json_output)
             for file in sorted(Path(local).iterdir()):
-                (Folder.at(out) / file.name).write_text(file.read_text(encoding="utf-8"))
+                place = Folder.at(out) / file.name
+                try:
+                    place.write_text(file.read_text(encoding="utf-8"))
+                except (OSError, ArrowException) as error:
+                    raise StorageError(f"{place}: cannot be written: {reason_of(error)}") from None
         if not json_output:
             print(f"report: {Folder.at(out) / html.name}")
     elif json_output:

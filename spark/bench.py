@@ -24,6 +24,7 @@ from pyspark.sql.functions import broadcast
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.usage import cpu_ns
 from covey.sim.metrics.session import LARGE_BYTES, spark_session
+from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.quotes import load_quotes
 from covey.spark.matching import match
@@ -68,6 +69,11 @@ class SparkResult:
 def measure_spark(plan: SparkPlan, progress: Progress = silent) -> list[SparkResult]:
     """Both forms, all numbers of filters. `CoveyError` if systems differ."""
     session = spark_session(plan.master, input_bytes=LARGE_BYTES)
+    with interruptible(partial(cancel_jobs, session)):
+        return _measure_all(session, plan, progress)
+
+
+def _measure_all(session: SparkSession, plan: SparkPlan, progress: Progress) -> list[SparkResult]:
     quotes = load_quotes().select(["firm", "price", "volume"])
     events = _events(session, quotes, plan.events)
     results = []

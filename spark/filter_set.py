@@ -67,7 +67,7 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
     if isinstance(filters, Mapping):
         texts = pa.array([*filters.values()])
         columns = {}
-        ids = pa.array([*filters])
+        ids = _keys([*filters])
     else:
         table = _table("filters", filters)
         if "filter" not in table.column_names:
@@ -80,6 +80,22 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
         raise SourceError(f"{texts.null_count:,} of {len(texts):,} filters are null: expected text")
     coded = pc.dictionary_encode(texts)
     return _built(coded.dictionary.to_pylist(), coded.indices.to_numpy(), ids, columns, event_type)
+
+
+def _keys(keys: Sequence[Any]) -> pa.Array:
+    """The ids of a mapping."""
+    for key in keys:
+        if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+            raise SourceError(_outside(key))
+    try:
+        return pa.array(keys)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        kinds = ", ".join(sorted({type(key).__name__ for key in keys}))
+        raise SourceError(f"ids of filters are {kinds}: expected all integers, or all text") from None
+
+
+def _outside(key: int) -> str:
+    return f"an id of filters is {key}: expected an int64, from -2^63 to 2^63 - 1"
 
 
 def _of_matcher(matcher: Matcher, event_type: EventType) -> FilterSet:
@@ -103,7 +119,7 @@ def _built(
         try:
             plain = ids.cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid:
-            raise SourceError(f"an id of filters is {pc.max(ids)}: expected at most 2^63 - 1") from None
+            raise SourceError(_outside(pc.max(ids).as_py())) from None
     elif pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or not len(ids):
         labels, plain = ids.cast(pa.string()), np.arange(len(ids))
     else:

@@ -6,11 +6,14 @@
     runs        a row per run: its metrics by their names in `flat`
     brokers     run, broker, events, control_messages, busy_share
     control     run, kind, messages
+
+They are of one call: one that fails or is interrupted while it writes removes all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ import pyarrow as pa
 from covey.sim.metrics import columns as c
 from covey.sim.metrics.flat import flat
 from covey.sim.metrics.tables import literal
+from covey.sim.trace.storage import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +36,25 @@ _BROKERS = pa.schema(
     ]
 )
 _CONTROL = pa.schema([(c.RUN, pa.string()), (c.KIND, pa.string()), (c.MESSAGES, pa.int64())])
+_TABLES = ("latencies", "delays", "missed", "runs", "brokers", "control")
+
+
+@contextmanager
+def whole(out: str | None) -> Iterator[None]:
+    """Removes the tables in the folder where the block, which writes them, fails; and the folder, if it is
+    new. What only Spark can reach stays."""
+    places: list[Folder] = []
+    with suppress(OSError, pa.ArrowException):
+        folder = None if out is None else Folder.at(out)
+        if folder is not None:
+            places = [folder / name for name in _TABLES] if folder.exists else [folder]
+    try:
+        yield
+    except BaseException:
+        for place in places:
+            with suppress(OSError, pa.ArrowException):
+                place.remove()
+        raise
 
 
 def read_or_write(

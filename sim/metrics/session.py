@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING
 from covey.sim.extras import need
 from covey.sim.metrics.spark_checks import SparkError, check_before_start
 from covey.sim.metrics.spark_failures import start_failure
+from covey.sim.metrics.spark_interrupts import interruptible, interruptible_launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,32 @@ def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSe
     machine. `input_bytes` is about the size of what is going to be read. Raises `SparkError` if Java or
     the master is missing, if a version does not fit, or if the session that there is has another master.
     """
+    running = _running(master)
+    if running is not None:
+        return running
+    place = _place(master)
+    return _connected(place) if place.startswith("sc://") else _started(place, input_bytes)
+
+
+def check_spark(master: str | None = None) -> None:
+    """Raise what `spark_session` raises, before work whose result Spark is to read.
+
+    What only the start of Spark shows, such as an old Java, is not checked. Cost: as `check_before_start`.
+    """
+    if _running(master) is None:
+        from pyspark import __version__ as version
+
+        check_before_start(_place(master), version)
+
+
+def _place(master: str | None) -> str:
+    """Where a new session is to be."""
+    remote = os.environ.get("SPARK_REMOTE", "")
+    return master or (remote if remote.startswith("sc://") else LOCAL)
+
+
+def _running(master: str | None) -> SparkSession | None:
+    """The session of this process, or of spark-submit, which has started Spark with the user's settings."""
     need("Spark", "pyspark")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions of pandas
@@ -59,19 +86,14 @@ def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSe
     running = SparkSession.getActiveSession()
     if running is None and SparkContext._active_spark_context is not None:
         running = SparkSession.Builder().getOrCreate()
-    if running is not None:
-        if master is not None and not is_remote(running) and running.sparkContext.master != master:
-            raise SparkError(
-                f"master is {master!r}: this process already has a Spark session at "
-                f"{running.sparkContext.master!r}"
-            )
-        return running
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Spark, with the user's settings
-        return SparkSession.Builder().getOrCreate()
-    remote = master or os.environ.get("SPARK_REMOTE", "")
-    if remote.startswith("sc://"):
-        return _connected(remote)
-    return _started(master or LOCAL, input_bytes)
+    if running is None:
+        return SparkSession.Builder().getOrCreate() if "PYSPARK_GATEWAY_PORT" in os.environ else None
+    if master is not None and not is_remote(running) and running.sparkContext.master != master:
+        raise SparkError(
+            f"master is {master!r}: this process already has a Spark session at "
+            f"{running.sparkContext.master!r}"
+        )
+    return running
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -123,14 +145,15 @@ def _started(master: str, input_bytes: int) -> SparkSession:
     builder = SparkSession.Builder().master(master)
     for name, value in settings(master, input_bytes).items():
         builder = builder.config(name, value)
-    with _stderr_to_file() as stderr:
+    with interruptible_launch(), _stderr_to_file() as stderr:
         try:
             session = builder.getOrCreate()
         except Exception as error:
             stderr.seek(0)
             raise SparkError(start_failure(master, str(error), stderr.read(), version)) from None
     if master.startswith("spark://"):
-        _await_executor(session, master, version)
+        with interruptible(session.stop):
+            _await_executor(session, master, version)
     return session
 
 

@@ -8,11 +8,16 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
 
 _CONNECT_S = 5.0
+_CONNECT_PORT = 15_002
+"""Of Spark Connect, by default."""
+_REMOTE = "sc://HOST:PORT"
+_FORM = re.compile(r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|[a-z0-9]+://.+")
 _RUN_S = 20.0
 _INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
 
@@ -27,12 +32,18 @@ def check_before_start(master: str, spark_version: str) -> None:
     Cost: one connection to the master of a cluster; on a local master one start of the interpreter in
     PYSPARK_PYTHON, where that is another one than this.
     """
+    if master.startswith("sc://"):
+        host, _, port = master.removeprefix("sc://").partition("/")[0].partition(":")
+        return _check_answers(master, [f"{host}:{port or _CONNECT_PORT}"], _REMOTE)
+    if not _FORM.fullmatch(master):
+        raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
     _check_spark_home(spark_version)
     _check_java()
     if master.startswith("local"):
         _check_python()
     elif master.startswith("spark://"):
-        _check_master(master)
+        places = master.removeprefix("spark://").split(",")  # of several masters one leads
+        _check_answers(master, places, "spark://HOST:PORT")
 
 
 def java() -> str | None:
@@ -95,17 +106,18 @@ def _check_python() -> None:
         )
 
 
-def _check_master(master: str) -> None:
-    """A cluster may have several masters, of which one leads."""
+def _check_answers(master: str, places: Sequence[str], form: str) -> None:
+    """`SparkError` unless one of the places, HOST:PORT, accepts a connection."""
     reasons = []
-    for place in master.removeprefix("spark://").split(","):
+    for place in places:
         host, _, port = place.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65_535:
-            raise SparkError(f"master is {master!r}: expected spark://HOST:PORT")
+            raise SparkError(f"master is {master!r}: expected {form}")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
         except OSError as error:
             reasons.append(f"{place}: {error.strerror or error}")
         else:
             return
-    raise SparkError(f"master is {master!r}: no Spark master answers there ({', '.join(reasons)})")
+    what = "server of Spark Connect" if master.startswith("sc://") else "Spark master"
+    raise SparkError(f"master is {master!r}: no {what} answers there ({', '.join(reasons)})")

@@ -3,7 +3,8 @@
     with watched(spark, shown(progress, "latencies")):
         table.collect()
 
-Spark plans a query's later stages as it goes, so the number of tasks grows; the share never decreases.
+Spark plans a query's later stages as it goes, so the number of tasks grows. The share never decreases, and
+leaves room for a further stage.
 """
 
 from __future__ import annotations
@@ -86,14 +87,15 @@ def watched(session: SparkSession, on_tasks: Callable[[Tasks], None]) -> Iterato
 
 
 def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
-    """Reports tasks to `progress`: "STEP: stage 2 of 5, 30 of 80 tasks", and a share that never decreases."""
+    """Reports tasks to `progress`: "STEP: stage 2 of 5, 30 of 80 tasks", and a share below 1 that never
+    decreases."""
     highest = 0.0
 
     def show(tasks: Tasks) -> None:
         nonlocal highest
         if not tasks.all:
             return
-        highest = max(highest, tasks.done / tasks.all)
+        highest = max(highest, tasks.done / tasks.all * tasks.stages / (tasks.stages + 1))
         stage = min(tasks.stages_done + 1, tasks.stages)
         text = f"{step}: stage {stage:,} of {tasks.stages:,}, {tasks.done:,} of {tasks.all:,} tasks"
         progress(text + (f", {tasks.failed:,} failed and repeated" if tasks.failed else ""), highest)

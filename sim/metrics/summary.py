@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from covey.sim.metrics import columns as c
 from covey.sim.metrics.control import busy_numbers, control_numbers, messages_by_link
 from covey.sim.metrics.delays import delays
 from covey.sim.metrics.deliveries import first_deliveries, latencies, missed
-from covey.sim.metrics.known_filters import known_filters
+from covey.sim.metrics.known_filters import KnownFilters, known_filters
 from covey.sim.metrics.numbers import count_of, distribution, named, tally, together, total
-from covey.sim.metrics.result_tables import read_or_write, write_summaries
+from covey.sim.metrics.result_tables import read_or_write, whole, write_summaries
 from covey.sim.metrics.session import spark_session
 from covey.sim.metrics.sizing import sized
 from covey.sim.metrics.spark_failures import explained
+from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
 from covey.sim.metrics.spark_tasks import shown, watched
 from covey.sim.metrics.tables import read_table
 from covey.sim.progress import Progress, part, silent
@@ -80,25 +82,33 @@ def summarise(
     """
     traces = paths if isinstance(paths, Traces) else find_traces(paths)
     session = spark or spark_session(master, input_bytes=_ROW_BYTES * sum(map(traces.rows, TABLES)))
-    with sized(session, traces), explained():
-        by_run = _numbers(session, traces, exact, None if out is None else str(out), progress)
-        summaries = [
-            _summary(name, manifest, _Run(by_run.get(name, [])))
-            for name, manifest in traces.runs.items()
-        ]
-        if out is not None:
-            write_summaries(session, str(out), summaries)
+    with interruptible(partial(cancel_jobs, session)), sized(session, traces), explained():
+        versions = read_table(session, traces, "versions")
+        with watched(session, shown(part(progress, 0, _FILTERS_SHARE), "filters")):
+            filters = known_filters(traces, versions)
+        place = None if out is None else str(out)
+        with whole(place):
+            by_run = _numbers(session, traces, filters, exact, place, progress)
+            summaries = [
+                _summary(name, manifest, _Run(by_run.get(name, [])))
+                for name, manifest in traces.runs.items()
+            ]
+            if place is not None:
+                write_summaries(session, place, summaries)
+    progress("metrics", 1.0)
     return summaries
 
 
 def _numbers(
-    session: SparkSession, traces: Traces, exact: bool, out: str | None, progress: Progress
+    session: SparkSession,
+    traces: Traces,
+    filters: KnownFilters,
+    exact: bool,
+    out: str | None,
+    progress: Progress,
 ) -> dict[str, list[Any]]:
     """The rows (metric, key, value) of each run."""
-    versions = read_table(session, traces, "versions")
-    with watched(session, shown(part(progress, 0, _FILTERS_SHARE), "filters")):
-        filters = known_filters(traces, versions)
-    versions = filters.numbered(session, versions)
+    versions = filters.numbered(session, read_table(session, traces, "versions"))
     deliveries, events = read_table(session, traces, "deliveries"), read_table(session, traces, "events")
     obligations = read_table(session, traces, "obligations")
     first = first_deliveries(deliveries)

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +35,19 @@ class UnknownSystemError(StorageError, ValueError):
     """A URI that names no file system."""
 
 
+_AWS_ERROR = re.compile(r"AWS Error (\w+) during (\w+) operation: (?:curlCode: \d+, )?([^;.]*)")
+_DETAIL = re.compile(r"Detail: \[errno \d+\] (.+)")
+
+
 def reason_of(error: Exception) -> str:
-    """One line of an error of a file system."""
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or str(error).partition("\n")[0] or type(error).__name__
+    """One short line of an error of a file system."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    aws, detail = _AWS_ERROR.search(text), _DETAIL.search(text)
+    if aws:
+        kind, operation, what = aws.groups()
+        parts = [what] if kind == "NETWORK_CONNECTION" else [kind, what]
+        return f"{operation} failed: {', '.join(filter(None, parts))}"
+    return detail[1] if detail else text.partition("\n")[0] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +147,18 @@ class Folder:
             return
         parent, _, name = self.path.rpartition("/")
         hidden = f"{parent}/.{name}.part"  # which no glob for the suffix finds
-        with self.system.open_output_stream(hidden) as stream:
-            yield stream
         try:
-            self.system.move(hidden, self.path)
-        except OSError:  # where a rename does not replace, as on HDFS
-            self.system.delete_file(self.path)
-            self.system.move(hidden, self.path)
+            with self.system.open_output_stream(hidden) as stream:
+                yield stream
+            try:
+                self.system.move(hidden, self.path)
+            except OSError:  # where a rename does not replace, as on HDFS
+                self.system.delete_file(self.path)
+                self.system.move(hidden, self.path)
+        except BaseException:  # such as of a full disk
+            with suppress(OSError):
+                self.system.delete_file(hidden)
+            raise
 
     def write_text(self, text: str) -> None:
         with self.writing() as stream:
@@ -153,33 +167,29 @@ class Folder:
     def create_text(self, text: str) -> bool:
         """Write the file at this path if there is none; whether it was written.
 
-        Of several writers at once exactly one succeeds on this machine's file systems. Elsewhere those that
-        find no file all write it, and the last one stays.
+        Of several writers at once exactly one succeeds on file systems of this machine that have links.
+        Elsewhere those that find no file all write it, and the last one stays.
         """
         if not self.is_local:
-            if self.exists:
-                return False
-            self.write_text(text)
-            return True
+            return self._create_unless_found(text)
         parent, _, name = self.path.rpartition("/")
         whole = f"{parent}/.{name}.{secrets.token_hex(8)}"
         try:
             Path(whole).write_text(text, encoding="utf-8")
-            os.link(whole, self.path)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without links
-            return self._create_exclusively(text)
+            try:
+                os.link(whole, self.path)
+            except FileExistsError:
+                return False
+            except OSError:  # a file system without links
+                return self._create_unless_found(text)
         finally:
             Path(whole).unlink(missing_ok=True)
         return True
 
-    def _create_exclusively(self, text: str) -> bool:
-        try:
-            with open(self.path, "x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
+    def _create_unless_found(self, text: str) -> bool:
+        if self.exists:
             return False
+        self.write_text(text)
         return True
 
     def remove(self) -> None:

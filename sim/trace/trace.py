@@ -81,9 +81,9 @@ class Trace(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            with suppress(TraceError):  # the error of the block says more
-                self._writer.flush()
-                self.attempt.fail()
+            for step in (self._writer.flush, self.attempt.fail):
+                with suppress(TraceError):  # the error of the block says more
+                    step()
             return
         self.end()
         self.attempt.manifest.summary = self.summary

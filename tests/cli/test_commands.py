@@ -415,6 +415,8 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
         (["inspect", "--limit", str(1 << 32)], 2, "covey: Invalid value for '--limit'"),
         (["sim", "--trace", "foo://x"], 2, "covey: foo://x: Unrecognized filesystem type"),
         (["sim", "--report", "."], 2, "covey: Invalid value for --report: . is a folder, expected a file"),
+        (["sim", "--master", "local[1]"], 2, "for --master: expected with --report, whose metrics Spark"),
+        (["sim", "--report", "x.html", "--master", "x"], 2, "covey: master is 'x': expected local[CORES], "),
         (["metrics", "x", "--html", "/nowhere/x.html"], 2, "for --html: /nowhere is no folder"),
         (["metrics", "x", "--csv", "/nowhere/x.csv"], 2, "for --csv: /nowhere is no folder"),
         (["metrics", "x", "--out", __file__], 2, "is a file, expected a folder"),

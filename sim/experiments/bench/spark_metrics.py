@@ -25,7 +25,7 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.progress import Progress, part, silent
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.attempt import Attempt
-from covey.sim.trace.finding import Traces, find_traces
+from covey.sim.trace.finding import Traces, TracesError, find_traces
 from covey.sim.trace.manifest import Part
 from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
@@ -95,16 +95,27 @@ def multiplied(base: Traces, place: Path, trace_bytes: int, progress: Progress =
         for table in manifest.tables
     }
     together = max(1, min(_COPIES, trace_bytes // sum(base.bytes(table) for table in TABLES)))
-    attempt.write({table: whole.pop(table) for table in _ONCE if table in whole})
-    copies = size = 0
-    while size < trace_bytes:
-        numbers = range(copies, copies + together)
-        several = {name: [_copy(rows, number) for number in numbers] for name, rows in whole.items()}
-        attempt.write({name: pa.concat_tables(rows) for name, rows in several.items()})
-        copies += together
-        size = sum(part.bytes for parts in attempt.manifest.tables.values() for part in parts)
-        progress(f"{copies:,} copies", min(1.0, size / trace_bytes))
+    try:
+        attempt.write({table: whole.pop(table) for table in _ONCE if table in whole})
+        copies = size = 0
+        while size < trace_bytes:
+            numbers = range(copies, copies + together)
+            several = {name: [_copy(rows, number) for number in numbers] for name, rows in whole.items()}
+            attempt.write({name: pa.concat_tables(rows) for name, rows in several.items()})
+            copies += together
+            size = sum(part.bytes for parts in attempt.manifest.tables.values() for part in parts)
+            progress(f"{copies:,} copies", min(1.0, size / trace_bytes))
+    except BaseException:
+        attempt.fail()  # so that the next attempt removes it
+        raise
     attempt.complete()
+
+
+def _is_complete(place: Path) -> bool:
+    try:
+        return all(manifest.complete for manifest in find_traces([place]).runs.values())
+    except TracesError:
+        return False
 
 
 def _whole(folder: Folder, parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
@@ -134,15 +145,15 @@ def measure_metrics(
     gib: float, cores: Sequence[int], folder: Path, progress: Progress = silent
 ) -> list[MetricsResult]:
     """The metrics of a run of `gib` GiB on disk, by numbers of cores. The trace is written into `folder`, and
-    used again if there is one.
+    used again if it is complete.
 
     `CoveyError` if a measurement fails, or if its counts are not those of the copies.
     """
     base_place, place = folder / "base", folder / f"run-{gib:g}-gib"
-    if not base_place.exists():
+    if not _is_complete(base_place):
         SimulatedRun(replace(_BASE, name="base")).run(base_place, progress=part(progress, 0, 0.05))
     base = find_traces([base_place])
-    if not place.exists():
+    if not _is_complete(place):
         multiplied(base, place, round(gib * 2**30), part(progress, 0.05, 0.2))
     traces = find_traces([place])
     size, rows = (sum(map(count, TABLES)) for count in (traces.bytes, traces.rows))

@@ -25,7 +25,7 @@ from covey.sim.experiments.fuzz.filters import CONTENTS, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
 from covey.sim.experiments.fuzz.outcome import HistoryOutcome
 from covey.sim.experiments.fuzz.stalling import StallingHistory
-from covey.sim.experiments.processes import workers
+from covey.sim.experiments.processes import Workers
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS
@@ -330,5 +330,6 @@ def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1)
     if jobs == 1:
         yield from map(partial(play_history, options=options), seeds)
         return
-    with workers(jobs) as pool:
-        yield from pool.map(partial(play_history, options=options), seeds, chunksize=5)
+    with Workers(jobs) as pool:
+        for outcome in [pool.submit(play_history, seed, options) for seed in seeds]:
+            yield outcome.result()

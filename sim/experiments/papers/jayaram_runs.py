@@ -142,13 +142,16 @@ def run_grid(
 ) -> Results:
     """Run what is missing in `folder`, and return all. `CoveyError` if a run fails, `SparkError` if Spark
     does not start."""
-    # Workers do not need it, so it is imported here; before the runs, so that a missing package is an early
-    # error.
+    # Workers do not need it, so it is imported here; before the runs, so that a missing package or Java is an
+    # early error.
     from covey.sim.metrics import summarise
+    from covey.sim.metrics.session import check_spark
 
     runs = _Runs(folder, jobs)
     points = list(grid.points())
     stored = _Stored(folder / _RESULTS)
+    if not stored.names >= {point.name for point in points}:
+        check_spark()
     pilots = runs.pilots(pilots_of(points), calibrations, part(progress, 0.0, 0.05))
     rounds = [list(group) for _, group in groupby(points, key=lambda point: point.seed)]
     measured: dict[str, Measured] = {}
@@ -207,6 +210,10 @@ class _Stored:
             self._entries: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             self._entries = {}
+
+    @property
+    def names(self) -> set[str]:
+        return {*self._entries}
 
     def has(self, outcome: RunOutcome) -> bool:
         entry = self._entries.get(outcome.run)

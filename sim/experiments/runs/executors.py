@@ -67,6 +67,7 @@ class SparkTasks:
         from covey.sim.metrics.session import is_remote, spark_session
         from covey.sim.metrics.spark_checks import SparkError
         from covey.sim.metrics.spark_failures import job_failure
+        from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
         from covey.sim.metrics.spark_tasks import watched
 
         if self.master is not None and self.master.startswith("sc://"):
@@ -77,7 +78,10 @@ class SparkTasks:
         session = spark_session(self.master)
         if is_remote(session):
             raise SparkError("Spark Connect has no tasks of Python objects: a sweep needs a master of Spark")
-        with watched(session, lambda tasks: ended(tasks.done)):
+        with (
+            interruptible(partial(cancel_jobs, session)),
+            watched(session, lambda tasks: ended(tasks.done)),
+        ):
             try:
                 tasks = session.sparkContext.parallelize(planned, len(planned))
                 outcomes: list[RunOutcome] = tasks.map(partial(run_one, folder=folder)).collect()

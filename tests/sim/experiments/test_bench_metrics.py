@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.spark_metrics import _tasks, multiplied
+from covey.sim.experiments.bench import spark_metrics
+from covey.sim.experiments.bench.spark_metrics import _tasks, measure_metrics, multiplied
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import summarise
 from covey.sim.scenario.scenario import Scenario
@@ -36,6 +37,24 @@ def test_a_multiplied_run_has_so_many_times_the_counts_and_the_same_percentiles(
     assert many["delay_ms"] == one["delay_ms"] | {"count": copies * one["delay_ms"]["count"]}
     with pytest.raises(CoveyError, match="0 runs: expected one"):
         multiplied(Traces(), tmp_path / "none", 1)
+
+
+def test_a_trace_that_was_not_completed_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    small = Scenario(brokers=4, publishers=2, subscribers=20, types=2, duration_s=0.5)
+    monkeypatch.setattr(spark_metrics, "_BASE", small)
+    with monkeypatch.context() as patch:
+        patch.setattr(spark_metrics, "_copy", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure_metrics(1e-6, (), tmp_path)
+    measure_metrics(1e-6, (), tmp_path)
+    place = tmp_path / "run-1e-06-gib"
+    assert find_traces([place]).runs[place.name].complete
+    assert len([*place.glob("attempt-*")]) == 1
 
 
 def test_what_tasks_did_is_the_sum_over_the_event_log() -> None:

@@ -3,14 +3,73 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
-from covey.sim.experiments.processes import workers
+import pytest
+
+from covey.sim.experiments.processes import Workers
 
 
 def test_workers_start_afresh() -> None:
     gc.disable()
     try:
-        with workers(1) as pool:
+        with Workers(1) as pool:
             assert pool.submit(gc.isenabled).result(timeout=60)
     finally:
         gc.enable()
+
+
+_INTERRUPTED = """
+import os, signal, sys, time
+from covey.sim.experiments.processes import Workers, each
+
+def work(path):
+    open(path, "x").close()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    folder, way = sys.argv[1:]
+    paths = [f"{folder}/{number}" for number in range(4)]
+    try:
+        if way == "each":
+            for path, future in each(work, paths, 2):
+                pass
+        else:
+            with Workers(2) as pool:
+                for future in [pool.submit(work, path) for path in paths]:
+                    future.result()
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("way", ["each", "pool"])
+def test_ctrl_c_ends_the_workers_and_prints_nothing(way: str, tmp_path: Path) -> None:
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    script.write_text(_INTERRUPTED)
+    begun.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(begun), way],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 120
+        while len([*begun.iterdir()]) < 2:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        output, _ = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, output, len([*begun.iterdir()])) == (130, "", 2)

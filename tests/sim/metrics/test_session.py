@@ -13,9 +13,11 @@ from commands import run
 
 from covey.matcher.errors import CoveyError
 from covey.sim import extras
-from covey.sim.metrics.session import LARGE_BYTES, heap_mb, settings, spark_session
+from covey.sim.experiments.papers import PaperPlan, jayaram
+from covey.sim.metrics.session import LARGE_BYTES, check_spark, heap_mb, settings, spark_session
 from covey.sim.metrics.spark_checks import SparkError, check_before_start
 from covey.sim.metrics.spark_failures import job_failure, start_failure
+from covey.sim.progress import silent
 
 GIB = 1 << 30
 
@@ -138,6 +140,10 @@ def test_a_master_that_does_not_answer_is_named(fresh: None) -> None:
         check_before_start(f"spark://127.0.0.1:1,{place}", "4.0.0")
     with pytest.raises(SparkError, match="expected spark://HOST:PORT"):
         spark_session("spark://head")
+    with pytest.raises(SparkError, match=r"no server of Spark Connect answers there .127\.0\.0\.1:1: Conn"):
+        check_spark("sc://127.0.0.1:1/;user_id=me")
+    with pytest.raises(SparkError, match=r"master is 'local\[0\]': expected local\[CORES\], spark://HOST:"):
+        check_spark("local[0]")
 
 
 def test_the_command_ends_with_status_2(
@@ -148,6 +154,14 @@ def test_the_command_ends_with_status_2(
     sweep.write_text("scenario: {brokers: 4, publishers: 1, subscribers: 1, duration_s: 0.1}\n")
     assert run("sweep", str(sweep), "--out", str(tmp_path / "out")) == 2
     assert capsys.readouterr().err.startswith("covey: Spark needs Java 17: ")
+    assert not (tmp_path / "out").exists(), "before any run"
+    page = tmp_path / "page.html"
+    assert run("sim", "--brokers", "4", "--trace", str(tmp_path / "run"), "--report", str(page)) == 2
+    assert capsys.readouterr().err.startswith("covey: Spark needs Java 17: ")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SparkError, match="Spark needs Java 17: "):
+        jayaram.run(PaperPlan("tiny", 0, str(tmp_path / "jayaram")), silent)
+    assert not (tmp_path / "jayaram" / "runs").exists()
 
 
 def test_a_failure_to_start_is_one_sentence() -> None:

@@ -49,15 +49,17 @@ def test_what_fails_is_raised_and_the_watch_ends(spark: None) -> None:
         raise ValueError("mine")
 
 
-def test_the_share_never_decreases_and_retries_are_said() -> None:
+def test_the_share_never_decreases_is_not_complete_before_the_end_and_retries_are_said() -> None:
     shares: list[tuple[str, float]] = []
     show = shown(lambda step, share: shares.append((step, share)), "latencies")
     show(Tasks())
     show(Tasks(done=4, all=4, stages_done=1, stages=1))
     show(Tasks(done=5, all=1_000, failed=2, stages_done=1, stages=2))
+    show(Tasks(done=900, all=1_000, stages_done=3, stages=4))
     assert shares == [
-        ("latencies: stage 1 of 1, 4 of 4 tasks", 1.0),
-        ("latencies: stage 2 of 2, 5 of 1,000 tasks, 2 failed and repeated", 1.0),
+        ("latencies: stage 1 of 1, 4 of 4 tasks", 0.5),
+        ("latencies: stage 2 of 2, 5 of 1,000 tasks, 2 failed and repeated", 0.5),
+        ("latencies: stage 4 of 4, 900 of 1,000 tasks", 0.72),
     ]
 
 

@@ -19,7 +19,7 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.attempt import TraceError
 from covey.sim.trace.finding import TracesError, find_traces
-from covey.sim.trace.storage import Folder
+from covey.sim.trace.storage import Folder, reason_of
 from covey.sim.trace.trace import Trace
 
 TINY = Scenario(brokers=4, publishers=1, subscribers=5, types=2, duration_s=0.3)
@@ -142,7 +142,7 @@ def test_of_attempts_that_complete_at_once_exactly_one_counts(tmp_path: Path) ->
             assert names(place) == [winner.attempt.manifest.attempt, "manifest.json"]
 
 
-def test_a_file_system_without_links_creates_exclusively(
+def test_a_file_system_without_links_keeps_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_link(*paths: str) -> None:
@@ -152,6 +152,57 @@ def test_a_file_system_without_links_creates_exclusively(
     file = Folder.at(tmp_path / "file")
     assert [file.create_text("1"), file.create_text("2"), file.read_text()] == [True, False, "1"]
     assert names(Folder.at(tmp_path)) == ["file"]
+
+
+_FULL = """
+import resource, signal, sys
+from covey.cli.main import main
+from covey.sim.trace.storage import Folder
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+if sys.argv[2:3] == ["create"]:
+    try:
+        Folder.at(sys.argv[3]).create_text("x" * 2 * int(sys.argv[1]))
+    except OSError as error:
+        sys.exit(str(error))
+main(sys.argv[2:])
+"""
+"""A process for which a file of more bytes than this is as one on a full disk."""
+
+
+def full(limit: int, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _FULL, str(limit), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_manifest_that_does_not_fit_the_disk_is_not_created(tmp_path: Path) -> None:
+    done = full(1_000, "create", tmp_path / "manifest.json")
+    assert (done.returncode, "File too large" in done.stderr) == (1, True)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_run_whose_disk_is_full_ends_with_one_sentence(tmp_path: Path) -> None:
+    small = ["--brokers", 4, "--publishers", 2, "--subscribers", 200, "--duration", 2]
+    done = full(8_000, "sim", *small, "--trace", tmp_path / "run")
+    sentence = f"covey: {tmp_path}/run: cannot be written: File too large\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", sentence)
+    assert not [*tmp_path.rglob(".*")]
+    traces = find_traces([tmp_path / "run"])
+    assert (len(traces.runs), traces.broken, traces.runs["run"].complete) == (1, {}, False)
+
+
+def test_errors_of_object_stores_are_short() -> None:
+    text = (
+        "When resolving region for bucket 'mine': AWS Error NETWORK_CONNECTION during HeadBucket operation: "
+        "curlCode: 6, Could not resolve hostname; Details: Could not resolve host: mine.s3.amazonaws.com"
+    )
+    assert reason_of(OSError(text)) == "HeadBucket failed: Could not resolve hostname"
+    text = (
+        "When getting information for key 'runs' in bucket 'mine': AWS Error ACCESS_DENIED during HeadObject "
+        "operation: No response body."
+    )
+    assert reason_of(OSError(text)) == "HeadObject failed: ACCESS_DENIED, No response body"
 
 
 def test_a_file_appears_whole_and_unfinished_ones_match_no_glob(tmp_path: Path) -> None:
