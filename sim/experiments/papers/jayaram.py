@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in, most_filters
-from covey.sim.experiments.papers.jayaram_cases import Grid, grid, pilots_of
+from covey.sim.experiments.papers.jayaram_cases import Grid, grid, pilots_of, warm_up_s
 from covey.sim.experiments.papers.jayaram_findings import (
     assumptions,
     best,
@@ -103,7 +103,7 @@ def notes(results: Results) -> list[str]:
     """What all runs share."""
     scenario = results.grid.cases[0].scenario
     scales = [case.scenario.cpu_scale for case in results.grid.cases]
-    warm_ups = [case.scenario.warm_up_s for case in results.grid.cases]
+    warm_ups = [warm_up_s(case.scenario) for case in results.grid.cases]
     return [
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",

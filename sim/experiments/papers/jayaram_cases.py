@@ -237,15 +237,20 @@ def scenario_of(
         for name, value in assumption.fields.items()
     }
     scenario = find_system(system).applied_to(base).having(**fields)
-    warm_up_s = scenario.warm_up_s * _WARM_UP[scenario.service]
     local = system == case.parametric and not assumption.exact
     return scenario.having(
         seed=seed,
         cpu=calibrations[assumption.costs],
-        warm_up_s=warm_up_s,
+        warm_up_s=warm_up_s(scenario),
         poset="diagram-local" if local else scenario.poset,
         window=0 if assumption.offered else scenario.window,
     )
+
+
+def warm_up_s(scenario: Scenario) -> float:
+    """How long a run warms up, by the order in which brokers serve messages, given its case's
+    `warm_up_s`."""
+    return scenario.warm_up_s * _WARM_UP[scenario.service]
 
 
 _PILOT_MESSAGES = 200
