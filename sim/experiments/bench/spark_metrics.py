@@ -147,8 +147,13 @@ def measure_metrics(
     """The metrics of a run of `gib` GiB on disk, by numbers of cores. The trace is written into `folder`, and
     used again if it is complete.
 
-    `CoveyError` if a measurement fails, or if its counts are not those of the copies.
+    `CoveyError` if a measurement fails, if its counts are not those of the copies, or if the folder cannot be
+    written.
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoveyError(f"{folder}: cannot be written: {error.strerror}") from None
     base_place, place = folder / "base", folder / f"run-{gib:g}-gib"
     if not _is_complete(base_place):
         SimulatedRun(replace(_BASE, name="base")).run(base_place, progress=part(progress, 0, 0.05))

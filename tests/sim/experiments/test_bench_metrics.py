@@ -39,7 +39,7 @@ def test_a_multiplied_run_has_so_many_times_the_counts_and_the_same_percentiles(
         multiplied(Traces(), tmp_path / "none", 1)
 
 
-def test_a_trace_that_was_not_completed_is_written_again(
+def test_a_trace_that_was_not_completed_is_written_again_into_a_folder_that_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object) -> None:
@@ -50,9 +50,9 @@ def test_a_trace_that_was_not_completed_is_written_again(
     with monkeypatch.context() as patch:
         patch.setattr(spark_metrics, "_copy", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            measure_metrics(1e-6, (), tmp_path)
-    measure_metrics(1e-6, (), tmp_path)
-    place = tmp_path / "run-1e-06-gib"
+            measure_metrics(1e-6, (), tmp_path / "new")
+    measure_metrics(1e-6, (), tmp_path / "new")
+    place = tmp_path / "new" / "run-1e-06-gib"
     assert find_traces([place]).runs[place.name].complete
     assert len([*place.glob("attempt-*")]) == 1
 
