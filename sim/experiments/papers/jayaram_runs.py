@@ -226,7 +226,9 @@ class _Stored:
         self._entries[outcome.run] = {"scenario": _scenario_json(outcome), "measured": asdict(measured)}
 
     def save(self) -> None:
-        self._path.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
+        written = self._path.with_suffix(".new")
+        written.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
+        written.replace(self._path)  # so that an interruption leaves the old one
 
 
 def _scenario_json(outcome: RunOutcome) -> Any:
