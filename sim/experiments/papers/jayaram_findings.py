@@ -154,7 +154,8 @@ def prediction(results: Results, table: CostTable) -> PaperFinding:
         "throughput gained by updates, (1 - rho u/s)/(1 - rho)",
         "Up to 8 and 4.4 times with the poset as matcher, 1.53, 1.25 and 2.25 with Rete.",
         "In one lane that publishers fill, every factor is reached at some utilisation below one; in an open "
-        "loop none exceeds s/u; in two lanes none is gained until the lane of changes is full.",
+        "loop, first come, first served, none exceeds s/u; in two lanes none is gained until the lane of "
+        "changes is full.",
         Verdict.REACHED,
         rows,
         Curves(_RHO, "predicted gain of throughput", series, log_y=True),
