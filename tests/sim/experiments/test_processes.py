@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from interrupting import interrupted
 
 from covey.sim.experiments.processes import Workers
 
@@ -28,6 +24,7 @@ def test_workers_start_afresh() -> None:
 _INTERRUPTED = """
 import os, signal, sys, time
 from covey.sim.experiments.processes import Workers, each
+
 
 def work(path):
     open(path, "x").close()
@@ -54,22 +51,7 @@ def test_ctrl_c_ends_the_workers_and_prints_nothing(way: str, tmp_path: Path) ->
     script, begun = tmp_path / "script.py", tmp_path / "begun"
     script.write_text(_INTERRUPTED)
     begun.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(begun), way],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    status, output = interrupted(
+        [sys.executable, str(script), str(begun), way], lambda: len([*begun.iterdir()]) >= 2
     )
-    try:
-        until = time.monotonic() + 120
-        while len([*begun.iterdir()]) < 2:
-            assert time.monotonic() < until
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        output, _ = process.communicate(timeout=120)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, output, len([*begun.iterdir()])) == (130, "", 2)
+    assert (status, output, len([*begun.iterdir()])) == (130, "", 2)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pyspark
 import pytest
+from interrupting import interrupted
 
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import spark_session, summarise, summary
@@ -117,25 +116,11 @@ def test_java_is_terminated_where_its_start_is_interrupted(tmp_path: Path) -> No
     submit = home / "bin" / "spark-submit"
     submit.write_text(f"#!/bin/sh\necho $$ > {started}.part\nmv {started}.part {started}\nexec sleep 600\n")
     submit.chmod(0o755)
-    process = subprocess.Popen(
+    status, output = interrupted(
         [sys.executable, "-m", "covey.cli.main", "metrics", str(trace)],
-        env=os.environ | {"SPARK_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        started.exists,
+        os.environ | {"SPARK_HOME": str(home)},
     )
-    try:
-        until = time.monotonic() + 120
-        while not started.exists():
-            assert time.monotonic() < until
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        output, _ = process.communicate(timeout=120)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, output) == (130, "covey: interrupted\n")
+    assert (status, output) == (130, "covey: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(int(started.read_text()), 0)

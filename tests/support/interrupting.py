@@ -1,0 +1,36 @@
+"""Ctrl-C in a terminal: SIGINT to every process of a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+
+def interrupted(
+    words: Sequence[str], begun: Callable[[], bool], environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """The status and the output of a command that is interrupted once it has begun; nothing of it is left."""
+    process = subprocess.Popen(
+        words,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 120
+        while not begun():
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output
