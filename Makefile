@@ -36,9 +36,14 @@ up: $(RUN)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C s
 test: $(STAMP) java chromium compile  ## every test, the random ones with few draws from a new seed (ARGS goes to pytest)
 	@$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
 
+# Beside the tests, which take longer, brokers are kept under a low load for five minutes; not where ARGS chooses tests.
+SOAK := $(CACHE)/soak.log
 .PHONY: test-all
 test-all: $(STAMP) java chromium compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
-	@COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS)
+	@mkdir -p $(CACHE); if [ -z '$(ARGS)' ]; then nice -n 5 $(BIN)/covey bench soak --seconds 300 --rate 5000 --visitors 1 >$(SOAK) 2>&1 & fi; \
+	COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS); tests=$$?; \
+	if [ -z '$(ARGS)' ]; then wait $$! || { tests=1; cat $(SOAK); echo "covey bench soak did not pass"; }; fi; \
+	exit $$tests
 
 .PHONY: compile
 compile: $(STAMP)
@@ -52,19 +57,19 @@ lint: $(STAMP)  ## ruff: common mistakes and style
 .PHONY: types
 types: $(STAMP)  ## mypy --strict
 	@mkdir -p $(CACHE)/types/covey
-	@for room in cli matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
+	@for room in cli gateway matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
 
 # An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself.
 PROTOC := $(CACHE)/protoc
 .PHONY: proto
-proto:  ## generate the stubs in proto/ from proto/broker.proto
+proto:  ## generate the stubs in proto/ from its .proto files
 	@[ -x $(PROTOC)/bin/python ] || "$(PYTHON)" -m venv $(PROTOC)
 	@$(PROTOC)/bin/python -m pip --disable-pip-version-check install --quiet grpcio-tools==1.62.3 'setuptools<81'
 	@mkdir -p $(CACHE)/stubs
 	@$(PROTOC)/bin/python -m grpc_tools.protoc -Icovey/proto=proto --python_out=$(CACHE)/stubs \
-		--pyi_out=$(CACHE)/stubs --grpc_python_out=$(CACHE)/stubs proto/broker.proto
-	@cp $(CACHE)/stubs/covey/proto/broker_pb2* proto/
+		--pyi_out=$(CACHE)/stubs --grpc_python_out=$(CACHE)/stubs proto/broker.proto proto/storage.proto
+	@cp $(CACHE)/stubs/covey/proto/broker_pb2* $(CACHE)/stubs/covey/proto/storage_pb2.py* proto/
 
 .PHONY: bench
 bench: $(STAMP)  ## events per second and latency through a chain of three brokers
@@ -77,7 +82,7 @@ sim: $(STAMP)  ## random histories of whole overlays in virtual time, judged by 
 .PHONY: clean
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(CACHE) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist covey.egg-info
-	find cli matcher overlay proto sim spark tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find cli gateway matcher overlay proto sim spark tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # Spark, which judges the simulator's runs, needs Java 17.
 .PHONY: java

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.options import Json, numbered
 
 
+@with_access
 def explain(
     event: Annotated[
         str, typer.Argument(metavar="EVENT", help="Attributes as JSON, or as name=value words.")
@@ -20,6 +22,7 @@ def explain(
         str, typer.Option(help="Broker of the subscriber, HOST:PORT or unix:PATH.")
     ] = "localhost:7001",
     json_output: Json = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Walk the overlay from a subscription to the publishers, and show where an event would stop and why.
 
@@ -31,7 +34,7 @@ def explain(
     from covey.overlay.client.explaining import explain as walk
 
     client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
-    steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event)))
+    steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event), access.credentials))
     if json_output:
         print(json.dumps({"steps": steps, "verdicts": verdicts}, indent=2))
         return

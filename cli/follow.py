@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.options import numbered
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 
+@with_access
 def follow(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     event: Annotated[
@@ -31,6 +33,7 @@ def follow(
         str, typer.Option(help="Broker where the event enters or entered, HOST:PORT or unix:PATH.")
     ] = "localhost:7001",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Publish an event and follow it from broker to broker: where it came from, went, and was delivered.
 
@@ -43,29 +46,33 @@ def follow(
     if (event is None) == (identity is None):
         raise typer.BadParameter("expected an event to publish, or --event with a published one, not both")
     if event is not None:
-        run_until_signal(_publish(broker, type_name, attributes(event), json_output))
+        run_until_signal(_publish(broker, type_name, attributes(event), json_output, access))
         return
     publisher, sequence = numbered("--event", identity or "", "PUBLISHER:SEQUENCE", "feed/1a2b:7")
-    asyncio.run(_follow(broker, type_name, publisher, sequence, json_output))
+    asyncio.run(_follow(broker, type_name, publisher, sequence, json_output, access))
 
 
-async def _publish(broker: str, type_name: str, values: dict[str, Any], json_output: bool) -> None:
+async def _publish(
+    broker: str, type_name: str, values: dict[str, Any], json_output: bool, access: Access
+) -> None:
     from covey.matcher import EventBatch
     from covey.overlay import Client
 
-    async with Client(broker, connect_timeout=CONNECT_S) as client:
+    async with Client(broker, connect_timeout=CONNECT_S, tls=access.tls, token=access.token) as client:
         event_type = await client.event_type(type_name)
         batch = EventBatch.from_pylist(event_type, [values])
         await Waiting(client).settle(client.advertise(event_type))
         await client.publish_batch(type_name, batch, confirm=True)
-        await _follow(broker, type_name, client.publisher, 1, json_output)
+        await _follow(broker, type_name, client.publisher, 1, json_output, access)
 
 
-async def _follow(broker: str, type_name: str, publisher: str, sequence: int, json_output: bool) -> None:
+async def _follow(
+    broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
+) -> None:
     from covey.overlay.client.following import follow as walk
 
     started = time.perf_counter()
-    async for step in walk(broker, type_name, publisher, sequence):
+    async for step in walk(broker, type_name, publisher, sequence, access.credentials):
         step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
         print(json.dumps(step) if json_output else _words(step), flush=True)
 

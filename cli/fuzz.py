@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,6 +66,26 @@ def fuzz(
             "uninvolved clients that must not notice. Of the other options only --steps applies."
         ),
     ] = False,
+    durable: Annotated[
+        bool, typer.Option(help="Make all types durable, and two sessions in three; crash often.")
+    ] = False,
+    moves: Annotated[
+        bool, typer.Option(help="Durable sessions that move between brokers, with --durable.")
+    ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            help="Links that move around brokers that die, for a time or for good, and around splits of the "
+            "network."
+        ),
+    ] = False,
+    faults: Annotated[
+        str,
+        typer.Option(
+            help="all, or some of crashes, power, partitions, swizzles, clogs, connections, slow, clocks, "
+            "damage, full, moves, with commas between them: histories with these faults and no others."
+        ),
+    ] = "",
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
     json_output: Json = False,
 ) -> None:
@@ -120,6 +141,17 @@ def _print(
         f"{sum(o.delivered for o in outcomes):,} delivered: "
         + (f"{len(failed)} failed" if failed else "no violation")
     )
+    if options.faults:
+        counts = _faults(outcomes).items()
+        print("faults: " + ", ".join(f"{name} {count:,}" for name, count in counts))
+
+
+def _faults(outcomes: list[HistoryOutcome]) -> Counter[str]:
+    """How often there was each fault."""
+    total = Counter[str]()
+    for outcome in outcomes:
+        total.update(dict(outcome.faults))
+    return total
 
 
 def _as_json(
@@ -130,6 +162,7 @@ def _as_json(
         "steps": sum(outcome.steps for outcome in outcomes),
         "expected": sum(outcome.expected for outcome in outcomes),
         "delivered": sum(outcome.delivered for outcome in outcomes),
+        "faults": _faults(outcomes),
         "defects": sum(outcome.fired for outcome in outcomes),
         "failed": [
             {

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.options import Json
 
 _MAX_LISTED = 1_000
 """As many items of a list as a broker shows (`MAX_LISTED`; its module takes a second to import)."""
 
 
+@with_access
 def inspect(
     broker: Annotated[
         str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
@@ -27,6 +29,7 @@ def inspect(
         ),
     ] = 100,
     json_output: Json = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Show a broker's routing state: publishers, subscriptions, slots at neighbours, and its counters.
 
@@ -36,5 +39,5 @@ def inspect(
     """
     from covey.overlay.client import inspect_broker
 
-    text, state = asyncio.run(inspect_broker(broker, listed=limit))
+    text, state = asyncio.run(inspect_broker(broker, listed=limit, tls=access.tls, token=access.token))
     typer.echo(json.dumps(state, indent=2) if json_output else text.rstrip())

@@ -15,7 +15,7 @@ from typing import Any
 
 COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("up", "covey.cli.up", "up", "Start the brokers of an overlay file on this machine."),
-    ("broker", "covey.cli.broker", "broker", "Run one broker of an overlay."),
+    ("broker", "covey.cli.broker", "broker", "Run one broker of an overlay; let one join or leave."),
     ("publish", "covey.cli.publish", "publish", "Publish events from a CSV file, or typed in as JSON lines."),
     (
         "subscribe",
@@ -23,11 +23,15 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         "subscribe",
         "Print the events that match a filter; move it live.",
     ),
+    ("gateway", "covey.cli.gateway", "gateway", "Serve browsers: WebSocket and server-sent events."),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
     ("operators", "covey.cli.operators", "operators", "List the named operators that a filter may call."),
     ("follow", "covey.cli.follow", "follow", "Follow one event through the overlay."),
     ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
+    ("backup", "covey.cli.backup", "backup", "Copy what brokers have stored, while they run."),
+    ("verify", "covey.cli.verify", "verify", "Check what brokers have stored."),
+    ("certs", "covey.cli.certs", "certs", "Make a development authority and certificates."),
     (
         "compile",
         "covey.cli.compile",

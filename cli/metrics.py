@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from covey.sim.metrics import Group
+    from covey.sim.progress import Progress
 
 _SHOWN = 40
 _TRANSPOSED = 4
@@ -83,16 +84,18 @@ def print_metrics(
         print(f"covey: skipped: {reason}", file=sys.stderr)
     with progress() as on_progress:
         summaries = summarise(traces, master, exact=exact, out=out, progress=on_progress)
-    groups = compare(summaries)
-    if csv is not None:
-        write_csv(csv, summaries)
-    if html is not None:
-        from covey.sim.metrics.run_report import report_of
-        from covey.sim.reports import write_report
+        groups = compare(summaries)
+        if csv is not None:
+            write_csv(csv, summaries)
+        if html is not None:
+            from covey.sim.metrics.run_report import report_of
+            from covey.sim.reports import write_report
 
-        write_report(html, report_of(summaries, groups, traces.broken))
-    if plots is not None:
-        _write_plots(plots, groups)
+            on_progress("page", 1.0)
+            write_report(html, report_of(summaries, groups, traces.broken))
+        if plots is not None:
+            on_progress("plots", 1.0)
+            _write_plots(plots, groups)
     if json_output:
         print_json(summaries)
     else:
@@ -100,13 +103,14 @@ def print_metrics(
     return bool(traces.broken)
 
 
-def write_page(html: Path, traces: Sequence[str], master: str | None) -> None:
+def write_page(html: Path, traces: Sequence[str], master: str | None, on_progress: Progress) -> None:
     """Compute the metrics of runs and write their page."""
     from covey.sim.metrics import compare, summarise
     from covey.sim.metrics.run_report import report_of
     from covey.sim.reports import write_report
 
-    summaries = summarise(traces, master)
+    summaries = summarise(traces, master, progress=on_progress)
+    on_progress("page", 1.0)
     write_report(html, report_of(summaries, compare(summaries)))
 
 
@@ -147,11 +151,12 @@ def _print_table(
 ) -> None:
     """A table of few rows is transposed: a column per row. One of more rows is without the columns that are
     the same in all of them."""
+    from covey.sim.reports import number
     from covey.sim.reports.tables import compact
 
     if len(rows) <= _TRANSPOSED:
-        columns, *rows = zip(columns, *rows, strict=True)
-        names, same = 1, ""
+        first, *rows = zip(columns, *rows, strict=True)
+        columns, names, same = [number(value) for value in first], 1, ""
     else:
         columns, rows, same = compact(columns, rows, names)
     print_table(title, columns, rows, names)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.options import Json
 from covey.cli.support.output import print_json
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
@@ -30,6 +31,7 @@ _SHOWN = 5
 _EVENT = re.compile(r"^event (\d+) of ")
 
 
+@with_access
 def publish(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     file: Annotated[
@@ -49,6 +51,7 @@ def publish(
     rate: Annotated[float | None, typer.Option(help="Events per second; unlimited by default.")] = None,
     name: Annotated[str | None, typer.Option(help="The client's name; random by default.")] = None,
     json_output: Json = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Publish events to an overlay.
 
@@ -67,7 +70,8 @@ def publish(
     if file != "-" and not Path(file).is_file():
         raise InputError(f"{file}: no such file")
     declared = schema_of(type_name, schema) if schema is not None else None
-    published, refused, seconds = run_until_signal(_publish(type_name, declared, file, broker, rate, name))
+    work = _publish(type_name, declared, file, broker, rate, name, access)
+    published, refused, seconds = run_until_signal(work)
     if json_output:
         print_json({"published": published, "refused": refused, "seconds": round(seconds, 3)})
     else:
@@ -104,14 +108,24 @@ def schema_of(type_name: str, text: str) -> EventType:
 
 
 async def _publish(
-    type_name: str, declared: EventType | None, file: str, broker: str, rate: float | None, name: str | None
+    type_name: str,
+    declared: EventType | None,
+    file: str,
+    broker: str,
+    rate: float | None,
+    name: str | None,
+    access: Access,
 ) -> tuple[int, int, float]:
     from covey.cli.counting import CountingSession
     from covey.overlay import Client
 
-    name = name or f"client-{secrets.token_hex(6)}"
+    if name is None:
+        owner = await access.credentials.owner()
+        name = f"{owner}/{secrets.token_hex(6)}" if owner else f"client-{secrets.token_hex(6)}"
     session = CountingSession(f"{name}/{secrets.token_hex(6)}")
-    async with Client(broker, name=name, connect_timeout=CONNECT_S, session=session) as client:
+    async with Client(
+        broker, name, connect_timeout=CONNECT_S, session=session, tls=access.tls, token=access.token
+    ) as client:
         event_type = declared or await known_type(client, type_name)
         await Waiting(client).settle(client.advertise(event_type))
         start = time.perf_counter()

@@ -212,8 +212,8 @@ def run(
             trace = f"{folder}/{scenario.stem if scenario is not None else chosen.load}"
         with progress() as on_progress:
             summary = chosen_run.run(trace, on_progress)
-        if report is not None and trace is not None:
-            write_page(report, [trace], master)
+            if report is not None and trace is not None:
+                write_page(report, [trace], master, on_progress)
     if (
         calibrate is not None
         and isinstance(chosen_run, SimulatedRun)

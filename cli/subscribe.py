@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.modules import Modules, import_modules
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
@@ -28,6 +29,7 @@ _NEXT = re.compile(r"\s+(?=[^\s=\"'\[\](){}]+=)")
 _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 
 
+@with_access
 def subscribe(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     filter: Annotated[str, typer.Argument(help="The filter; by default every event matches.")] = "",
@@ -50,6 +52,7 @@ def subscribe(
     count: Annotated[int | None, typer.Option(min=1, help="Exit after this number of events.")] = None,
     name: Annotated[str | None, typer.Option(help="The client's name; random by default.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+    access: Access = NO_ACCESS,
 ) -> None:
     """Subscribe, and print matching events until Ctrl-C or --count.
 
@@ -64,7 +67,9 @@ def subscribe(
     """
     import_modules(modules or ())
     words = [word for option in set_values or [] for word in split_words(option)]
-    run_until_signal(_subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless))
+    run_until_signal(
+        _subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless, access)
+    )
 
 
 async def _subscribe(
@@ -77,6 +82,7 @@ async def _subscribe(
     name: str | None,
     json_output: bool,
     gapless: bool,
+    access: Access,
 ) -> None:
     from covey.cli.publish import known_type, schema_of
     from covey.matcher import parse
@@ -101,6 +107,7 @@ async def _subscribe(
 
     seen: list[bool] = []
     options: dict[str, Any] = {"on_state": on_state, "on_gap": on_gap, "on_notice": on_notice}
+    options |= {"tls": access.tls, "token": access.token}
     async with Client(broker, name=name, connect_timeout=CONNECT_S, **options) as client:
         event_type: EventType = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)

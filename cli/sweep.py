@@ -46,12 +46,16 @@ def sweep(
     check_spark(master)
     with progress() as on_progress:
         outcomes = run_all(plan.planned, out, executor_at(master), on_progress)
+    failed: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.error:
-            print(f"covey: run {outcome.run} failed: {outcome.error}", file=sys.stderr)
+            failed.setdefault(outcome.error, []).append(outcome.run)
         elif outcome.counts:
             violations = ", ".join(f"{count} of {kind}" for kind, count in outcome.counts.items())
             print(f"covey: run {outcome.run}: the checkers report {violations}", file=sys.stderr)
+    for reason, (first, *others) in failed.items():
+        more = f" and {len(others)} more" if others else ""
+        print(f"covey: run {first}{more} failed: {reason}", file=sys.stderr)
     reused = sum(outcome.reused for outcome in outcomes)
     if reused and not json_output:
         print(f"{reused} of {len(outcomes)} runs were in the folder already")

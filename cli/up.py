@@ -89,6 +89,9 @@ class Up:
             status = await self._broker(name)
             if self._stopping.is_set():
                 return
+            if self._ready and status == 0:
+                print(f"covey: broker {name} has ended", file=sys.stderr, flush=True)
+                return
             if not self._ready or status == 2:
                 print(f"covey: broker {name} did not start (status {status})", file=sys.stderr, flush=True)
                 self._failed = True
@@ -142,4 +145,5 @@ class Up:
         process, address = self._processes.get(name), self._overlay.brokers[name].address
         if process is None:
             return False
-        return await is_linked(address, process.pid, self._overlay.neighbours(name))
+        tls = None if self._overlay.tls is None else self._overlay.tls.of(name)
+        return await is_linked(address, process.pid, self._overlay.neighbours(name), tls)

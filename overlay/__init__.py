@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         NotSettledError,
         RefusedError,
         Subscription,
+        Tls,
     )
 
     __version__: str
@@ -34,6 +35,7 @@ __all__ = [
     "Notice",
     "RefusedError",
     "Subscription",
+    "Tls",
 ]
 
 

@@ -38,11 +38,20 @@ class _UniqueKeys(yaml.SafeLoader):
 
 def read_document(path: str | Path, wrong: type[CoveyError]) -> Any:
     """The content of a YAML file; `wrong`, naming the file and why, for one that cannot be read or parsed."""
+    return parse_document(read_text(path, wrong), path, wrong)
+
+
+def read_text(path: str | Path, wrong: type[CoveyError]) -> str:
+    """The text of a file; `wrong` for one that cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise wrong(f"{path}: cannot be read: {reason}") from None
+
+
+def parse_document(text: str, path: str | Path, wrong: type[CoveyError]) -> Any:
+    """The content of a text, which is that of a file; `wrong` for one that is no YAML."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none

@@ -22,8 +22,11 @@ import yaml
 
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
-from covey.overlay.client import inspect_broker
+from covey.overlay.client import RefusedError, inspect_broker
+from covey.overlay.client.unary import call_broker
 from covey.overlay.core.introspection.listing import MAX_LISTED
+from covey.overlay.transport.credentials import credentials
+from covey.overlay.transport.tls import Tls
 
 THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 """b1 at the top, b2 and b3 below it, b4 below b2 and b5 below b3."""
@@ -35,15 +38,36 @@ def broker_command(overlay_file: Path, broker: str) -> list[str]:
     return [*command, "--config", str(overlay_file), "--name", broker, "--parent", str(os.getpid())]
 
 
-async def is_linked(address: str, process_id: int, neighbours: Iterable[str]) -> bool:
-    """Whether the broker at an address is this process, serves, and is connected to all neighbours."""
+async def is_linked(
+    address: str, process_id: int, neighbours: Iterable[str], tls: Tls | None = None
+) -> bool:
+    """Whether the broker at an address is this process, serves, and is connected to all neighbours. `tls` are
+    the files of a broker of the overlay, if it has TLS. One that lets nobody inspect it says by its health
+    whether it is ready.
+    """
     try:
-        _, state = await inspect_broker(address, listed=0)
+        _, state = await inspect_broker(address, listed=0, tls=tls)
+    except RefusedError:
+        return await is_ready(address, tls)
     except CoveyError:
         return False
     if state["process"] != process_id:
         return False  # Another overlay's broker has the address.
-    return all(state["interfaces"][f"broker/{neighbour}"]["connected"] for neighbour in neighbours)
+    interfaces = state["interfaces"]
+    return all(interfaces.get(f"broker/{each}", {}).get("connected", False) for each in neighbours)
+
+
+async def is_ready(address: str, tls: Tls | None = None) -> bool:
+    """Whether the broker at an address says that it serves and is linked with all its neighbours."""
+    from grpc_health.v1 import health_pb2
+
+    request = health_pb2.HealthCheckRequest(service="covey.ready").SerializeToString()
+    try:
+        reply = await call_broker(address, "/grpc.health.v1.Health/Check", request, credentials(tls, None))
+    except CoveyError:
+        return False
+    status = health_pb2.HealthCheckResponse.FromString(reply).status
+    return bool(status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def chain(length: int) -> tuple[tuple[str, str], ...]:
@@ -55,7 +79,8 @@ class LocalOverlay:
     """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
-    `operators` is that section of the overlay file.
+    `operators` is that section of the overlay file, and `repair_after_s` its field; the types named in
+    `durable` are stored until the block ends. `tickets` are files of keys.
     """
 
     def __init__(
@@ -68,6 +93,9 @@ class LocalOverlay:
         engine: str = "cluster",
         compiled: bool = True,
         operators: Mapping[str, Any] | None = None,
+        repair_after_s: float = 0.0,
+        durable: Sequence[str] = (),
+        tickets: Sequence[str] = (),
     ) -> None:
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
@@ -77,7 +105,6 @@ class LocalOverlay:
             "overlay": "local",
             "routing": routing,
             "event_types": {t.name: {a: str(k) for a, k in t.attributes.items()} for t in event_types},
-            "brokers": {broker: {"address": address} for broker, address in self.addresses.items()},
             "links": [list(link) for link in links],
             "engine": engine,
         }
@@ -85,6 +112,14 @@ class LocalOverlay:
             self._configuration["limits"] = dict(limits)
         if operators:
             self._configuration["operators"] = dict(operators)
+        if repair_after_s:
+            self._configuration["repair_after_s"] = repair_after_s
+        if durable:
+            self._configuration |= {"durable": {name: {} for name in durable}, "storage": "storage"}
+        self.link_addresses: dict[tuple[str, str], str] = {}
+        """Where a link is dialled, by (listener, dialer), if not at the address of its listener."""
+        if tickets:
+            self._configuration["tickets"] = list(tickets)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._cleanup = ExitStack()
         self._folder = Path()
@@ -113,6 +148,10 @@ class LocalOverlay:
         process = self._processes[broker]
         process.kill()
         await process.wait()
+
+    async def exit_status(self, broker: str) -> int:
+        """Wait until the process of a broker has ended."""
+        return await self._processes[broker].wait()
 
     async def start(self, broker: str) -> None:
         """Restart a killed broker at its old address; returns when its links are open."""
@@ -146,9 +185,16 @@ class LocalOverlay:
     def process_ids(self) -> dict[str, int]:
         return {broker: process.pid for broker, process in self._processes.items()}
 
+    def storage(self, broker: str) -> Path:
+        """The directory in which a broker stores the events of durable types."""
+        return self._folder / "storage" / broker
+
     def configuration(self, broker: str) -> dict[str, Any]:
         """The overlay file of one broker, as plain values."""
-        return self._configuration
+        dialled = self.link_addresses
+        addresses = {name: dialled.get((name, broker), own) for name, own in self.addresses.items()}
+        brokers = {name: {"address": address} for name, address in addresses.items()}
+        return {**self._configuration, "brokers": brokers}
 
     async def _spawn(self, broker: str) -> None:
         file = self._folder / f"{broker}.yaml"

@@ -53,7 +53,7 @@ class Goodbye(_message.Message):
     def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits", "options", "oldest_protocol")
+    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits", "options", "durable", "ticket", "oldest_protocol")
     class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ROLE_UNSPECIFIED: _ClassVar[Hello.Role]
@@ -80,6 +80,8 @@ class Hello(_message.Message):
     SLOW_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     role: Hello.Role
@@ -92,8 +94,10 @@ class Hello(_message.Message):
     slow_consumer: SlowConsumer
     limits: Limits
     options: _containers.ScalarMap[str, str]
+    durable: bool
+    ticket: str
     oldest_protocol: int
-    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., durable: bool = ..., ticket: _Optional[str] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_event_bytes", "max_batch_events", "max_frame_bytes")
@@ -124,7 +128,7 @@ class Frame(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +143,7 @@ class Message(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_MOVE_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
@@ -153,7 +158,8 @@ class Message(_message.Message):
     hold: Hold
     gap: Gap
     notice: Notice
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ...) -> None: ...
+    session_move: SessionMove
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., session_move: _Optional[_Union[SessionMove, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -249,7 +255,7 @@ class Unsubscribe(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "values", "since_ns")
+    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -261,11 +267,13 @@ class Update(_message.Message):
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     SINCE_NS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     values: _containers.MessageMap[str, Value]
     since_ns: int
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("type_name", "held")
@@ -301,6 +309,67 @@ class Notice(_message.Message):
     subscription_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, operator: _Optional[str] = ..., broker: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ..., subscription_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class SessionMove(_message.Message):
+    __slots__ = ("sender", "receiver", "interface", "number", "step", "identity", "type_name", "offset", "offsets", "subscriptions", "records", "lost", "reason", "moved_to")
+    class Step(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STEP_UNSPECIFIED: _ClassVar[SessionMove.Step]
+        STEP_ASK: _ClassVar[SessionMove.Step]
+        STEP_STATE: _ClassVar[SessionMove.Step]
+        STEP_FLUSH: _ClassVar[SessionMove.Step]
+        STEP_FLUSHED: _ClassVar[SessionMove.Step]
+        STEP_READ: _ClassVar[SessionMove.Step]
+        STEP_RECORDS: _ClassVar[SessionMove.Step]
+        STEP_COMMIT: _ClassVar[SessionMove.Step]
+        STEP_COMMITTED: _ClassVar[SessionMove.Step]
+        STEP_REFUSED: _ClassVar[SessionMove.Step]
+    STEP_UNSPECIFIED: SessionMove.Step
+    STEP_ASK: SessionMove.Step
+    STEP_STATE: SessionMove.Step
+    STEP_FLUSH: SessionMove.Step
+    STEP_FLUSHED: SessionMove.Step
+    STEP_READ: SessionMove.Step
+    STEP_RECORDS: SessionMove.Step
+    STEP_COMMIT: SessionMove.Step
+    STEP_COMMITTED: SessionMove.Step
+    STEP_REFUSED: SessionMove.Step
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MOVED_TO_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    receiver: str
+    interface: str
+    number: int
+    step: SessionMove.Step
+    identity: str
+    type_name: str
+    offset: int
+    offsets: _containers.ScalarMap[str, int]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscribe]
+    records: _containers.RepeatedCompositeFieldContainer[Deliver]
+    lost: int
+    reason: str
+    moved_to: str
+    def __init__(self, sender: _Optional[str] = ..., receiver: _Optional[str] = ..., interface: _Optional[str] = ..., number: _Optional[int] = ..., step: _Optional[_Union[SessionMove.Step, str]] = ..., identity: _Optional[str] = ..., type_name: _Optional[str] = ..., offset: _Optional[int] = ..., offsets: _Optional[_Mapping[str, int]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., records: _Optional[_Iterable[_Union[Deliver, _Mapping]]] = ..., lost: _Optional[int] = ..., reason: _Optional[str] = ..., moved_to: _Optional[str] = ...) -> None: ...
+
 class ListenersReport(_message.Message):
     __slots__ = ("type_name", "present")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -320,7 +389,7 @@ class SyncEnd(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Events(_message.Message):
-    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema", "packed_columns", "results")
+    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema", "packed_columns", "results", "contexts")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +400,7 @@ class Events(_message.Message):
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PACKED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     type_name: str
     publisher: str
     first_sequence: int
@@ -341,7 +411,18 @@ class Events(_message.Message):
     schema: bytes
     packed_columns: bytes
     results: _containers.RepeatedCompositeFieldContainer[OperatorResult]
-    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., packed_columns: _Optional[bytes] = ..., results: _Optional[_Iterable[_Union[OperatorResult, _Mapping]]] = ...) -> None: ...
+    contexts: _containers.RepeatedCompositeFieldContainer[TraceContext]
+    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., packed_columns: _Optional[bytes] = ..., results: _Optional[_Iterable[_Union[OperatorResult, _Mapping]]] = ..., contexts: _Optional[_Iterable[_Union[TraceContext, _Mapping]]] = ...) -> None: ...
+
+class TraceContext(_message.Message):
+    __slots__ = ("traceparent", "first_sequence", "last_sequence")
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    traceparent: str
+    first_sequence: int
+    last_sequence: int
+    def __init__(self, traceparent: _Optional[str] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
 
 class OperatorResult(_message.Message):
     __slots__ = ("key", "rows", "solutions")
@@ -424,6 +505,24 @@ class FollowRequest(_message.Message):
     publisher: str
     sequence: int
     def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class ReloadRequest(_message.Message):
+    __slots__ = ("leave",)
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    leave: bool
+    def __init__(self, leave: bool = ...) -> None: ...
+
+class ReloadReply(_message.Message):
+    __slots__ = ("file", "neighbours", "changed", "kept")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    neighbours: _containers.RepeatedScalarFieldContainer[str]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    kept: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, file: _Optional[str] = ..., neighbours: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainReply(_message.Message):
     __slots__ = ("json",)

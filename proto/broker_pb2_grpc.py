@@ -39,6 +39,11 @@ class BrokerStub(object):
                 request_serializer=covey_dot_proto_dot_broker__pb2.FollowRequest.SerializeToString,
                 response_deserializer=covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
                 )
+        self.Reload = channel.unary_unary(
+                '/covey.v1.Broker/Reload',
+                request_serializer=covey_dot_proto_dot_broker__pb2.ReloadRequest.SerializeToString,
+                response_deserializer=covey_dot_proto_dot_broker__pb2.ReloadReply.FromString,
+                )
 
 
 class BrokerServicer(object):
@@ -82,6 +87,14 @@ class BrokerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reload(self, request, context):
+        """Read the overlay file again, as at SIGHUP; replies when links that have left it are closed. FAILED_PRECONDITION,
+        with the mistake, for a file that is wrong, which changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +122,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Follow,
                     request_deserializer=covey_dot_proto_dot_broker__pb2.FollowRequest.FromString,
                     response_serializer=covey_dot_proto_dot_broker__pb2.ExplainReply.SerializeToString,
+            ),
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=covey_dot_proto_dot_broker__pb2.ReloadRequest.FromString,
+                    response_serializer=covey_dot_proto_dot_broker__pb2.ReloadReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -202,5 +220,22 @@ class Broker(object):
         return grpc.experimental.unary_unary(request, target, '/covey.v1.Broker/Follow',
             covey_dot_proto_dot_broker__pb2.FollowRequest.SerializeToString,
             covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/covey.v1.Broker/Reload',
+            covey_dot_proto_dot_broker__pb2.ReloadRequest.SerializeToString,
+            covey_dot_proto_dot_broker__pb2.ReloadReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,4 +1,4 @@
-"""The packages of the extra `sim`, and the error if one is missing."""
+"""The packages of the extras `sim` and `gateway`, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ EXTRAS = {
     "pyspark": "pyspark",
 }
 """By module, the package to install."""
+GATEWAY = ("orjson", "starlette", "uvicorn", "websockets")
+"""The packages of the extra `gateway`, which are called as their modules are."""
 LEAST = {"pyspark": (4, 0)}
 """By module, the version from which on it fits, where an older one fails in ways that do not say so."""
 
@@ -27,10 +29,11 @@ class PackageError(CoveyError, ValueError):
 
 def missing(what: str, error: ModuleNotFoundError) -> Exception:
     """A `PackageError` that names the package to install for `what`; other modules' errors unchanged."""
-    package = EXTRAS.get((error.name or "").partition(".")[0])
+    module = (error.name or "").partition(".")[0]
+    package, extra = (module, "gateway") if module in GATEWAY else (EXTRAS.get(module), "sim")
     if package is None:
         return error
-    return PackageError(f"{what} needs {package}: `pip install '.[sim]'` in the clone")
+    return PackageError(f"{what} needs {package}: `pip install '.[{extra}]'` in the clone")
 
 
 def need(what: str, *modules: str) -> None:

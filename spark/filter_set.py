@@ -65,7 +65,7 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
     if values is not None:
         raise SourceError("values are given: expected filters to be one text with variables")
     if isinstance(filters, Mapping):
-        texts = pa.array([*filters.values()])
+        texts = _texts([*filters.values()])
         columns = {}
         ids = _keys([*filters])
     else:
@@ -80,6 +80,23 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
         raise SourceError(f"{texts.null_count:,} of {len(texts):,} filters are null: expected text")
     coded = pc.dictionary_encode(texts)
     return _built(coded.dictionary.to_pylist(), coded.indices.to_numpy(), ids, columns, event_type)
+
+
+def _texts(texts: Sequence[Any]) -> pa.Array:
+    """The filters of a mapping."""
+    try:
+        return pa.array(texts)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        kinds = ", ".join(sorted({type(text).__name__ for text in texts}))
+        raise SourceError(f"filters are {kinds}: expected text") from None
+
+
+def _check_different(labels: pa.StringArray) -> None:
+    counts = pc.value_counts(labels)
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(repeated):
+        again = repeated.field("values")[0].as_py()
+        raise SourceError(f"an id of filters is {again!r} more than once: expected each id once")
 
 
 def _keys(keys: Sequence[Any]) -> pa.Array:
@@ -122,6 +139,7 @@ def _built(
             raise SourceError(_outside(pc.max(ids).as_py())) from None
     elif pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or not len(ids):
         labels, plain = ids.cast(pa.string()), np.arange(len(ids))
+        _check_different(labels)
     else:
         raise SourceError(f"ids of filters are {ids.type}: expected integers or text")
     matcher = Matcher(event_type)

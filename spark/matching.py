@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,9 @@ def match(
     Raises `SourceError` for filters, values or columns that do not fit. Cost: as of `Matcher`, per Python
     worker of Spark; the file of filters (75 bytes each) stays until the application ends.
     """
+    twice = [name for name, count in Counter(events.columns).items() if count > 1]
+    if twice:
+        raise SourceError(f"events have several columns {twice[0]!r}: expected each name once")
     if output not in OUTPUTS:
         raise SourceError(f"output is {output!r}: expected one of {', '.join(OUTPUTS)}")
     chosen = filter_set(filters, values, _event_type(events, filters, event_type))

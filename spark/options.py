@@ -11,12 +11,14 @@ import re
 import secrets
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.documents import Section, one_of, validated
+from covey.overlay.documents import Section, complaint, one_of, validated
+from covey.overlay.transport.credentials import Credentials, Token, TokenFile, credentials
+from covey.overlay.transport.tls import Tls
 from covey.spark.errors import SourceError
 
 _ADDRESS = re.compile(r"unix:.+|[^\s:,/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
@@ -67,6 +69,40 @@ class BrokerOptions(_Options):
     )
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     """Bounds the wait for a broker, and for a subscription or an advertisement to take effect."""
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    token: str | None = Field(default=None, repr=False)
+    token_file: str | None = None
+
+    @model_validator(mode="after")
+    def _check_access(self) -> Self:
+        if (self.certificate is None) is not (self.key is None) or (self.key and not self.authority):
+            field = "key" if self.certificate is None else "certificate"
+            raise complaint("is alone: expected certificate and key, with authority", field)
+        if self.token is not None and self.token_file is not None:
+            raise complaint("is there beside token: expected one of them", "token_file")
+        return self
+
+    @property
+    def tls(self) -> Tls | None:
+        return None if self.authority is None else Tls(self.authority, self.certificate, self.key)
+
+    @property
+    def bearer(self) -> Token | None:
+        """The token, or the file that has it."""
+        return self.token if self.token_file is None else TokenFile(self.token_file)
+
+    @property
+    def credentials(self) -> Credentials:
+        return credentials(self.tls, self.bearer)
+
+    async def client_name(self) -> str:
+        """The name of this client, below the owner that its token or certificate names: a broker with rules
+        for clients takes no other.
+        """
+        owner = await self.credentials.owner()
+        return self.name if owner is None else f"{owner}/{self.name}"
 
     @property
     def brokers(self) -> tuple[str, ...]:

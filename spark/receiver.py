@@ -72,13 +72,16 @@ class Receiver:
     ) -> tuple[str, Subscription]:
         options = self._options
         self._room[address] = asyncio.Event()
+        name = await options.client_name()
         client = Client(
             address,
-            options.name if number == 0 else f"{options.name}-{number + 1}",
+            name if number == 0 else f"{name}-{number + 1}",
             slow_consumer=options.slow_consumer,
             window_bytes=min(_WINDOW_BYTES, options.buffer_bytes),
             connect_timeout=options.timeout_s,
             on_gap=lambda gap: self._add_gap(address, gap),
+            tls=options.tls,
+            token=options.bearer,
         )
         try:
             await client.open()

@@ -119,7 +119,7 @@ def find_event_type_or_none(options: BrokerOptions) -> EventType | None:
     """The event type of the overlay file, else as the broker has it; None if it has none."""
     try:
         return _of_file(options) if options.overlay else asyncio.run(_of_broker(options))
-    except (ConnectError, TimeoutError) as error:
+    except (ConnectError, RefusedError, TimeoutError) as error:
         raise unreachable(options.brokers[0], error) from None
 
 
@@ -158,7 +158,8 @@ def _of_file(options: BrokerOptions) -> EventType | None:
 async def _of_broker(options: BrokerOptions) -> EventType | None:
     async with asyncio.timeout(options.timeout_s):
         try:
-            reply = await call_broker(options.brokers[0], DESCRIBE, encode_describe(options.type))
+            request = encode_describe(options.type)
+            reply = await call_broker(options.brokers[0], DESCRIBE, request, options.credentials)
         except RefusedError as error:
             if error.status == "NOT_FOUND":
                 return None
@@ -178,7 +179,7 @@ def _hint(options: BrokerOptions) -> str:
     if options.overlay:
         return ""
     try:
-        _, state = asyncio.run(inspect_broker(options.brokers[0]))
+        _, state = asyncio.run(inspect_broker(options.brokers[0], tls=options.tls, token=options.bearer))
         close = get_close_matches(options.type, list(state["core"]["types"]), n=1)
     except (CoveyError, KeyError, TypeError):
         return ""

@@ -75,11 +75,12 @@ class EventSink:
         if first is None:
             return Published(partition, 0)
         job = self._job if batch is None else query or self._job
-        publisher = f"{self._options.name}/{job}/{partition}"
-        session = ClientSession(publisher, first_sequence=int(batch or 0) * _EVENTS_PER_BATCH + 1)
-        thread = LoopThread(f"covey sink {publisher}")
+        thread = LoopThread(f"covey sink {job}/{partition}")
         try:
-            client = thread.run(self._open(f"{self._options.name}-{partition}-{attempt}", session))
+            name = thread.run(self._options.client_name())
+            publisher = f"{name}/{job}/{partition}"
+            session = ClientSession(publisher, first_sequence=int(batch or 0) * _EVENTS_PER_BATCH + 1)
+            client = thread.run(self._open(f"{name}/{partition}-{attempt}", session))
             try:
                 count = 0
                 for each in itertools.chain([first], records):
@@ -99,7 +100,14 @@ class EventSink:
 
     async def _open(self, name: str, session: ClientSession) -> Client:
         options = self._options
-        client = Client(self._address, name, session=session, connect_timeout=options.timeout_s)
+        client = Client(
+            self._address,
+            name,
+            session=session,
+            connect_timeout=options.timeout_s,
+            tls=options.tls,
+            token=options.bearer,
+        )
         try:
             await client.open()
         except ConnectError as error:

@@ -22,10 +22,13 @@ from covey.proto import broker_pb2
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "matcher", "overlay", "proto", "sim", "spark")
+ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPURE = ("asyncio", "google", "grpc", "random", "socket", "threading", "time")
-EXTRAS_ONLY = ("bokeh", "bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark")
+GATEWAY_ONLY = ("fastapi", "orjson", "starlette", "uvicorn", "websockets")
+EXTRAS_ONLY = ("bokeh", "bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark", *GATEWAY_ONLY)
+WITH_SPANS = ("covey.overlay.spans", "covey.overlay.node.tracing")
+"""Modules that need opentelemetry, and that others import where spans are wanted."""
 
 
 def sources(*rooms: str) -> Iterator[Path]:
@@ -126,9 +129,11 @@ NEVER = {
     "matcher": (*IMPURE, *EXTRAS_ONLY),
     "overlay/core": (*IMPURE, *EXTRAS_ONLY),
     "overlay/http2": (*IMPURE, "covey.matcher", "covey.overlay.core", *EXTRAS_ONLY),
+    "overlay/storage": (*IMPURE, "covey.overlay.core", "covey.overlay.transport", *EXTRAS_ONLY),
     "overlay/transport": ("grpc", *EXTRAS_ONLY),
     "overlay/client": ("covey.overlay.node", "grpc", "grpc_health", "grpc_reflection", *EXTRAS_ONLY),
     "overlay/node": ("covey.overlay.client", "grpc", *EXTRAS_ONLY),
+    "gateway": ("covey.overlay.node", "covey.sim", "covey.spark"),
 }
 """What the files of a room must not import, although the order of the picture would allow it."""
 
@@ -152,7 +157,7 @@ def test_rooms_do_without(room: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", ["matcher", "overlay/core", "overlay/http2"])
+@pytest.mark.parametrize("room", ["matcher", "overlay/core", "overlay/http2", "overlay/storage"])
 def test_pure_rooms_know_times_as_values_but_never_ask_what_time_it_is(room: str) -> None:
     asking = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
@@ -169,10 +174,12 @@ def test_only_the_wire_modules_know_the_generated_classes() -> None:
         for path in sources("cli", "matcher", "overlay", "sim", "spark")
         if any(within(name, ("covey.proto", "google.protobuf")) for name in imported(path))
     }
-    modules = ("calls", "codec", "packets", "wire_results", "wire_values")
+    modules = ("calls", "codec", "packets", "wire_contexts", "wire_results", "wire_values")
     standard = ("node/health", "node/reflection")  # services that are not of Covey
     wire = [f"transport/{module}" for module in modules]
-    assert touching == {f"overlay/{module}.py" for module in (*wire, *standard)}
+    stored = ("node/stored_batches",)  # the records of logs, not of the wire
+    hostile = "sim/experiments/fuzz/packets.py"  # a peer that sends what no encoder makes
+    assert touching == {f"overlay/{module}.py" for module in (*wire, *standard, *stored)} | {hostile}
 
 
 def test_every_package_folder_is_listed_and_every_listed_one_exists() -> None:
@@ -196,16 +203,18 @@ def test_covey_is_a_namespace_() -> None:
 def test_broker_and_client_run_without_the_extras() -> None:
     """In a process where none of the extras can be imported, every module that comes without them can."""
     modules = [module_name(path) for path in sources("matcher", "overlay", "proto", "cli")]
+    modules = [module for module in modules if module not in WITH_SPANS]
+    absent = (*EXTRAS_ONLY, "opentelemetry")
     program = f"""
 import importlib, sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {EXTRAS_ONLY!r}:
+        if name.partition(".")[0] in {absent!r}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 for module in {modules!r}:
     importlib.import_module(module)
-loaded = sorted({{m.partition(".")[0] for m in sys.modules}} & set({EXTRAS_ONLY!r}))
+loaded = sorted({{m.partition(".")[0] for m in sys.modules}} & set({absent!r}))
 assert not loaded, loaded
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -215,7 +224,8 @@ assert not loaded, loaded
 def test_the_extras_are_extras() -> None:
     plain = [text for text in requires("covey") or [] if "extra ==" not in text]
     assert plain
-    assert not [text for text in plain if re.split(r"[^A-Za-z0-9]+", text)[0].lower() in EXTRAS_ONLY]
+    extras = (*EXTRAS_ONLY, "opentelemetry")
+    assert not [text for text in plain if re.split(r"[^A-Za-z0-9]+", text)[0].lower() in extras]
 
 
 def test_stubs_are_those_of_the_contract(tmp_path: Path) -> None:

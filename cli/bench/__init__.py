@@ -8,10 +8,13 @@ from covey.cli.bench.chain import chain
 from covey.cli.bench.change import change
 from covey.cli.bench.control import control
 from covey.cli.bench.drift import drift
+from covey.cli.bench.durable import durable
+from covey.cli.bench.faults import faults
 from covey.cli.bench.match import match
 from covey.cli.bench.metrics import metrics
 from covey.cli.bench.operators import operators
 from covey.cli.bench.pauses import pauses
+from covey.cli.bench.peers import peers
 from covey.cli.bench.routing import routing
 from covey.cli.bench.soak import soak
 from covey.cli.bench.spark import spark
@@ -24,5 +27,20 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, match, pauses, drift, change, routing, control, operators, metrics, soak, spark):
+for command in (
+    chain,
+    match,
+    pauses,
+    drift,
+    change,
+    durable,
+    faults,
+    peers,
+    routing,
+    control,
+    operators,
+    metrics,
+    soak,
+    spark,
+):
     bench.command(command.__name__)(command)

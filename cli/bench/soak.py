@@ -14,6 +14,7 @@ def soak(
     rate: Annotated[
         int, typer.Option(min=0, help="Events per second; 0: half of what the overlay sustains.")
     ] = 0,
+    visitors: Annotated[int, typer.Option(min=0, help="Processes of visitors at a time.")] = 3,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
@@ -22,7 +23,10 @@ def soak(
     Prints what two subscribers missed or got repeatedly, the memory of the brokers, whether it is flat, and
     whether descriptors, sessions or tasks are left behind. Exits with 1 if the run does not pass.
 
-    Example: covey bench soak --seconds 60 --json
+    In an hour or more memory is flat if it rises by less than 1 % an hour, in less time if it rises by less
+    than 5 %; the slope is printed with the interval in which it is with 95 %.
+
+    Example: covey bench soak --seconds 3600
     """
     from covey.cli.support.output import print_json, print_table
     from covey.cli.support.progress import compile_once, progress
@@ -31,7 +35,8 @@ def soak(
 
     compile_once()
     with progress() as on_progress:
-        result = run(measure_soak(SoakPlan(seconds=seconds, rate=rate or None, seed=seed), on_progress))
+        plan = SoakPlan(seconds=seconds, rate=rate or None, visitors=visitors, seed=seed)
+        result = run(measure_soak(plan, on_progress))
     if json_output:
         print_json(result.as_json())
     else:
@@ -50,9 +55,12 @@ def soak(
             f"{result.processes} processes of visitors, {result.killed} killed, {result.stopped} stopped for "
             f"a while; {result.sessions:,} sessions of those that were not killed"
         )
-        slopes = ", ".join(f"{broker} {slope:+.2f}" for broker, slope in result.mb_per_minute.items())
+        slopes = ", ".join(
+            f"{broker} {slope.percent_per_hour:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
+            for broker, slope in result.memory.items()
+        )
         if slopes:
-            print(f"memory, MB per minute: {slopes}: {'flat' if result.flat else 'not flat'}")
+            print(f"memory, % per hour: {slopes}: {'flat' if result.flat else 'not flat'}")
         else:
             print("memory: too few samples to say whether it is flat")
         print("left behind: " + ("; ".join(result.left) or "nothing"))

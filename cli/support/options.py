@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,17 @@ def counts(name: str, text: str) -> tuple[int, ...]:
     if min(numbers) < 1:
         raise InputError(f"{name} {text!r}: expected positive integers separated by commas")
     return numbers
+
+
+def choices(name: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Known words separated by commas. Raises `InputError` with the name of the option."""
+    from covey.matcher.errors import InputError
+
+    chosen = words(text)
+    for word in chosen:
+        if word not in known:
+            raise InputError(f"{name} {word!r}: expected some of {', '.join(known)}, separated by commas")
+    return chosen
 
 
 def check_output(option: str, path: Path) -> None:

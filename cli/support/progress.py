@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,11 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         yield lambda step, share: None
         return
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # A duplicate, since the start of Spark redirects stderr to a file.
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stderr,
+        Progress(*columns, console=Console(file=stderr), transient=True) as bar,
+    ):
         task = bar.add_task("", total=1.0)
         yield lambda step, share: bar.update(task, description=step, completed=share)
 

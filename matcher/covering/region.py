@@ -24,7 +24,7 @@ from covey.matcher.covering.call_plans import CallPlan, JointPlan, Restriction, 
 from covey.matcher.covering.conjunction import Atom, Conjunction, settled
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
-from covey.matcher.covering.intervals import Cuts, intersection, union
+from covey.matcher.covering.intervals import Cuts, common, intersection, union
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
     And,
@@ -234,18 +234,21 @@ class _FormPlan:
         predicates = [leaf for leaf in form if isinstance(leaf, Predicate)]
         if len(predicates) < len(form):
             self._take_calls(form)
+        constant: dict[str, list[Cuts]] = {}
         for predicate in predicates:
             attribute = predicate.attribute
             kind = event_type.attributes[attribute]
             if predicate.operator in OPAQUE:
                 self._texts.append(predicate)
-                self._restrict(attribute, LINES[kind].present)
+                constant.setdefault(attribute, []).append(LINES[kind].present)
                 continue
             compute = cuts_of(predicate, kind)
             if all(isinstance(operand, Constant) for operand in predicate.operands):
-                self._restrict(attribute, compute({}))
+                constant.setdefault(attribute, []).append(compute({}))
             else:
                 self._steps.append((attribute, compute, predicate))
+        for attribute, sets in constant.items():
+            self._restrict(attribute, common(sets))
         self._spans: list[tuple[str, Span]] = []
         """Attributes with one interval."""
         self._others: list[_Step] = []

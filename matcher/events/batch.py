@@ -26,6 +26,7 @@ from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, join
 from covey.matcher.events.python_rows import events_of_rows, rows_of
 from covey.matcher.events.record_batches import MALFORMED, read_record_batch
 from covey.matcher.events.results import Results, joined_results
+from covey.matcher.events.trace_contexts import TraceContexts, shifted
 
 _MAX_OFFSET = 2**32 - 1
 _LENGTH_BYTES = 4
@@ -40,7 +41,7 @@ class EventBatch:
     each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
     the epoch. `count` is the number of events; `columns` are packed columns, None where it has Arrow's.
     `results` is what operators have answered about these events, None for nothing; views of the same events
-    share it.
+    share it. `contexts` has the trace contexts of those events that are traced.
     The constructor trusts its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
     """
 
@@ -48,6 +49,7 @@ class EventBatch:
         "_records",
         "_serialized",
         "columns",
+        "contexts",
         "count",
         "event_type",
         "first_sequence",
@@ -68,6 +70,7 @@ class EventBatch:
         ingress_ns: int = 0,
         serialized: bytes | None = None,
         results: Results | None = None,
+        contexts: TraceContexts = (),
     ) -> None:
         self.event_type = event_type
         self._records: pa.RecordBatch | None
@@ -83,6 +86,7 @@ class EventBatch:
         self.ingress_ns = ingress_ns
         self._serialized = serialized
         self.results = results
+        self.contexts = contexts
 
     # --- constructors -------------------------------------------------------------------------------
 
@@ -262,6 +266,7 @@ class EventBatch:
             sequence_offsets=offsets,
             ingress_ns=min(b.ingress_ns for b in batches),
             results=joined_results([(b.results, b.count) for b in batches]),
+            contexts=_joined_contexts(batches),
         )
 
     # --- parts -----------------------------------------------------------------------------
@@ -315,6 +320,7 @@ class EventBatch:
             sequence_offsets=self.sequence_offsets,
             ingress_ns=self.ingress_ns,
             results=self.results,
+            contexts=self.contexts,
         )
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
@@ -350,6 +356,7 @@ class EventBatch:
             sequence_offsets=offsets,
             ingress_ns=self.ingress_ns,
             results=results,
+            contexts=self.contexts,
         )
 
     def stamped(
@@ -360,6 +367,9 @@ class EventBatch:
         ingress_ns: int | None = None,
     ) -> EventBatch:
         """The same events under another publisher, first sequence number or ingress time, bytes kept."""
+        contexts = self.contexts
+        if contexts and first_sequence is not None:
+            contexts = shifted(contexts, first_sequence - self.first_sequence)
         return EventBatch(
             self.event_type,
             self.events,
@@ -369,18 +379,26 @@ class EventBatch:
             ingress_ns=self.ingress_ns if ingress_ns is None else ingress_ns,
             serialized=self._serialized,
             results=self.results,
+            contexts=contexts,
         )
 
     def consecutive(self) -> EventBatch:
-        """The same events, numbered from the first on without gaps."""
+        """The same events, numbered from the first on without gaps. Where there are gaps, the trace contexts
+        are lost."""
         if self.sequence_offsets is None:
             return self
-        return self._with(self.events, self.first_sequence, None, self.results)
+        return self._with(self.events, self.first_sequence, None, self.results).with_contexts(())
 
     def with_results(self, results: Results | None) -> EventBatch:
         """The same events with other results, bytes kept."""
         view = self.stamped()
         view.results = results
+        return view
+
+    def with_contexts(self, contexts: TraceContexts) -> EventBatch:
+        """The same events in other traces, bytes kept."""
+        view = self.stamped()
+        view.contexts = contexts
         return view
 
     def shared_results(self) -> Results:
@@ -509,6 +527,13 @@ def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColum
         else:
             records += [b.record_batch for b in run]
     return records[0] if len(records) == 1 else one_batch(pa.Table.from_batches(records))
+
+
+def _joined_contexts(batches: Sequence[EventBatch]) -> TraceContexts:
+    """The trace contexts of several batches, each once: parts of one batch share theirs."""
+    if not any(b.contexts for b in batches):
+        return ()
+    return tuple(dict.fromkeys(context for b in batches for context in b.contexts))
 
 
 def _joint_sequences(batches: Sequence[EventBatch]) -> tuple[int, npt.NDArray[np.uint32] | None]:

@@ -9,6 +9,7 @@ from covey.overlay.client.unary import inspect_broker
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.core.moving.motion import Motion
+from covey.overlay.transport.tls import Tls
 
 __all__ = [
     "Client",
@@ -22,5 +23,6 @@ __all__ = [
     "Notice",
     "RefusedError",
     "Subscription",
+    "Tls",
     "inspect_broker",
 ]

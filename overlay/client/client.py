@@ -10,8 +10,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -27,7 +28,8 @@ from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.client.unary import call_broker, inspect_broker
+from covey.overlay.client.tracing import client_tracing
+from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
@@ -38,7 +40,12 @@ from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
+from covey.overlay.transport.credentials import Token, credentials
+from covey.overlay.transport.tls import Tls
 from covey.overlay.transport.wire_values import decode_event_type
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 _WINDOW_BYTES = 1 << 20
 DataFrame: TypeAlias = Any
@@ -48,7 +55,8 @@ DataFrame: TypeAlias = Any
 class Client:
     """A client of the broker at `address` ("host:port", "unix:path"), to be used as an async context manager.
 
-    `name` identifies the client in the overlay, unique among those connected (random if None). When it falls
+    `name` identifies the client in the overlay, unique among those connected (random if None, with the owner
+    that its token or certificate names). When it falls
     behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",
     "drop_newest" or "disconnect"; `on_gap(gap)` is called for what it drops (`gaps`), and `on_notice(notice)`
     where a named operator of a filter does not answer (`Subscription.notices`). `window_bytes` bounds
@@ -59,6 +67,22 @@ class Client:
     one is re-established without a bound, and `on_state(connected, reason)` is called for both. `session` is
     a state machine of the protocol to use, in place of one of its own; with that of a client that is closed
     this one has its subscriptions (`subscription`), such as at another broker.
+
+    `tls` is the path of the authority's certificates that a broker with TLS is verified by, or a `Tls` with a
+    certificate and key of this client as well; its files are read again when they change. `token` is a bearer
+    token, or a function (maybe asynchronous) that returns one: it is called before each connection, so a
+    client goes on with a new token when one has expired, and misses nothing within its lease. Neither is in
+    any `repr`.
+
+    With `durable` the broker keeps the subscriptions under this client's name while it is away, also over its
+    own restarts, and stores the events of durable types for it (docs/durability.md). After a restart
+    `subscribe` with the same filter returns the subscription of the earlier process, with what has waited.
+    `close` leaves the session where it has subscriptions, `close(end=True)` ends it. With the `ticket` of the
+    earlier process, at whichever broker it was, the session is handed over to this broker first
+    (docs/moving.md); where the overlay has keys for tickets, no session is resumed without.
+
+    Where the application has set OpenTelemetry's tracer provider before the client opens, or passes one as
+    `tracer_provider`, publishing, deliveries and updates have spans (docs/operations.md).
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
@@ -79,6 +103,11 @@ class Client:
         on_gap: Callable[[Gap], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
         session: ClientSession | None = None,
+        tls: Tls | str | Path | None = None,
+        token: Token | None = None,
+        durable: bool = False,
+        ticket: str = "",
+        tracer_provider: TracerProvider | None = None,
     ) -> None:
         policies = [policy.value for policy in SlowConsumer]
         if slow_consumer not in policies:
@@ -90,9 +119,16 @@ class Client:
         for field, text in (("address", address), ("name", name)):
             if not isinstance(text, str) and not (field == "name" and text is None):
                 raise ValueError(f"{field} is {text!r}: expected text")
+        if durable and (name is None or routing != "parametric"):
+            raise ValueError("durable is True: expected a name, and parametric routing")
+        if ticket and not durable:
+            raise ValueError("ticket is of a durable session: expected durable=True")
+        self._credentials = credentials(tls, token)
         load_in_background(loader.load)
         self.address = address
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
+        self._named = name is not None
+        self._own_session = session is None
         self._connect_timeout = connect_timeout
         publisher = f"{self.name}/{secrets.token_hex(6)}"
         self._core = session or ClientSession(
@@ -101,10 +137,25 @@ class Client:
 
         link = Link(secrets.randbits(63) | 1, window_bytes=window_bytes, max_control=MAX_CONTROL)
         self._endpoint = ClientEndpoint(
-            self._core, link, outbox_events=outbox_events, outbox_bytes=outbox_bytes
+            self._core,
+            link,
+            outbox_events=outbox_events,
+            outbox_bytes=outbox_bytes,
+            durable=durable and session is None,
+            ticket=ticket,
         )
+        self._durable = durable
+        self._tracer_provider = tracer_provider
         self._driver = SessionDriver(
-            address, self.name, self._endpoint, SlowConsumer(slow_consumer), on_state, on_gap, on_notice
+            address,
+            self.name,
+            self._endpoint,
+            SlowConsumer(slow_consumer),
+            on_state,
+            on_gap,
+            on_notice,
+            self._credentials,
+            durable=durable,
         )
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -120,6 +171,13 @@ class Client:
 
     async def open(self) -> None:
         """Connect. Raises `ConnectError` as the class says."""
+        if not self._named and (owner := await self._credentials.owner()):
+            # A broker that knows who this is takes names of that owner alone.
+            self.name = f"{owner}/{secrets.token_hex(6)}"
+            self._driver.rename(self.name)
+            if self._own_session:
+                self._core.publisher = f"{self.name}/{secrets.token_hex(6)}"
+        self._driver.set_tracing(client_tracing(self._tracer_provider, self.name, self.address))
         self._driver.start()
         try:
             async with asyncio.timeout(self._connect_timeout):
@@ -136,16 +194,29 @@ class Client:
             await self.close()
             raise refusal
 
-    async def close(self, *, grace: float = 5.0) -> None:
+    async def close(self, *, grace: float = 5.0, end: bool = False) -> None:
         """Disconnect once published events are accepted, or `grace` seconds have passed; iteration over
         events ends. Events that were not accepted are lost: `pending` counts them, and a warning is logged.
+        A durable session stays, with its subscriptions, unless this is its `end`.
         """
+        if self._durable and self._driver.ready.is_set() and self._driver.error is None:
+            for type_name in list(self._core.advertised):
+                self._driver.unadvertise(type_name)
+            for subscription in list(self._driver.subscriptions.values()) if end else ():
+                self._driver.unsubscribe(subscription)
         await self._driver.close(grace)
 
     @property
     def session(self) -> ClientSession:
         """The state machine of the protocol."""
         return self._core
+
+    @property
+    def ticket(self) -> str:
+        """The ticket of a durable session, once it is connected; it changes when the session moves. Who has
+        it may take the session over, at any broker.
+        """
+        return self._endpoint.ticket
 
     @property
     def connected(self) -> bool:
@@ -346,6 +417,11 @@ class Client:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)
         given = {**(values or {}), **variables}
+        claimed = self._driver.claim(compiled)
+        if claimed is not None:
+            if given:
+                await claimed.update(values=given, timeout=timeout)
+            return claimed
         subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())
         subscription = Subscription(self._driver, subscription_id, compiled)
         self._driver.subscriptions[subscription_id] = subscription
@@ -397,12 +473,13 @@ class Client:
     async def event_type(self, name: str) -> EventType:
         """The event type of this name at the broker. `RefusedError` (NOT_FOUND) if the broker has none."""
         self._driver.check_open()
-        return decode_event_type(await call_broker(self.address, DESCRIBE, encode_describe(name)))
+        request = encode_describe(name)
+        return decode_event_type(await call_broker(self.address, DESCRIBE, request, self._credentials))
 
     async def inspect(self, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
         """The broker's state: as text for people, and as plain values. `listed` as for `inspect_broker`."""
         self._driver.check_open()
-        return await inspect_broker(self.address, listed=listed)
+        return await inspect_as(self.address, self._credentials, listed)
 
     async def settled(self, *, timeout: float | None = None) -> None:
         """Wait until everything that this client has sent so far has taken effect.

@@ -21,6 +21,7 @@ from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
+from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
@@ -30,6 +31,8 @@ from covey.overlay.transport.rpc_call import RpcCall
 log = logging.getLogger("covey.client")
 
 _ANSWER_WITHIN_S = 10.0
+_REFUSED_TOKENS = 3
+"""So many in a row end a client that has connected before: a new one does not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
 """Statuses after which the client tries again; all others end it."""
 
@@ -60,8 +63,13 @@ class BrokerConnection:
         endpoint: ClientEndpoint,
         slow_consumer: SlowConsumer,
         handlers: Handlers,
+        credentials: Credentials = PLAIN,
+        *,
+        durable: bool = False,
     ) -> None:
+        self._durable = durable
         self.address = address
+        self.credentials = credentials
         self.name = name
         self.endpoint = endpoint
         self.broker = ""
@@ -71,6 +79,7 @@ class BrokerConnection:
         self._pump: Pump | None = None
         self._closing = asyncio.Event()
         self._timer = LoopTimer(self._on_timer)
+        self._refused_tokens = _REFUSED_TOKENS
 
     @property
     def connected(self) -> bool:
@@ -116,7 +125,7 @@ class BrokerConnection:
         opened = False
         error = None
         try:
-            async with Channel(self.address) as channel:
+            async with Channel(self.address, credentials=self.credentials) as channel:
                 call = channel.call(CONNECT)
                 greeting = await self._greet(call)
                 opened = True
@@ -124,7 +133,7 @@ class BrokerConnection:
                 await self._pump_until_it_ends(call, greeting)
         except CallError as failure:
             self.why = str(failure)
-            if failure.status not in _PASSING:
+            if failure.status not in _PASSING and not self._renews(failure.status, opened):
                 error = ConnectError(self.why, failure.status)
         except (LinkError, MalformedPacketError) as failure:
             self.why = str(failure)
@@ -137,8 +146,20 @@ class BrokerConnection:
             self._handlers.lost(self.why)
         return error
 
+    def _renews(self, status: str, opened: bool) -> bool:
+        """Whether another token may help: this one has expired while the client was connected."""
+        self._refused_tokens = 0 if opened else self._refused_tokens + 1
+        renewable = status == "UNAUTHENTICATED" and self.credentials.renews
+        return renewable and self._refused_tokens < _REFUSED_TOKENS
+
     async def _greet(self, call: RpcCall) -> Greeting:
-        hello = Greeting(Role.CLIENT, self.name, self.endpoint.hello(), slow_consumer=self._slow_consumer)
+        hello = Greeting(
+            Role.CLIENT,
+            self.name,
+            self.endpoint.hello(),
+            slow_consumer=self._slow_consumer,
+            durable=self._durable,
+        )
         call.send(encode_greeting(hello))
         data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
         if data is None:
@@ -159,13 +180,14 @@ class BrokerConnection:
 
     # --- what the pump calls --------------------------------------------------------------------------------
 
-    busy = False
+    def delay_s(self) -> float:
+        return 0.0
 
     @property
     def ready(self) -> bool:
         return self.endpoint.ready
 
-    def receive(self, frames: list[Frame[WireMessage]]) -> None:
+    def receive(self, frames: list[Frame[WireMessage]]) -> int:
         now_ns = time.monotonic_ns()
         for frame in frames:
             messages = self.endpoint.receive(frame, now_ns)
@@ -175,6 +197,7 @@ class BrokerConnection:
         self._timer.arm(self.endpoint.next_timer(), now_ns)
         if self.endpoint.ready:
             self.wake()
+        return len(frames)
 
     def next_frame(self) -> Frame[Message] | None:
         now_ns = time.monotonic_ns()
@@ -192,11 +215,17 @@ class BrokerConnection:
     # --- closing --------------------------------------------------------------------------------------------
 
     async def drained(self) -> None:
-        """Until the broker has received everything, or the connection breaks."""
+        """Until the broker has received everything and knows what has arrived here, or the connection
+        breaks.
+        """
         while self.connected and not self.endpoint.link.idle:
             self.endpoint.link.ask()
             self.wake()
             await asyncio.sleep(0.005)
+        if self.connected:
+            self.endpoint.link.acknowledge()
+            self.wake()
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Send a goodbye: the broker then ends the session."""

@@ -12,7 +12,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
+from covey.matcher import Filter
 from covey.overlay.client.connection import BrokerConnection
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
@@ -20,7 +22,8 @@ from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.client.unary import inspect_broker
+from covey.overlay.client.tracing import ClientTracing
+from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -29,6 +32,7 @@ from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Acknowledge, Deliver, Gap, ListenersReport, Message, Notice
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.errors import MessageError
 
 log = logging.getLogger("covey.client")
@@ -49,18 +53,26 @@ class SessionDriver:
         on_state: Callable[[bool, str], None] | None,
         on_gap: Callable[[Gap], None] | None,
         on_notice: Callable[[Notice], None] | None,
+        credentials: Credentials = PLAIN,
+        *,
+        durable: bool = False,
     ) -> None:
         self.address = address
+        self.credentials = credentials
         self.name = name
         self.endpoint = endpoint
         self.core = endpoint.session
-        self.connection = BrokerConnection(address, name, endpoint, slow_consumer, self)
+        self.connection = BrokerConnection(
+            address, name, endpoint, slow_consumer, self, credentials, durable=durable
+        )
         self.publishing = Publishing(name, endpoint, self.connection.wake)
         self.waiters = Waiters()
         self.subscriptions = {
             subscription_id: Subscription(self, subscription_id, filter)
             for subscription_id, filter in self.core.subscriptions.items()
         }
+        self.unclaimed: dict[int, Subscription] = {}
+        """Subscriptions of an earlier process, until this one subscribes with their filter."""
         self.listeners: dict[str, Listeners] = {}
         self.ready = asyncio.Event()
         """Set once the client is connected, or never will be."""
@@ -77,10 +89,20 @@ class SessionDriver:
         self._untold = 0
         """Events of gaps that the log has no line for yet."""
         self._tell_at = 0.0
+        self.tracing: ClientTracing | None = None
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
+
+    def rename(self, name: str) -> None:
+        """Before it starts."""
+        self.name = self.connection.name = self.publishing.name = name
+
+    def set_tracing(self, tracing: ClientTracing | None) -> None:
+        """Before it starts: what it publishes, gets and changes has spans."""
+        self.tracing = self.publishing.tracing = tracing
+        self.endpoint.outbox.begin_trace = None if tracing is None else tracing.begin_trace
 
     def start(self) -> None:
         if self._task is not None or self.error is not None:
@@ -137,18 +159,25 @@ class SessionDriver:
         self.end_listeners(type_name, None)
         self.connection.wake()
 
-    def update(self, subscription_id: int, values: Mapping[str, object], gapless: bool) -> None:
+    def update(
+        self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
+    ) -> None:
         """Move a subscription; nothing is sent if no value differs."""
         self.check_open()
         now_ns = time.time_ns()
         since_ns = now_ns if gapless else 0
-        self.transmit(self.core.update(subscription_id, values, since_ns=since_ns, now_ns=now_ns))
+        self.transmit(
+            self.core.update(
+                subscription_id, values, since_ns=since_ns, now_ns=now_ns, traceparent=traceparent
+            )
+        )
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Cancel a subscription, and drop what waits for it."""
         self.check_open()
         messages = self.core.unsubscribe(subscription.id)
         del self.subscriptions[subscription.id]
+        self.unclaimed.pop(subscription.id, None)
         subscription._discard()
         self.transmit(messages)
 
@@ -183,7 +212,7 @@ class SessionDriver:
             return f"broker {broker or self.address} is out of reach{why}"
         try:
             async with asyncio.timeout(1.0):
-                _, state = await inspect_broker(self.address, listed=0)
+                _, state = await inspect_as(self.address, self.credentials, 0)
         except (TimeoutError, RefusedError, ConnectError):
             return f"broker {broker} has not answered"
         away = [
@@ -219,6 +248,9 @@ class SessionDriver:
 
     def _deliver(self, message: Deliver) -> None:
         release = self.connection.claim(size_of(message))
+        if self.tracing is not None and message.batch.contexts:
+            batch, release = self.tracing.received(message.batch, release)
+            message = replace(message, batch=batch)
         matches = self.core.matches(message)
         self._report_own_notices()
         if matches is None or not len(matches.rows):
@@ -286,7 +318,11 @@ class SessionDriver:
             self._handle(message)
 
     def _handle(self, message: Message) -> None:
-        for action in self.endpoint.handle(message):
+        adopting = self.endpoint.adopting
+        actions = self.endpoint.handle(message)
+        if adopting and not self.endpoint.adopting:
+            self._adopted()
+        for action in actions:
             if isinstance(action, Settled):
                 self.waiters.settle(action.epoch)
             elif isinstance(action, Refused):
@@ -298,6 +334,23 @@ class SessionDriver:
                 self._report_gap(action)
             elif isinstance(action, Notice):
                 self._report_notice(action)
+
+    def _adopted(self) -> None:
+        """The broker has sent the subscriptions of the durable session."""
+        for subscription_id, filter in self.core.subscriptions.items():
+            subscription = Subscription(self, subscription_id, filter)
+            self.subscriptions[subscription_id] = self.unclaimed[subscription_id] = subscription
+        self.connection.wake()
+        self.ready.set()
+
+    def claim(self, filter: Filter) -> Subscription | None:
+        """The subscription of an earlier process with this filter, once."""
+        for subscription_id, subscription in self.unclaimed.items():
+            known = subscription.filter
+            if known.event_type.name == filter.event_type.name and str(known) == str(filter):
+                del self.unclaimed[subscription_id]
+                return subscription
+        return None
 
     def _report_gap(self, gap: Gap) -> None:
         if self._on_gap is None:
@@ -339,7 +392,8 @@ class SessionDriver:
 
     def opened(self, resumed: bool) -> None:
         self.publishing.advance()
-        self.ready.set()
+        if not self.endpoint.adopting:
+            self.ready.set()
         self._report_state(True, "resumed" if resumed else "afresh")
 
     def lost(self, why: str) -> None:

@@ -7,24 +7,33 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from covey.matcher import EventBatch
+from covey.matcher.events.trace_contexts import traceparents
 
 
 class Event(Mapping[str, Any]):
     """The attributes of an event by name; an absent one is None. `(publisher, sequence)` identifies it.
 
-    `ingress_ns` is when it entered the overlay, in nanoseconds since the epoch by the clock of that broker.
+    `ingress_ns` is when it entered the overlay, in nanoseconds since the epoch by the clock of that broker;
+    `traceparent` is its W3C Trace Context, None if it is in no trace.
     """
 
-    __slots__ = ("_values", "ingress_ns", "publisher", "sequence", "type_name")
+    __slots__ = ("_values", "ingress_ns", "publisher", "sequence", "traceparent", "type_name")
 
     def __init__(
-        self, type_name: str, values: dict[str, Any], publisher: str, sequence: int, ingress_ns: int
+        self,
+        type_name: str,
+        values: dict[str, Any],
+        publisher: str,
+        sequence: int,
+        ingress_ns: int,
+        traceparent: str | None = None,
     ) -> None:
         self._values = values
         self.type_name = type_name
         self.publisher = publisher
         self.sequence = sequence
         self.ingress_ns = ingress_ns
+        self.traceparent = traceparent
 
     def __getitem__(self, attribute: str) -> Any:
         try:
@@ -47,7 +56,12 @@ class Event(Mapping[str, Any]):
 def events_of(batch: EventBatch) -> list[Event]:
     """The events of a batch, one object each."""
     name, publisher, ingress_ns = batch.event_type.name, batch.publisher, batch.ingress_ns
+    sequences = batch.sequences()
+    rows = zip(batch.to_pylist(), sequences.tolist(), strict=True)
+    if not batch.contexts:
+        return [Event(name, values, publisher, sequence, ingress_ns) for values, sequence in rows]
+    traced = traceparents(batch.contexts, sequences)
     return [
-        Event(name, values, publisher, sequence, ingress_ns)
-        for values, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True)
+        Event(name, values, publisher, sequence, ingress_ns, traceparent)
+        for (values, sequence), traceparent in zip(rows, traced, strict=True)
     ]

@@ -15,12 +15,17 @@ from covey.overlay.client.unary import call_broker
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.transport.calls import decode_explanation, encode_explain
 from covey.overlay.transport.channel import EXPLAIN
+from covey.overlay.transport.credentials import PLAIN, Credentials
 
 Step = dict[str, Any]
 
 
 async def explain(
-    address: str, client: str, subscription_id: int, event: Mapping[str, object]
+    address: str,
+    client: str,
+    subscription_id: int,
+    event: Mapping[str, object],
+    credentials: Credentials = PLAIN,
 ) -> tuple[list[Step], list[str]]:
     """The answer of each broker, from the subscription to the publishers, and the verdicts: one sentence for
     each place where events enter or the walk ends.
@@ -35,9 +40,8 @@ async def explain(
     while todo:
         where, interface, number, stops = todo.pop(0)
         try:
-            step = json.loads(
-                decode_explanation(await call_broker(where, EXPLAIN, encode_explain(interface, number, text)))
-            )
+            request = encode_explain(interface, number, text)
+            step = json.loads(decode_explanation(await call_broker(where, EXPLAIN, request, credentials)))
         except (ConnectError, RefusedError) as error:
             if not steps:
                 raise

@@ -16,12 +16,19 @@ from covey.overlay.client.unary import call_broker
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.transport.calls import decode_explanation, encode_follow
 from covey.overlay.transport.channel import FOLLOW
+from covey.overlay.transport.credentials import PLAIN, Credentials
 
 Step = dict[str, Any]
 
 
 async def follow(
-    address: str, type_name: str, publisher: str, sequence: int, *, seconds: float = 2.0
+    address: str,
+    type_name: str,
+    publisher: str,
+    sequence: int,
+    credentials: Credentials = PLAIN,
+    *,
+    seconds: float = 2.0,
 ) -> AsyncIterator[Step]:
     """What each broker did with an event, from the broker at `address` on, while the event travels.
 
@@ -37,7 +44,8 @@ async def follow(
         deadline = loop.time() + seconds
         while True:
             try:
-                step: Step = json.loads(decode_explanation(await call_broker(where, FOLLOW, request)))
+                reply = await call_broker(where, FOLLOW, request, credentials)
+                step: Step = json.loads(decode_explanation(reply))
             except (ConnectError, RefusedError) as error:
                 if not name:
                     raise

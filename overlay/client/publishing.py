@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
+from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.lane import Confirmation
+from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
 
 log = logging.getLogger("covey.client")
 
@@ -28,7 +29,8 @@ class Publishing:
     """The publishers of one client. `wake` is called when there is something to write."""
 
     def __init__(self, name: str, endpoint: ClientEndpoint, wake: Callable[[], None]) -> None:
-        self._name = name
+        self.name = name
+        self.tracing: ClientTracing | None = None
         self._endpoint = endpoint
         self._outbox = endpoint.outbox
         self._wake = wake
@@ -41,10 +43,21 @@ class Publishing:
         self._log_at = 0.0
 
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
+        traceparent = UNTRACED if self.tracing is None else self.tracing.of_event()
+        if traceparent is None:
+            assert self.tracing is not None
+            with self.tracing.sending(type_name, 1) as traceparent:
+                await self._publish(type_name, values, confirm, traceparent)
+        else:
+            await self._publish(type_name, values, confirm, traceparent)
+
+    async def _publish(
+        self, type_name: str, values: Mapping[str, object], confirm: bool, traceparent: str
+    ) -> None:
         if self._room or self._outbox.full(type_name):
             self._endpoint.check(type_name, values)
             await self._wait_for_room(type_name)
-        self._endpoint.publish(type_name, values)
+        self._endpoint.publish(type_name, values, traceparent)
         self._wake()
         if confirm:
             await self._finished(self._outbox.confirm(type_name, 1))
@@ -55,9 +68,16 @@ class Publishing:
             await asyncio.sleep(0)
 
     async def publish_batch(self, batch: EventBatch, confirm: bool) -> None:
+        if self.tracing is None:
+            await self._publish_batch(batch, confirm, UNTRACED)
+            return
+        with self.tracing.sending(batch.event_type.name, batch.count) as traceparent:
+            await self._publish_batch(batch, confirm, traceparent)
+
+    async def _publish_batch(self, batch: EventBatch, confirm: bool, traceparent: str) -> None:
         type_name = batch.event_type.name
         await self._wait_for_room(type_name)
-        count, refusal = self._endpoint.publish_batch(batch)
+        count, refusal = self._endpoint.publish_batch(batch, traceparent)
         self._wake()
         if confirm:
             await self._finished(self._outbox.confirm(type_name, count))
@@ -138,7 +158,7 @@ class Publishing:
         self._error = error
         if self._outbox.pending:
             count = self._outbox.pending
-            log.warning("client %s: %d events were not accepted: %s", self._name, count, error)
+            log.warning("client %s: %d events were not accepted: %s", self.name, count, error)
         self._outbox.fail(error)
         self.advance()
         for waiting in self._room.values():
@@ -152,4 +172,4 @@ class Publishing:
             count, self._logged = self._outbox.refused - self._logged, self._outbox.refused
             self._log_at = now + _LOG_EVERY_S
             why = self._outbox.last_refusal
-            log.warning("client %s: events refused: %d, the last one: %s", self._name, count, why)
+            log.warning("client %s: events refused: %d, the last one: %s", self.name, count, why)

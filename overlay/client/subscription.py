@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Event
 from covey.overlay.client.inbox import Inbox
 from covey.overlay.client.part import Part
+from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Notice
 
@@ -31,7 +33,12 @@ class Owner(Protocol):
     @property
     def core(self) -> ClientSession: ...
 
-    def update(self, subscription_id: int, values: Mapping[str, object], gapless: bool) -> None: ...
+    @property
+    def tracing(self) -> ClientTracing | None: ...
+
+    def update(
+        self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
+    ) -> None: ...
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
 
@@ -87,14 +94,23 @@ class Subscription:
         that do not fit, `SubscriptionError` after `unsubscribe`, and `NotSettledError` after `timeout`
         seconds: then the new values stand and take effect when the missing broker answers.
         """
-        self.update_nowait(values=values, gapless=gapless, **variables)
-        await self._owner.settle(timeout, f"the update of subscription {self.id}")
+        with self._span() as traceparent:
+            self._move({**(values or {}), **variables}, gapless, traceparent)
+            await self._owner.settle(timeout, f"the update of subscription {self.id}")
 
     def update_nowait(
         self, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
         """As `update`, without waiting: the new values are in force in this client, and on their way."""
-        self._owner.update(self.id, {**(values or {}), **variables}, gapless)
+        with self._span() as traceparent:
+            self._move({**(values or {}), **variables}, gapless, traceparent)
+
+    def _span(self) -> AbstractContextManager[str]:
+        tracing = self._owner.tracing
+        return nullcontext("") if tracing is None else tracing.updating(self.event_type.name, self.id)
+
+    def _move(self, values: Mapping[str, object], gapless: bool, traceparent: str) -> None:
+        self._owner.update(self.id, values, gapless, traceparent)
         self._values = self._owner.core.values(self.id)
         self._changed = self._owner.core.epoch
 

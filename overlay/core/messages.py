@@ -17,7 +17,8 @@ keep the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
 
 Interface = str
+
+UNSTORED, PART = -1, -2
+"""Offsets of events that are in no log, and of those whose record has a later message."""
+
+COPIES = "copies/"
+"""Begins the name of the receiver of records that were stored for a session at another broker."""
 
 _M = TypeVar("_M")
 
@@ -95,12 +102,14 @@ class Update:
 
     A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
     match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
+    `traceparent` is its W3C Trace Context, if it is traced.
     """
 
     epoch: int
     subscription_id: int
     values: Mapping[str, Scalar]
     since_ns: int = 0
+    traceparent: str = ""
 
 
 @message
@@ -135,10 +144,19 @@ class SyncEnd:
 
 @message
 class Publish:
-    """PUB: a batch of events of one type from one publisher, in its order unless replayed."""
+    """PUB: a batch of events of one type from one publisher, in its order unless replayed.
+
+    `offset` is that of its record in the log of a durable type, `PART` in all but the last of the messages of
+    a record, `UNSTORED` for others. It never travels.
+    """
 
     batch: EventBatch
     replayed: bool = False
+    offset: int = UNSTORED
+
+    @property
+    def stored(self) -> bool:
+        return self.offset != UNSTORED
 
 
 @message
@@ -147,7 +165,7 @@ class Deliver:
 
     `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
     that the broker had applied when it matched: where the client's own is newer, it evaluates its filters
-    again.
+    again. `offset` as for a Publish.
     """
 
     batch: EventBatch
@@ -155,6 +173,11 @@ class Deliver:
     ids: np.ndarray
     epoch: int
     replayed: bool = False
+    offset: int = UNSTORED
+
+    @property
+    def stored(self) -> bool:
+        return self.offset != UNSTORED
 
 
 # --- flow: between the endpoints of a link, unknown to routing ----------------------------------------------
@@ -203,6 +226,53 @@ class Notice:
         events = f", {self.count:,} event{'' if self.count == 1 else 's'} undecided" if self.count else ""
         where = f"at broker {self.broker}" if self.broker else "in this client"
         return f"operator {self.operator} {where}: {self.reason}{events}"
+
+
+# --- between the endpoints of two brokers, passed on by those between them; unknown to routing --------------
+
+
+class MoveStep(Enum):
+    """What a SessionMove says; the value is that on the wire."""
+
+    ASK = 1
+    """The receiver may have the session: its state is wanted."""
+    STATE = 2
+    """Some of its subscriptions, and from where to ask for more; `reason` is "end" with the last ones."""
+    FLUSH = 3
+    """Passed on by each broker when the next one has all that was stored for it before."""
+    FLUSHED = 4
+    """`offsets` are where the sender's logs end, by type; `offset` and `type_name` are not set."""
+    READ = 5
+    """The records of a type from an offset on are wanted."""
+    RECORDS = 6
+    """Some of them, and the offset from where to read on."""
+    COMMIT = 7
+    """The sender has all: the session is its own, unless the receiver refuses."""
+    COMMITTED = 8
+    REFUSED = 9
+    """It is not handed over: `reason` is "over", "busy", "unknown", or "moved" to the broker `moved_to`."""
+
+
+@message
+class SessionMove:
+    """A durable session moves from one broker to another (`endpoint/session_moves.py`): `number` is that of
+    the attempt, `identity` that of the session.
+    """
+
+    sender: str
+    receiver: str
+    interface: Interface
+    number: int
+    step: MoveStep
+    identity: str = ""
+    type_name: str = ""
+    offset: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    subscriptions: tuple[Subscribe, ...] = ()
+    records: tuple[Deliver, ...] = ()
+    lost: int = 0
+    reason: str = ""
+    moved_to: str = ""
 
 
 # --- refusals; interfaces that come and go ------------------------------------------------------------------
@@ -271,6 +341,7 @@ Message = (
     | Hold
     | Gap
     | Notice
+    | SessionMove
     | Connect
     | AwaitClients
     | Tick
@@ -289,6 +360,7 @@ CONTROL = (
     Notice,
     Refuse,
     Hold,
+    SessionMove,
 )
 """Messages that need no credit on a link and overtake events that wait for credit.
 
@@ -317,4 +389,27 @@ class Drop:
     type_name: str = ""
 
 
-Action = Send | Drop
+@message
+class Receiver:
+    """Who gets what of a stored batch: the rows for a neighbour or a session, None for all of them; for a
+    session `offsets` and `ids` as of a Deliver, matched at this epoch.
+    """
+
+    interface: Interface
+    rows: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+    ids: np.ndarray | None = None
+    epoch: int = 0
+
+
+@message
+class Store:
+    """Events of a durable type for at least one receiver: the endpoint stores them, sends them, and
+    acknowledges them to their source once they are on disk.
+    """
+
+    batch: EventBatch
+    receivers: tuple[Receiver, ...]
+
+
+Action = Send | Drop | Store

@@ -19,6 +19,8 @@ from covey.overlay.http2.sender import Sender
 from covey.overlay.http2.stream import Headers, Stream
 
 _REMEMBERED_RESETS = 128
+_RESET_COST = 10
+"""What the reset of an open stream takes of the idle frames: a call was begun and ended for nothing."""
 _PROTOCOL = ErrorCode.PROTOCOL_ERROR
 _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
@@ -139,7 +141,8 @@ class Http2Connection:
             require(self._headers.open, _PROTOCOL, "CONTINUATION without HEADERS")
             self._add_fragment(flags, payload)
         else:
-            self._count_idle(now_ns)
+            opened = kind == frames.RST_STREAM and stream_id in self._streams
+            self._count_idle(now_ns, _RESET_COST if opened else 1)
             if kind == frames.SETTINGS:
                 self._read_settings(flags, stream_id, payload)
             elif kind == frames.PING:
@@ -155,11 +158,11 @@ class Http2Connection:
             else:
                 require(kind != frames.PUSH_PROMISE, _PROTOCOL, "PUSH_PROMISE: expected no push")
 
-    def _count_idle(self, now_ns: int) -> None:
+    def _count_idle(self, now_ns: int, cost: int = 1) -> None:
         """A frame that demands an answer or carries nothing."""
         options = self._options
         refilled = (now_ns - self._refilled_ns) * options.idle_frames_per_s / 1e9
-        self._idle_frames = min(options.idle_frames, self._idle_frames + refilled) - 1
+        self._idle_frames = min(options.idle_frames, self._idle_frames + refilled) - cost
         self._refilled_ns = now_ns
         require(self._idle_frames >= 0, ErrorCode.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
 

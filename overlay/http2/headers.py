@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from hpack import Decoder, HPACKError
 from hpack.exceptions import OversizedHeaderListError
 
@@ -9,6 +11,9 @@ from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, req
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.stream import Headers
+
+# At DEBUG hpack writes every header to the log, tokens among them.
+logging.getLogger("hpack").setLevel(logging.INFO)
 
 _REQUEST = {b":method", b":scheme", b":path"}
 _RESPONSE = {b":status"}

@@ -10,9 +10,10 @@ class Http2Options:
     """What a peer may send, and when it counts as dead.
 
     A frame that demands an answer or carries nothing (SETTINGS, PING, RST_STREAM, PRIORITY, an empty DATA …)
-    takes one of `idle_frames`, refilled at `idle_frames_per_s`. `max_answer_bytes` bounds the answers that a
-    peer does not read. A peer that sends no byte for `keepalive_ns` gets a PING, and is dead after
-    `keepalive_timeout_ns` more. A connection must begin, and a begun header block end, within `begin_ns`.
+    takes one of `idle_frames`, refilled at `idle_frames_per_s`, and the RST_STREAM of an open stream ten.
+    `max_answer_bytes` bounds the answers that a peer does not read. A peer that sends no byte for
+    `keepalive_ns` gets a PING, and is dead after `keepalive_timeout_ns` more. A connection must begin, and a
+    begun header block end, within `begin_ns`.
     """
 
     max_streams: int = 100

@@ -35,11 +35,24 @@ _CONTENT_TYPE = (b"content-type", b"application/grpc")
 _IDENTITY = (b"grpc-accept-encoding", b"identity")
 
 
+class Secret(bytes):
+    """Bytes that no `repr` shows."""
+
+    def __repr__(self) -> str:
+        return "Secret"
+
+    __str__ = __repr__
+
+
+NO_SECRET = Secret()
+
+
 class CallStarted(NamedTuple):
-    """A client calls a method."""
+    """A client calls a method. `authorization` is that header, empty without one."""
 
     call_id: int
     path: str
+    authorization: Secret = NO_SECRET
 
 
 class MessageReceived(NamedTuple):
@@ -99,6 +112,10 @@ class RpcConnection:
         self._events: list[RpcEvent] = []
         self._partial_bytes = 0
         self._now_ns = now_ns
+
+    @property
+    def is_client(self) -> bool:
+        return self._paths is None
 
     # --- from the peer --------------------------------------------------------------------------------------
 
@@ -239,7 +256,9 @@ class RpcConnection:
             else:
                 call.deadline_ns = self._now_ns + timeout_ns
         if call_id in self._calls:
-            self._events.append(CallStarted(call_id, path))
+            authorization = headers.get(b"authorization")
+            secret = NO_SECRET if authorization is None else Secret(authorization)
+            self._events.append(CallStarted(call_id, path, secret))
             if event.ended:
                 self._end_request(call_id)
 
@@ -265,7 +284,9 @@ class RpcConnection:
 
     # --- a client -------------------------------------------------------------------------------------------
 
-    def start(self, path: str, *, timeout_ns: int | None = None, now_ns: int) -> int | None:
+    def start(
+        self, path: str, *, timeout_ns: int | None = None, authorization: bytes = b"", now_ns: int
+    ) -> int | None:
         """The id of a new call; None if the connection takes no more."""
         headers = [
             *((b":method", b"POST"), (b":scheme", self._scheme), (b":path", path.encode())),
@@ -273,6 +294,8 @@ class RpcConnection:
         ]
         if timeout_ns is not None:
             headers.append((b"grpc-timeout", encode_timeout(timeout_ns)))
+        if authorization:
+            headers.append((b"authorization", authorization))
         call_id = self.http2.open_stream(headers)
         if call_id is not None:
             deadline_ns = None if timeout_ns is None else now_ns + timeout_ns

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
+from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection
 from covey.overlay.node.overlay import difference
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, Role, decode_packet
 from covey.overlay.transport.pump import StreamClosedError
@@ -36,18 +39,61 @@ class Acceptor:
             greeting = await self._hello(call)
             interface = f"{greeting.role.value}/{greeting.id}"
             if greeting.role is Role.BROKER:
+                self._authenticate(call, greeting)
                 check_neighbour(node, greeting)
-            connection = NodeConnection(node, interface, call, dialled=False)
+                rights = None
+            else:
+                rights = self._rights(call, greeting)
+                if greeting.durable:
+                    self._check_durable(rights)
+            connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
             try:
-                node.accept(Peer(interface, greeting.hello, greeting.slow_consumer), connection)
+                principal = call.host if rights is None else rights.subject
+                peer = Peer(
+                    interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
+                )
+                node.accept(peer, connection)
             except ConnectionRefusedError as error:
                 raise StreamClosedError(error.status, str(error)) from None
             except LinkError as error:
                 raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
         except StreamClosedError as error:
             log.info("refused a connection from %s: %s", call.peer, error)
+            node.count_refused_connection(error.status)
             raise
         await connection.run()
+
+    def _rights(self, call: RpcCall, greeting: Greeting) -> Rights | None:
+        try:
+            return self._node.authentication.rights(call, greeting.id)
+        except CallError as error:
+            raise StreamClosedError(error.status, str(error)) from None
+
+    def _authenticate(self, call: RpcCall, greeting: Greeting) -> None:
+        """`StreamClosedError` unless the peer is the broker that it says it is. Where neighbours reach this
+        one by a socket file, its permissions say who may be one.
+        """
+        overlay, name = self._node.overlay, self._node.name
+        by_file = call.peer.startswith("unix:") and overlay.brokers[name].address.startswith("unix:")
+        if overlay.tls is None or by_file:
+            return
+        denial = neighbour_denial(overlay.name, greeting.id, call.certified)
+        if denial is not None:
+            self._node.denials[NEIGHBOUR] += 1
+            raise StreamClosedError(denial.status, str(denial))
+
+    def _check_durable(self, rights: Rights | None) -> None:
+        """`StreamClosedError` unless a client may have a durable session. What its policies have joined to
+        stored filters would be its rights of another day.
+        """
+        name, why = self._node.name, ""
+        if self._node.storage is None:
+            why = f"broker {name} has no durable types"
+        elif rights is not None:
+            why = f"broker {name} has rules for clients"
+        if why:
+            reason = f"{why}: expected a session that is not durable"
+            raise StreamClosedError("FAILED_PRECONDITION", reason)
 
     async def _hello(self, call: RpcCall) -> Greeting:
         if self._node.draining:
@@ -75,8 +121,9 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} is of overlay {greeting.overlay!r}: expected {node.overlay.name!r}",
         )
-    neighbours = node.overlay.neighbours(node.name)
-    if greeting.id not in neighbours:
+    neighbours = node.neighbours()
+    may_be = node.repairing is not None and node.repairing.rule.may_link(greeting.id, node.name)
+    if greeting.id not in neighbours and not may_be:
         raise StreamClosedError(
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",

@@ -10,12 +10,18 @@ import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.documents import read_document, validated
+from covey.overlay.core.access.identity import broker_uri, neighbour_denial
+from covey.overlay.documents import parse_document, read_text, validated
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_addresses
+from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
+from covey.overlay.node.tokens import TokenKeyError, TokenVerifier
+from covey.overlay.transport.address import is_local, parse_address, split_addresses
+from covey.overlay.transport.tls import TlsError, certified
 
 
 class ConfigError(CoveyError, ValueError):
@@ -23,9 +29,17 @@ class ConfigError(CoveyError, ValueError):
 
 
 def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
-    """The overlay of a file; COVEY_ROUTING overrides its routing. `ConfigError` for any mistake."""
+    """The overlay of a file; COVEY_ROUTING overrides its routing, COVEY_STORAGE its storage.
+    `ConfigError` for any mistake."""
+    return parse_overlay(read_text(path, ConfigError), path, environment)
+
+
+def parse_overlay(text: str, path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
+    """As `load_overlay`, of the text of a file."""
     environment = os.environ if environment is None else environment
-    overlay = validated(OverlayFile, read_document(path, ConfigError), path, ConfigError).content()
+    file = validated(OverlayFile, parse_document(text, path, ConfigError), path, ConfigError)
+    overlay = file.content(Path(path).parent)
+    overlay = replace(overlay, storage=environment.get("COVEY_STORAGE") or overlay.storage)
     routing = environment.get("COVEY_ROUTING")
     if routing:
         if routing not in ROUTINGS:
@@ -43,7 +57,9 @@ def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None)
 
 
 def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | None = None) -> BrokerAddress:
-    """The broker of this name; COVEY_LISTEN overrides its address. `ConfigError` if the overlay has none."""
+    """The broker of this name; COVEY_LISTEN overrides its address. `ConfigError` if the overlay has none, or
+    if it would listen beyond this machine in plain text.
+    """
     environment = os.environ if environment is None else environment
     broker = overlay.brokers.get(name)
     if broker is None:
@@ -56,7 +72,70 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
             broker = replace(broker, listen=check_addresses(listen))
         except ValueError as error:
             raise ConfigError(f"COVEY_LISTEN is {listen!r}: {error}") from None
+    if overlay.tls is None and not overlay.insecure:
+        for address in split_addresses(broker.listen):
+            if not is_local(parse_address(address)):
+                raise ConfigError(
+                    f"broker {name} listens at {address}, beyond this machine, in plain text: expected a "
+                    "section tls in the overlay file (covey certs makes certificates), or insecure: true"
+                )
     return broker
+
+
+def check_certificate(overlay: Overlay, name: str) -> None:
+    """`ConfigError` unless the broker's certificate, if the overlay has TLS, is one that its neighbours
+    accept: its key fits, the authority has signed it, it is valid now and names the broker.
+    """
+    if overlay.tls is None:
+        return
+    files = overlay.tls.of(name)
+    try:
+        denial = neighbour_denial(overlay.name, name, certified(files))
+    except TlsError as error:
+        raise ConfigError(str(error)) from None
+    if denial is not None:
+        raise ConfigError(
+            f"certificate {files.certificate} does not name broker {name}: expected "
+            f"{broker_uri(overlay.name, name)} among its names (SAN)"
+        )
+
+
+def check_tokens(overlay: Overlay) -> None:
+    """`ConfigError` unless the key of tokens, if clients have tokens, can be used."""
+    if overlay.clients is not None and overlay.clients.tokens is not None:
+        try:
+            TokenVerifier(overlay.clients.tokens)
+        except TokenKeyError as error:
+            raise ConfigError(str(error)) from None
+
+
+def check_tickets(overlay: Overlay) -> None:
+    """`ConfigError` unless the keys of tickets, if there are any, can be used."""
+    try:
+        read_ticket_keys(overlay.tickets)
+    except TicketKeyError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_storage(overlay: Overlay) -> None:
+    """`ConfigError` for durable types without a directory."""
+    if overlay.durable and not overlay.storage:
+        names = ", ".join(overlay.durable)
+        raise ConfigError(
+            f"durable names {names}: expected a directory, as storage in the overlay file or in COVEY_STORAGE"
+        )
+
+
+def tracing_installed() -> bool:
+    """Whether spans can be made here."""
+    # find_spec imports the package around a module, so it is looked for first.
+    return find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None
+
+
+def check_tracing(overlay: Overlay) -> None:
+    """`ConfigError` for a collector without the packages that spans need."""
+    if overlay.tracing and not tracing_installed():
+        raise ConfigError("tracing has a collector: expected OpenTelemetry; pip install 'covey[otel]'")
 
 
 def import_operators(overlay: Overlay) -> None:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.acceptor import check_neighbour
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection, greeting
+from covey.overlay.node.repair import keep_repaired
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
 from covey.overlay.transport.pump import StreamClosedError
+from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.broker")
 
+_REPAIR = ""
+"""In place of a neighbour, the task that sees to links that move."""
 _ANSWER_WITHIN_S = 5.0
-_LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
-"""Statuses of versions and overlay files that do not agree: no other attempt succeeds until somebody acts."""
+_LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""Statuses of versions, overlay files and certificates that do not agree: no other attempt succeeds until
+somebody acts."""
 
 
 class Dialers:
@@ -44,10 +51,15 @@ class Dialers:
         """Dial whom the overlay file names and nobody dials yet. Other tasks end by themselves."""
         node = self._node
         self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
-        for neighbour, dials in node.overlay.neighbours(node.name).items():
+        if node.repairing is not None and _REPAIR not in self._tasks:
+            self._start(_REPAIR, keep_repaired(node, node.repairing, self.update))
+        for neighbour, dials in node.neighbours().items():
             if dials and neighbour not in self._tasks:
-                task = self._tasks[neighbour] = asyncio.create_task(keep_connected(node, neighbour))
-                task.add_done_callback(self._ended)
+                self._start(neighbour, keep_connected(node, neighbour))
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[name] = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -55,11 +67,11 @@ class Dialers:
 
 
 async def keep_connected(node: Node, neighbour: str) -> None:
-    """Dial a neighbour for as long as the overlay file says so."""
+    """Dial a neighbour for as long as this broker is to."""
     backoff = Backoff()
     why = logged = status = ""
     interface = f"broker/{neighbour}"
-    while not node.draining and node.overlay.neighbours(node.name).get(neighbour):
+    while not node.draining and node.neighbours().get(neighbour):
         address = node.overlay.brokers[neighbour].address
         try:
             if not node.queues[interface].connected:  # the neighbour may dial, too
@@ -69,8 +81,9 @@ async def keep_connected(node: Node, neighbour: str) -> None:
             why, status = str(error), getattr(error, "status", "")
         except TimeoutError:
             why, status = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s", ""
-        if node.draining or neighbour not in node.overlay.neighbours(node.name):
+        if node.draining or neighbour not in node.neighbours():
             return
+        node.link_faults[interface] = why
         if why != logged:
             level = logging.WARNING if status in _LASTING else logging.INFO
             log.log(level, "broker/%s at %s: %s; retrying", neighbour, address, why)
@@ -80,11 +93,13 @@ async def keep_connected(node: Node, neighbour: str) -> None:
 
 async def _connection(node: Node, interface: Interface, address: str, backoff: Backoff) -> None:
     """One connection, from hello to its end."""
-    async with Channel(address, node.overlay.limits.max_frame_bytes) as channel:
+    limits = node.overlay.limits
+    async with Channel(address, limits.max_frame_bytes, credentials=node.credentials) as channel:
         queue = node.queues.get(interface)
         if queue is None or queue.connected:
             return
         call = channel.call(CONNECT)
+        _authenticate(node, interface, call)
         try:
             hello = node.endpoint.hello_for(interface)
             call.send(encode_greeting(greeting(node, interface, hello)))
@@ -104,7 +119,20 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
             connection = NodeConnection(node, interface, call, dialled=True)
             connection.began(node.answer(interface, answer.hello, connection))
             backoff.connected()
+            node.link_faults.pop(interface, None)
         finally:
             queue.handshake = False
         await connection.run()
         raise error_of(call, address)
+
+
+def _authenticate(node: Node, interface: Interface, call: RpcCall) -> None:
+    """`StreamClosedError` unless the certificate of who has answered names the neighbour."""
+    name = interface.removeprefix("broker/")
+    overlay = node.overlay
+    if overlay.tls is None or overlay.brokers[name].address.startswith("unix:"):
+        return
+    denial = neighbour_denial(overlay.name, name, call.certified)
+    if denial is not None:
+        node.denials[NEIGHBOUR] += 1
+        raise StreamClosedError(denial.status, str(denial))

@@ -96,6 +96,15 @@ class Health:
             del self._watches[call]
 
 
+def is_serving(reply: bytes) -> bool:
+    """Whether the reply to a Check says so."""
+    try:
+        status: int = health_pb2.HealthCheckResponse.FromString(reply).status
+    except DecodeError:
+        return False
+    return status == Status.SERVING
+
+
 def _service_of(request: bytes) -> str:
     try:
         name: str = health_pb2.HealthCheckRequest.FromString(request).service

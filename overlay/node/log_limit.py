@@ -2,7 +2,8 @@
 
 Invariant: in a window of `WINDOW_S` seconds at most `LINES` lines of one kind about one subject pass, and
 `LINES_OF_A_KIND` about all. The kind is the text of the message without its arguments, the subject its first
-argument: an interface, an address. At the window's end a line has the number of the suppressed ones.
+argument: an interface, an address. At the window's end a line has the number of the suppressed ones, and
+`suppressed` counts them by level.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ class LogLimit(logging.Filter):
         self._logger = logger
         self._clock = clock
         self._defer = defer
+        self.suppressed: Counter[str] = Counter()
         self._until_s = 0.0
         self._passed: Counter[tuple[str, str]] = Counter()
         self._passed_of_kind: Counter[str] = Counter()
         self._suppressed: Counter[tuple[int, str, str]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.ERROR or hasattr(record, "unlimited"):
+        if record.levelno >= logging.CRITICAL or hasattr(record, "unlimited"):
             return True
         if self._clock() >= self._until_s:
             self._end_window()
@@ -52,6 +54,7 @@ class LogLimit(logging.Filter):
             return True
         if not self._suppressed:
             self._call_later(max(0.0, self._until_s - self._clock()))
+        self.suppressed[record.levelname] += 1
         # A subject over the bound of its kind may be one of very many.
         self._suppressed[record.levelno, kind, subject if about in self._passed else "others"] += 1
         return False

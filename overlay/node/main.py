@@ -1,11 +1,12 @@
 """The broker process: configuration in, a serving broker, an orderly end.
 
 SIGTERM and SIGINT drain it: it refuses new connections, sends accepted events to the next hop (for at most
-`DRAIN_S` seconds), says goodbye to its peers, and exits with 0. SIGHUP has it read the overlay file again
-(`reload.py`). A mistake in the configuration is one line
-and exit status 2; an address that cannot be bound is one line and exit status 1. An exception that nobody
-expected stops it (fail-stop): it takes and acknowledges nothing more, so that its peers send again what it
-has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits with 3.
+`DRAIN_S` seconds), says goodbye to its peers, and exits with 0; so it does when it has left the overlay.
+SIGHUP has it read the overlay file again (`reload.py`). A mistake in the configuration is one line and exit
+status 2; an address that cannot be bound, or a directory that cannot be used, is one line and exit status 1.
+An exception that nobody expected stops it (fail-stop): it takes and acknowledges nothing more, so that its
+peers send again what it has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits
+with 3.
 """
 
 from __future__ import annotations
@@ -16,23 +17,43 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from covey.overlay.node.config import ConfigError, import_operators, load_overlay, select_broker
+from covey.overlay.node.config import (
+    ConfigError,
+    check_certificate,
+    check_storage,
+    check_tickets,
+    check_tokens,
+    check_tracing,
+    import_operators,
+    load_overlay,
+    select_broker,
+    tracing_installed,
+)
 from covey.overlay.node.log_limit import LogLimit
+from covey.overlay.node.logs import FORMATS, configure_log
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import LOG_LEVELS
+from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.event_loop import run
 
 if TYPE_CHECKING:
+    from covey.overlay.node.metrics_server import MetricsServer
     from covey.overlay.node.node import Node
+    from covey.overlay.node.tracing import NodeTracing
 
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
+LEAVE_S = 600.0
+"""How long a broker that leaves the overlay drains what goes to other brokers."""
 FAILED_DRAIN_S = 1.0
+EXPORT_S = 2.0
+"""How long a broker that stops exports spans."""
 _PARENT_POLL_S = 1.0
 
 
@@ -48,6 +69,9 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
         level = os.environ.get("COVEY_LOG", "").upper()
         if level and level not in LOG_LEVELS:
             raise ConfigError(f"COVEY_LOG is {level!r}: expected one of {', '.join(LOG_LEVELS)}")
+        format = os.environ.get("COVEY_LOG_FORMAT", "") or "plain"
+        if format not in FORMATS:
+            raise ConfigError(f"COVEY_LOG_FORMAT is {format!r}: expected one of {', '.join(FORMATS)}")
         path = config or os.environ.get("COVEY_CONFIG")
         if not path:
             raise ConfigError("no overlay file: give --config, or COVEY_CONFIG in the environment")
@@ -56,17 +80,21 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
             raise ConfigError("no broker name: give --name, or COVEY_BROKER in the environment")
         overlay = load_overlay(path)
         broker = select_broker(overlay, chosen)
+        check_certificate(overlay, chosen)
+        check_tokens(overlay)
+        check_tickets(overlay)
+        check_storage(overlay)
         import_operators(overlay)
+        check_tracing(overlay)
     except ConfigError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=level or overlay.log_level,
-        format=f"%(asctime)s {broker.name} %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
-    log.addFilter(LogLimit(log))
-    return run(_serve(Path(path), overlay, broker, parent))
+    configure_log(broker.name, level or overlay.log_level, format)
+    limit = LogLimit(log)
+    log.addFilter(limit)
+    if overlay.tls is None and overlay.insecure:
+        log.warning("insecure: connections are neither encrypted nor authenticated")
+    return run(_serve(Path(path), overlay, broker, parent, limit.suppressed))
 
 
 def _set_level(level: str) -> None:
@@ -74,7 +102,9 @@ def _set_level(level: str) -> None:
     logging.getLogger().setLevel(os.environ.get("COVEY_LOG", "").upper() or level)
 
 
-async def _serve(file: Path, overlay: Overlay, broker: BrokerAddress, parent: int | None) -> int:
+async def _serve(
+    file: Path, overlay: Overlay, broker: BrokerAddress, parent: int | None, suppressed: Mapping[str, int]
+) -> int:
     from covey.overlay.node.dialer import Dialers
     from covey.overlay.node.node import Node
     from covey.overlay.node.reload import Reloader
@@ -84,13 +114,23 @@ async def _serve(file: Path, overlay: Overlay, broker: BrokerAddress, parent: in
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = Node(overlay, broker.name, on_failure=lambda _: stop.set())
+    tracing = _tracing(overlay, broker.name)
+    try:
+        node = Node(overlay, broker.name, on_failure=lambda _: stop.set(), tracing=tracing)
+    except StorageError as error:
+        print(f"covey: broker {broker.name} cannot use its storage: {error}", file=sys.stderr)
+        return 1
     loop.set_exception_handler(_fail_on_error(node))
     server = Server(node, broker)
     try:
         await server.start()
     except AddressError as error:
         print(f"covey: {error}", file=sys.stderr)
+        node.close()
+        return 1
+    metrics = _serve_metrics(node, suppressed)
+    if metrics is None and broker.name in overlay.metrics:
+        await server.stop(0.0)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
     # What is there now stays, and so does most of what comes: interests, and frames until they are
@@ -101,7 +141,7 @@ async def _serve(file: Path, overlay: Overlay, broker: BrokerAddress, parent: in
     gc.set_threshold(20_000, 50, 100)
     dialers = Dialers(node, node.fail)
     dialers.update()
-    reloader = Reloader(file, node, server, dialers, set_level=_set_level)
+    reloader = Reloader(file, node, server, dialers, set_level=_set_level, leave=stop.set)
     reloads = asyncio.create_task(reloader.run())
     reloads.add_done_callback(_fail_on_end(node))
     if hasattr(signal, "SIGHUP"):
@@ -111,9 +151,49 @@ async def _serve(file: Path, overlay: Overlay, broker: BrokerAddress, parent: in
     orphaned.cancel()
     reloads.cancel()
     log.info("stopping")
-    await server.stop(FAILED_DRAIN_S if node.failed else DRAIN_S, dialers.tasks)
+    links_s = LEAVE_S if reloader.left and not node.failed else 0.0
+    await server.stop(FAILED_DRAIN_S if node.failed else DRAIN_S, dialers.tasks, links_s)
+    if metrics is not None:
+        await metrics.stop()
+    if tracing is not None:
+        await asyncio.to_thread(tracing.shut_down, EXPORT_S)
     log.info("stopped")
     return 3 if node.failed else 0
+
+
+def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
+    """The spans of a broker, if the overlay file or the environment has a collector for them."""
+    of_environment = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if disabled or not (of_environment or overlay.tracing):
+        return None
+    if not tracing_installed():
+        log.warning("no spans: OpenTelemetry is not installed; pip install 'covey[otel]'")
+        return None
+    from covey.overlay.node.tracing import NodeTracing, otlp_processor
+
+    log.info("spans to %s", urlsplit(of_environment or overlay.tracing).netloc.rpartition("@")[2])
+    return NodeTracing(broker, overlay.name, otlp_processor("" if of_environment else overlay.tracing))
+
+
+def _serve_metrics(node: Node, suppressed: Mapping[str, int]) -> MetricsServer | None:
+    """The server of the metrics, if the overlay file has an address for it and that can be bound."""
+    address = node.overlay.metrics.get(node.name)
+    if address is None:
+        return None
+    from covey.overlay.node.metrics_server import MetricsServer
+
+    server = MetricsServer(node, address, suppressed)
+    try:
+        server.start()
+    except OSError as error:
+        why = error.strerror or str(error)
+        print(f"covey: broker {node.name} cannot serve metrics at {address}: {why}", file=sys.stderr)
+        return None
+    log.info("metrics at %s", address)
+    return server
 
 
 async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:

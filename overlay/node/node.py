@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from covey.matcher.evaluation.evaluator import Evaluator
+from covey.overlay.core.access.identity import HANDSHAKE
+from covey.overlay.core.access.tickets import Tickets
 from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import (
@@ -27,17 +29,27 @@ from covey.overlay.core.endpoint.connections import (
 )
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.repairing import Repairing
+from covey.overlay.core.endpoint.timings import Timings
+from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.operators.limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.node.authentication import Authentication
 from covey.overlay.node.operator_runner import LimitedRunner
 from covey.overlay.node.overlay import Overlay
+from covey.overlay.node.storage_directory import broker_directory, open_storage
+from covey.overlay.node.syncing import Syncing
+from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
+from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes
+from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
+from covey.overlay.transport.tls import TlsContexts
 
 T = TypeVar("T")
 
@@ -50,10 +62,17 @@ class Node:
     """
 
     def __init__(
-        self, overlay: Overlay, name: str, on_failure: Callable[[BaseException], None] | None = None
+        self,
+        overlay: Overlay,
+        name: str,
+        on_failure: Callable[[BaseException], None] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.overlay = overlay
         self.name = name
+        self.storage = None
+        if overlay.durable:
+            self.storage = open_storage(broker_directory(overlay.storage, name), overlay.durable)
         self.started_ns = time.time_ns()
         self.operators = LimitedRunner(Limiter(overlay.operator_limits))
         self.core = Broker(
@@ -67,7 +86,9 @@ class Node:
             merging=overlay.merging,
             merging_budget=overlay.merging_budget,
             evaluator=Evaluator(run=self.operators),
+            durable=overlay.durable,
         )
+        self._tickets = Tickets(overlay.name, read_ticket_keys(overlay.tickets))
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
             [f"broker/{neighbour}" for neighbour in overlay.neighbours(name)],
@@ -78,14 +99,37 @@ class Node:
             warn=self._warn,
             now_ns=time.monotonic_ns(),
             dialled=_dialled(overlay, name),
+            storage=self.storage,
+            tickets=self._tickets,
+            timings=Timings(time.perf_counter_ns) if name in overlay.metrics else None,
+            tracing=tracing,
         )
+        self.repairing: Repairing | None = None
+        """Where links move."""
+        if overlay.repair_after_s:
+            after_ns = round(overlay.repair_after_s * 1e9)
+            self.repairing = Repairing(self.endpoint, name, overlay.rule(), after_ns, self._log_released)
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Rules of HTTP/2 that peers broke, by code."""
-        self.refused_connections = 0
+        self.refused_connections: Counter[str] = Counter()
+        """By status."""
+        self.credentials = Credentials(
+            None if overlay.tls is None else TlsContexts(overlay.tls.of(name)), check_host=False
+        )
+        """Those of this broker where it dials."""
+        self.denials = self.endpoint.guard.denials
+        self.authentication = Authentication(overlay.name, overlay.clients, self.denials)
+        self.link_faults: dict[Interface, str] = {}
+        """Why the last attempt to reach a neighbour failed, until one succeeds."""
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
         self._on_failure = on_failure
         self._timer = LoopTimer(self._on_timer)
+        self.syncing = None
+        if self.storage is not None:
+            self.syncing = Syncing(
+                self.storage, self.endpoint, lambda: self._run(self.endpoint.synced), self.fail
+            )
 
     @property
     def queues(self) -> dict[Interface, InterfaceQueue]:
@@ -102,9 +146,32 @@ class Node:
         self.overlay = overlay
         self.operators.limiter.set_limits(overlay.operator_limits, time.monotonic_ns())
         self.endpoint.set_options(_options(overlay))
+        try:
+            self._tickets.keys = read_ticket_keys(overlay.tickets)
+        except TicketKeyError as error:
+            log.warning("%s; the keys read before stay in use", error)
+        repairing = self.repairing
+        if repairing is not None:
+            self._run(lambda now_ns: repairing.set_rule(overlay.rule(), now_ns))
+            return
         for neighbour in overlay.neighbours(self.name):
             self.endpoint.add_neighbour(f"broker/{neighbour}")
         self._run(lambda now_ns: self.endpoint.set_dialled(_dialled(overlay, self.name), now_ns))
+
+    def neighbours(self) -> dict[str, bool]:
+        """The brokers that it is linked to, or is to be, each with whether it dials."""
+        if self.repairing is None:
+            return self.overlay.neighbours(self.name)
+        return self.repairing.neighbours()
+
+    def repair(self) -> None:
+        """See to links that may move."""
+        if self.repairing is not None and not self.failed:
+            self._run(self.repairing.advance)
+
+    def _log_released(self, interface: Interface) -> None:
+        self.link_faults.pop(interface, None)
+        log.warning("%s: the link has been released", interface)
 
     async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
         """Disconnect a broker that is no neighbour any more. What is under way has so many seconds to arrive,
@@ -137,29 +204,45 @@ class Node:
 
     def _decode(self, wire: WireMessage, from_broker: bool) -> Message | Undecodable:
         try:
-            return decode_message(wire, self.core.event_type, from_broker=from_broker)
+            if not from_broker:
+                return decode_from_client(wire, self.core.event_type, self.overlay.bounds.filter_bytes)
+            return decode_message(wire, self.core.event_type, from_broker=True)
         except MessageError as error:
             refuse = error.refuse
             if refuse.status == "NOT_FOUND":
                 refuse = replace(refuse, reason=self.unknown_type(refuse.type_name))
             return Undecodable(refuse, event_bytes(wire))
 
-    def count_refused_connection(self) -> None:
-        self.refused_connections += 1
+    def count_refused_connection(self, status: str = "RESOURCE_EXHAUSTED") -> None:
+        self.refused_connections[status] += 1
+
+    def count_failed_handshake(self) -> None:
+        self.denials[HANDSHAKE] += 1
 
     def _warn(self, interface: Interface, sentence: str) -> None:
         log.warning("%s: %s", interface, sentence)
 
     def unknown_type(self, name: str) -> str:
         """The error message for an event type that this broker does not have."""
-        known = ", ".join(self.core.known_types()) or "none yet"
-        return f"broker {self.name} has no event type {name!r}; it has {known}"
+        if not self.authentication.open:
+            return f"event type {name!r} is not known here"  # which others there are not everybody may know
+        known = ", ".join(self.core.known_types())
+        has = known or "none yet (publishers advertise them, or event_types of the overlay file has them)"
+        return f"broker {self.name} has no event type {name!r}; it has {has}"
 
     # --- connections ----------------------------------------------------------------------------------------
 
     def accept(self, peer: Peer, connection: IncomingConnection) -> None:
         """As `BrokerEndpoint.accept`."""
-        self._run(lambda now_ns: self.endpoint.accept(peer, connection, now_ns))
+
+        def accept(now_ns: int) -> None:
+            repairing = self.repairing if peer.interface.startswith("broker/") else None
+            if repairing is not None and not repairing.admit(peer.interface, now_ns):
+                reason = f"{peer.interface} may have no upward link to broker {self.name}"
+                raise ConnectionRefusedError("FAILED_PRECONDITION", reason)
+            self.endpoint.accept(peer, connection, now_ns)
+
+        self._run(accept)
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
         """As `BrokerEndpoint.answer`."""
@@ -167,12 +250,17 @@ class Node:
             raise CallError("UNAVAILABLE", f"broker {self.name} is shutting down")
         return self._run(lambda now_ns: self.endpoint.answer(interface, hello, connection, now_ns))
 
-    def receive(self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]) -> None:
+    def receive(self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]) -> int:
         """As `BrokerEndpoint.receive`."""
         if self.failed:
             # What it acknowledges counts; what it brings is not acknowledged, and so is sent again.
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
-        self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
+        began_ns = time.monotonic_ns()
+        handled = self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
+        if any(frame.messages for frame in frames):
+            ended_ns = time.monotonic_ns()
+            self.endpoint.took(interface, ended_ns - began_ns, ended_ns)
+        return handled
 
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.lost`."""
@@ -182,9 +270,14 @@ class Node:
         self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
 
     def goodbye(self, interface: Interface, connection: Connection, why: str) -> None:
-        """As `BrokerEndpoint.goodbye`."""
+        """As `BrokerEndpoint.goodbye`; of a broker, that it has another upward link."""
         log.info("session of %s ended: %s", interface, why)
         if self._abandon(interface, connection):
+            return
+        repairing = self.repairing
+        if repairing is not None and interface.startswith("broker/"):
+            self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
+            self._run(lambda now_ns: repairing.left(interface, now_ns))
             return
         self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
 
@@ -207,6 +300,14 @@ class Node:
                 # Behind the frames for neighbours, which were woken before.
                 asyncio.get_running_loop().call_soon(self._deliver)
             self._timer.arm(endpoint.next_timer(), now_ns)
+            self._sync()
+
+    def _sync(self) -> None:
+        if self.syncing is not None and not self.failed:
+            try:
+                self.syncing.poke()
+            except StorageError as error:
+                self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Stop the broker because of an exception that nobody expected. Its core is not used any more, and no
@@ -216,7 +317,10 @@ class Node:
             return
         self.failed = True
         self.endpoint.fail()
-        log.critical("broker %s stops: %r", self.name, error, exc_info=error)
+        if isinstance(error, StorageError):
+            log.critical("broker %s stops, since it cannot store events: %s", self.name, error)
+        else:
+            log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(error)
 
@@ -241,22 +345,42 @@ class Node:
 
     # --- ending ---------------------------------------------------------------------------------------------
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, links_s: float = 0.0) -> None:
         """Accept no more events, and wait until the accepted ones have reached the next broker or client, or
-        time is up."""
+        time is up: for what goes to brokers that is `links_s`, if it is longer."""
         self.endpoint.drain()
-        deadline = time.monotonic() + seconds
-        while not self.endpoint.drained and time.monotonic() < deadline:
+        start = time.monotonic()
+        while not self._drained:
+            lasting = links_s if self._links_drain() else 0.0
+            if time.monotonic() - start >= max(seconds, lasting):
+                return
             await asyncio.sleep(0.02)
+
+    def _links_drain(self) -> bool:
+        """Whether brokers that are connected have yet to get something."""
+        neighbours = self.endpoint.neighbours.values()
+        return any(queue.connected and (queue.behind or not queue.link.idle) for queue in neighbours)
+
+    @property
+    def _drained(self) -> bool:
+        return self.endpoint.drained and (self.syncing is None or self.syncing.idle)
 
     def close_connections(self) -> None:
         """End every connection with a goodbye."""
         self.endpoint.close_connections(f"broker {self.name} is shutting down")
 
     def close(self) -> None:
-        """Stop the timer and the thread of operators."""
+        """Stop the timer and the threads, and close the storage."""
         self._timer.cancel()
         self.operators.close()
+        if self.syncing is None:
+            return
+        try:
+            if not self.failed:
+                self.endpoint.save_progress()
+            self.syncing.close()
+        except StorageError as error:
+            self.fail(error)
 
 
 def _options(overlay: Overlay) -> EndpointOptions:
@@ -266,6 +390,7 @@ def _options(overlay: Overlay) -> EndpointOptions:
         overlay.link_limits,
         overlay.bounds,
         overlay.limits.max_batch_events,
+        drop_repeats=overlay.repair_after_s > 0,
     )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
+from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.link.link import Frame, Hello, LinkError
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.node.node import Node
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, Role, encode_greeting
@@ -25,15 +28,20 @@ def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
 
 
 class NodeConnection:
-    """One connection, from its hello to its end; `dialled` if this node has opened it."""
+    """One connection, from its hello to its end; `dialled` if this node has opened it, `durable` for a
+    client's session that outlives it.
+    """
 
-    def __init__(self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool) -> None:
+    def __init__(
+        self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool, durable: bool = False
+    ) -> None:
         self._node = node
         self._interface = interface
         self._call = call
-        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet.
-        is_broker = interface.startswith("broker/")
-        self._pump = Pump(self, call, schemas=is_broker, await_end=dialled)
+        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
+        # do those of a durable session for its client.
+        schemas = durable or interface.startswith("broker/")
+        self._pump = Pump(self, call, schemas=schemas, await_end=dialled)
         self._refusal: StreamClosedError | None = None
         self._decided = asyncio.Event()
 
@@ -49,7 +57,8 @@ class NodeConnection:
             await self._pump.run()
             why = self._call.details or why
         except PeerClosedError as error:
-            why, left = str(error), error.status == "OK" and interface.startswith("client/")
+            moves = interface.startswith("client/") or node.repairing is not None
+            why, left = str(error), error.status == "OK" and moves
         except StreamClosedError as error:
             why = str(error)
             raise
@@ -66,6 +75,14 @@ class NodeConnection:
                 node.goodbye(interface, self, why)
             else:
                 node.lost(interface, self, why)
+
+    def keeps(self, rights: Rights | None) -> bool:
+        """Whether a client would have the same rights if it connected now."""
+        try:
+            name = self._interface.partition("/")[2]
+            return self._node.authentication.rights(self._call, name) == rights
+        except CallError:
+            return False
 
     # --- what the endpoint calls ----------------------------------------------------------------------------
 
@@ -90,16 +107,16 @@ class NodeConnection:
 
     # --- what the pump calls --------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        return self._node.endpoint.busy(self._interface)
+    def delay_s(self) -> float:
+        delay_ns = self._node.endpoint.delay_ns(self._interface, time.monotonic_ns())
+        return delay_ns / 1e9
 
     @property
     def ready(self) -> bool:
         return self._node.endpoint.ready(self._interface, self)
 
-    def receive(self, frames: list[Frame[WireMessage]]) -> None:
-        self._node.receive(self._interface, self, frames)
+    def receive(self, frames: list[Frame[WireMessage]]) -> int:
+        return self._node.receive(self._interface, self, frames)
 
     def next_frame(self) -> Frame[Message] | None:
         return self._node.endpoint.next_frame(self._interface, self)

@@ -7,6 +7,7 @@ routing of Jayaram et al. (section 3) holds for acyclic overlays.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -14,17 +15,24 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType
+from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.documents import Section, complaint, one_of, text_keys
-from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
-from covey.overlay.transport.address import parse_address, split_addresses
+from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.broker_storage import Retention
+from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay, TlsFiles
+from covey.overlay.node.tokens import TokenOptions
+from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
 from covey.overlay.transport.rpc_server import ConnectionLimits
 
 ROUTINGS = ("parametric", "static")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_EVERY = "*"
+"""In place of the name of a broker: all that are not named."""
 _MAX_DELAY_MS = 3_600_000.0
 
 
@@ -41,7 +49,15 @@ def check_addresses(value: str) -> str:
     return value
 
 
+def check_tcp_address(value: str) -> str:
+    """ "host:port", or `ValueError`."""
+    if not isinstance(parse_address(value), TcpAddress):
+        raise ValueError('expected "host:port"')
+    return value
+
+
 Address = Annotated[str, AfterValidator(check_address)]
+MetricsAddress = Annotated[str, AfterValidator(check_tcp_address)]
 Addresses = Annotated[str, AfterValidator(check_addresses)]
 DelayMs = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)]
 Positive = Annotated[int, Field(gt=0)]
@@ -49,8 +65,11 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class BrokerSection(Section):
+    """`fallbacks` are whom it is linked to without its parent in the tree, in order (docs/repair.md)."""
+
     address: Address
     listen: Addresses | None = None
+    fallbacks: list[str] | None = None
 
 
 class LinkSection(Section):
@@ -85,11 +104,16 @@ class LimitsSection(Section):
     max_connections: Positive = ConnectionLimits().total
     max_connections_per_address: Positive = ConnectionLimits().per_address
     max_sessions: Positive = Bounds().sessions
+    max_client_sessions: Positive = Bounds().client_sessions
     max_session_subscriptions: Positive = Bounds().session_subscriptions
     max_session_types: Positive = Bounds().session_types
     max_types: Positive = Bounds().types
     max_filter_bytes: Annotated[int, Field(gt=0, le=Bounds().filter_bytes)] = Bounds().filter_bytes
     max_filter_depth: Annotated[int, Field(gt=0, le=Bounds().filter_depth)] = Bounds().filter_depth
+    max_filter_conjunctions: Positive | None = None
+    max_session_updates_per_s: Positive | None = None
+    max_session_events_per_s: Positive | None = None
+    max_session_event_bytes_per_s: Positive | None = None
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:
@@ -130,6 +154,65 @@ class OperatorsSection(Section):
         return OperatorLimits(**self.model_dump(exclude={"modules"}))
 
 
+class TlsSection(Section):
+    """PEM files; `{name}` stands for the broker, and a relative path begins at the folder of the file."""
+
+    certificate: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1)]
+    authority: Annotated[str, Field(min_length=1)]
+
+
+class PermissionSection(Section):
+    """A glob of event types, and the policy that their events must match; a text alone is the glob."""
+
+    types: Annotated[str, Field(min_length=1)]
+    where: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return {"types": value} if isinstance(value, str) else value
+
+    def content(self) -> Permission:
+        return Permission(self.types, self.where)
+
+
+class RuleSection(Section):
+    subjects: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=lambda: ["*"])
+    claims: Annotated[dict[str, str | int | bool], BeforeValidator(text_keys)] = Field(default_factory=dict)
+    publish: list[PermissionSection] = Field(default_factory=list)
+    subscribe: list[PermissionSection] = Field(default_factory=list)
+    administer: list[PermissionSection] = Field(default_factory=list)
+
+    def content(self) -> Rule:
+        permissions = (self.publish, self.subscribe, self.administer)
+        granted = [tuple(each.content() for each in permission) for permission in permissions]
+        return Rule(tuple(self.subjects), self.claims, *granted)
+
+
+class TokensSection(Section):
+    """The key that signs tokens; a relative path begins at the folder of the file."""
+
+    key: Annotated[str, Field(min_length=1)]
+    subject: Annotated[str, Field(min_length=1)] = "sub"
+    issuer: str = ""
+    audience: str = ""
+
+
+class ClientsSection(Section):
+    """Who clients are and what they may do; without it, everybody everything."""
+
+    tokens: TokensSection | None = None
+    permissions: list[RuleSection] = Field(default_factory=list)
+
+    def content(self, folder: Path) -> ClientRules:
+        tokens = self.tokens
+        options = None
+        if tokens is not None:
+            options = TokenOptions(str(folder / tokens.key), tokens.subject, tokens.issuer, tokens.audience)
+        return ClientRules(options, tuple(rule.content() for rule in self.permissions))
+
+
 def _event_types(value: object) -> tuple[EventType, ...]:
     event_types = []
     for name, attributes in text_keys(value).items():
@@ -138,6 +221,34 @@ def _event_types(value: object) -> tuple[EventType, ...]:
         except EventTypeError as error:
             raise complaint(f"is wrong: {error}", name) from None
     return tuple(event_types)
+
+
+def _addresses(value: object) -> object:
+    """Addresses by broker; a single one is every broker's."""
+    return {_EVERY: value} if isinstance(value, str) else text_keys(value)
+
+
+class RetentionSection(Section):
+    """What a durable type keeps for receivers that have not read it."""
+
+    retain_bytes: Positive = Retention().max_bytes
+    retain_s: Annotated[float, Field(gt=0, le=1e10)] = Retention().max_age_s
+
+
+def _collector(url: str) -> str:
+    """The address of an OTLP collector."""
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("expected an address of a collector, such as http://127.0.0.1:4318")
+    return url
+
+
+def _retentions(value: object) -> object:
+    """By durable type; nothing behind its name means the defaults."""
+    return {name: {} if each is None else each for name, each in text_keys(value).items()}
+
+
+def _one_or_several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 class OverlayFile(Section):
@@ -155,6 +266,19 @@ class OverlayFile(Section):
     merging_budget: Positive = MERGING_BUDGET
     operators: OperatorsSection = OperatorsSection()
     log_level: Annotated[str, one_of(*LOG_LEVELS)] = "INFO"
+    metrics: Annotated[dict[str, MetricsAddress], BeforeValidator(_addresses)] = Field(default_factory=dict)
+    tls: TlsSection | None = None
+    insecure: bool = False
+    clients: ClientsSection | None = None
+    repair_after_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    durable: Annotated[dict[str, RetentionSection], BeforeValidator(_retentions)] = Field(
+        default_factory=dict
+    )
+    storage: str = ""
+    tickets: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_several)] = Field(
+        default_factory=list, max_length=2
+    )
+    tracing: Annotated[str, AfterValidator(_collector)] = ""
 
     @field_validator("merging", mode="before")
     @classmethod
@@ -167,6 +291,11 @@ class OverlayFile(Section):
             raise complaint(f"is {self.damping:g}: expected 0 with static routing", "damping")
         if self.routing == "static" and self.merging != "off":
             raise complaint(f"is {self.merging!r}: expected off with static routing", "merging")
+        if self.durable and self.repair_after_s:
+            # A link that moves drops what waits for it.
+            raise complaint(f"is {self.repair_after_s:g}: expected 0 with durable types", "repair_after_s")
+        if self.clients is not None and self.clients.tokens is None and self.tls is None:
+            raise complaint("recognises nobody: expected tokens, or a section tls", "clients")
         if not self.brokers:
             raise complaint("is empty: expected at least one broker", "brokers")
         names_by_address: dict[str, str] = {}
@@ -183,11 +312,38 @@ class OverlayFile(Section):
                     name,
                     "address",
                 )
+        for name in self.metrics:
+            if name not in self.brokers and name != _EVERY:
+                known = ", ".join(self.brokers)
+                raise complaint(f"is of no broker: expected one of {known}", "metrics", name)
         _check_tree(list(self.brokers), [link.ends for link in self.links])
+        self._check_fallbacks()
         return self
 
-    def content(self) -> Overlay:
-        """The file as brokers use it."""
+    def _fallbacks(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(broker.fallbacks)
+            for name, broker in self.brokers.items()
+            if broker.fallbacks is not None
+        }
+
+    def _check_fallbacks(self) -> None:
+        for name, names in self._fallbacks().items():
+            if not self.repair_after_s:
+                text = "needs repair_after_s: expected it beside"
+                raise complaint(text, "brokers", name, "fallbacks")
+            try:
+                links = [(link.ends[0], link.ends[1]) for link in self.links]
+                UplinkRule(tuple(self.brokers), links, {name: names})
+            except ValueError as error:
+                raise complaint(str(error), "brokers", name, "fallbacks") from None
+
+    def content(self, folder: Path) -> Overlay:
+        """The file, which lies in a folder, as brokers use it."""
+        tls = None
+        if self.tls is not None:
+            files = (self.tls.authority, self.tls.certificate, self.tls.key)
+            tls = TlsFiles(*(str(folder / file) for file in files))
         limits = self.limits
         links = {(link.ends[0], link.ends[1]): link.delay_ms for link in self.links}
         return Overlay(
@@ -221,11 +377,32 @@ class OverlayFile(Section):
                 types=limits.max_types,
                 filter_bytes=limits.max_filter_bytes,
                 filter_depth=limits.max_filter_depth,
+                filter_conjunctions=limits.max_filter_conjunctions,
+                session_updates_per_s=limits.max_session_updates_per_s,
+                session_events_per_s=limits.max_session_events_per_s,
+                session_event_bytes_per_s=limits.max_session_event_bytes_per_s,
+                client_sessions=limits.max_client_sessions,
             ),
             connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
             operator_limits=self.operators.limits(),
             operator_modules=tuple(self.operators.modules),
             log_level=self.log_level,
+            metrics={
+                name: self.metrics.get(name, self.metrics.get(_EVERY, ""))
+                for name in self.brokers
+                if name in self.metrics or _EVERY in self.metrics
+            },
+            tls=tls,
+            insecure=self.insecure,
+            clients=None if self.clients is None else self.clients.content(folder),
+            repair_after_s=self.repair_after_s,
+            fallbacks=self._fallbacks(),
+            durable={
+                name: Retention(each.retain_bytes, each.retain_s) for name, each in self.durable.items()
+            },
+            storage=str(folder / self.storage) if self.storage else "",
+            tickets=tuple(str(folder / path) for path in self.tickets),
+            tracing=self.tracing,
         )
 
 

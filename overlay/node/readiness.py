@@ -31,13 +31,19 @@ def missing(node: Node) -> list[Missing]:
     if node.draining:
         found.append(Missing("events", "the broker is shutting down", 0.0))
     elif node.endpoint.recovering:
-        why = "the broker was restarted and waits for what its neighbours and clients want"
+        why = "the broker has started and waits for what its neighbours and clients want"
         found.append(Missing("events", why, uptime_s))
-    for name in node.overlay.neighbours(node.name):
+    if node.repairing is not None and node.repairing.describe()[0] is None and node.repairing.uplink.best:
+        found.append(Missing("upward link", node.repairing.describe()[1], uptime_s))
+    for name in node.neighbours():
         interface = f"broker/{name}"
         queue = node.queues[interface]
         if queue.connected and node.core.tables.peers[interface].synced:
             continue
-        why = "not synchronised: its interest has not arrived" if queue.connected else "not connected"
+        if queue.connected:
+            why = "not synchronised: its interest has not arrived"
+        else:
+            fault = node.link_faults.get(interface)
+            why = f"not connected: {fault}" if fault else "not connected"
         found.append(Missing(interface, why, (now_ns - queue.since_ns) / 1e9))
     return found

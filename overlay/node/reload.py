@@ -1,8 +1,9 @@
-"""Reads the overlay file again while the broker runs (SIGHUP).
+"""Reads the overlay file again while the broker runs (SIGHUP, or the call Reload).
 
 What may change at any time is changed: limits of sessions, queues, connections and operators, the level of
-the log, and the links. What brokers and clients have agreed on, or built their state with, keeps its value,
-and one line of the log names it. A file that is wrong changes nothing.
+the log, the rules for clients (`reauthentication.py`), and the links. What brokers and clients have agreed
+on, or built their state with, keeps its value, and one line of the log names it. A file that is wrong changes
+nothing.
 
 Invariant: the running broker's overlay is always that of some valid file, but for the options that need a
 restart, which are those it was started with.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
@@ -20,14 +22,28 @@ from covey.overlay.node.config import ConfigError, load_overlay, select_broker
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
+from covey.overlay.node.reauthentication import reauthenticate
 from covey.overlay.node.server import Server
+from covey.overlay.node.tokens import TokenKeyError
+from covey.overlay.transport.calls import Reloaded
 
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 2.0
 """How long a neighbour that has left the file has for each step of its end."""
 
-_AT_ONCE = frozenset(("sessions", "link_limits", "bounds", "connections", "operator_limits", "log_level"))
+_AT_ONCE = frozenset(
+    (
+        "sessions",
+        "link_limits",
+        "bounds",
+        "connections",
+        "operator_limits",
+        "log_level",
+        "clients",
+        "tickets",
+    )
+)
 """Fields of `Overlay` that change while the broker runs; brokers and links do so one by one."""
 _OF_SIMULATOR = frozenset(("delays_ms", "client_delay_ms"))
 _PREFIXES = {
@@ -60,19 +76,26 @@ def merge(running: Overlay, read: Overlay, broker: str) -> Reloading:
     """What a running broker makes of a file that was read again."""
     changed: list[str] = []
     kept: list[str] = []
+    # Rules for certificates alone would turn every client away until the restart that brings TLS.
+    certified = running.tls is None and read.clients is not None and read.clients.tokens is None
     for field in fields(Overlay):
         name = field.name
-        if name in _OF_SIMULATOR or name in ("brokers", "links"):
+        if name in _OF_SIMULATOR or name in ("brokers", "links", "fallbacks"):
             continue
-        (changed if name in _AT_ONCE else kept).extend(_differing(running, read, name))
+        at_once = name in _AT_ONCE and not (name == "clients" and certified)
+        (changed if at_once else kept).extend(_differing(running, read, name))
     before, after = running.brokers[broker], read.brokers[broker]
     if before.listen != after.listen:
         kept.append(f"brokers.{broker}.listen")
     if {frozenset(link) for link in running.links} != {frozenset(link) for link in read.links}:
         changed.append("links")
+    elif running.fallbacks != read.fallbacks:
+        changed.append("fallbacks")
     elif running.links != read.links or running.brokers != {**read.brokers, broker: before}:
         changed.append("brokers")
-    values = {name: getattr(read, name) for name in (*_AT_ONCE, "links")}
+    values = {name: getattr(read, name) for name in (*_AT_ONCE, "links", "fallbacks")}
+    if certified:
+        values["clients"] = running.clients
     brokers = {**read.brokers, broker: replace(after, listen=before.listen)}
     return Reloading(replace(running, **values, brokers=brokers), tuple(changed), tuple(kept))
 
@@ -82,7 +105,7 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
     before, after = getattr(running, name), getattr(read, name)
     if before == after:
         return
-    if not is_dataclass(before):
+    if not is_dataclass(before) or not is_dataclass(after):
         yield _NAMES.get(name, name)
         return
     for part in fields(before):
@@ -91,9 +114,24 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
             yield _NAMES.get(option, option)
 
 
+def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
+    """`ConfigError` where events of durable types would be lost: those that wait for a link that ends, and
+    those that come before the new path carries interest. So between brokers that stay links do, too.
+    """
+    staying = [name for name in running.brokers if name in read.brokers]
+    between = {frozenset(link) for link in running.links if set(link) <= set(staying)}
+    moved = between - {frozenset(link) for link in read.links}
+    if running.durable and (moved or len(between) < len(staying) - 1):
+        ended = ", ".join(sorted("-".join(sorted(link)) for link in moved)) or "those of a middle broker"
+        raise ConfigError(
+            f"{file}: links end ({ended}): expected those of the running overlay, since events of durable "
+            "types would be lost; only a broker with one link may leave"
+        )
+
+
 class Reloader:
     """Reloads of one broker, one after the other, on the running event loop. `set_level` gets the level of
-    the log.
+    the log; `leave` is called when the broker is to drain and end, since it has left the overlay.
     """
 
     def __init__(
@@ -104,6 +142,7 @@ class Reloader:
         dialers: Dialers,
         *,
         set_level: Callable[[str], None],
+        leave: Callable[[], None] = lambda: None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._file = file
@@ -111,36 +150,92 @@ class Reloader:
         self._server = server
         self._dialers = dialers
         self._set_level = set_level
+        self._leave = leave
+        self.left = False
+        """Whether the broker has left the overlay, and is to end."""
+        self._one_at_a_time = asyncio.Lock()
         self._environment = environment
         self.requested = asyncio.Event()
-        """Set by whoever wants a reload."""
+        """Set by whoever wants a reload, and does not wait for it."""
+        server.calls.reload = self.reload_for_call
 
     async def run(self) -> None:
         """Reload whenever it is requested."""
         while True:
             await self.requested.wait()
             self.requested.clear()
-            await self.reload()
+            with suppress(ConfigError):  # it is in the log
+                await self.reload()
 
-    async def reload(self) -> None:
-        """Read the file and do what it says; returns when neighbours that have left it are disconnected."""
-        node = self._node
-        if node.draining:
-            return
+    async def reload_for_call(self, leave: bool) -> Reloaded:
+        """As `reload`, which goes on if the caller does not wait for it."""
+        return await asyncio.shield(asyncio.create_task(self._reload_or_fail(leave)))
+
+    async def _reload_or_fail(self, leave: bool) -> Reloaded:
         try:
-            read = await asyncio.to_thread(load_overlay, self._file, self._environment)
-            select_broker(read, node.name, self._environment)
-        except ConfigError as error:
-            log.error("the overlay file was not reloaded and nothing has changed: %s", error)
-            return
-        reloading = merge(node.overlay, read, node.name)
-        left = [name for name in node.overlay.neighbours(node.name) if name not in read.neighbours(node.name)]
-        self._set_level(reloading.overlay.log_level)
-        self._server.set_limits(reloading.overlay.connections)
-        node.set_overlay(reloading.overlay)
+            return await self.reload(leave=leave)
+        except ConfigError:
+            raise
+        except Exception as error:  # a defect: the broker must not go on with half of a file
+            self._node.fail(error)
+            raise
+
+    async def reload(self, *, leave: bool = False) -> Reloaded:
+        """Read the file and do what it says; returns when neighbours that have left it are disconnected. With
+        `leave` the broker drains and ends, and the file must not name it. `ConfigError`, which has been
+        logged, if the file is wrong.
+        """
+        async with self._one_at_a_time:
+            try:
+                read = await asyncio.to_thread(load_overlay, self._file, self._environment)
+                name = self._node.name
+                if leave and name in read.brokers:
+                    raise ConfigError(f"{self._file}: broker {name} is there: expected a file without it")
+                if leave:
+                    log.warning("the broker leaves the overlay, since its file does not name it any more")
+                    self.left = True
+                    self._leave()
+                    return Reloaded(str(self._file), (), (), ())
+                select_broker(read, name, self._environment)
+                _check_durable_links(self._node.overlay, read, self._file)
+                reloading = merge(self._node.overlay, read, name)
+                new_rules = reloading.overlay.clients != self._node.overlay.clients
+                if new_rules:
+                    self._set_clients(reloading.overlay)
+            except ConfigError as error:
+                log.error("the overlay file was not reloaded and nothing has changed: %s", error)
+                raise
+            if not self._node.draining:
+                await self._apply(reloading)
+                if new_rules:
+                    count = await reauthenticate(self._node)
+                    log.info("disconnected %d clients, whose permissions have changed", count)
+            return Reloaded(str(self._file), tuple(read.neighbours(name)), reloading.changed, reloading.kept)
+
+    def _set_clients(self, overlay: Overlay) -> None:
+        """Recognise those who connect from now on by other rules. `ConfigError`, and no change, for a key of
+        tokens that cannot be used.
+        """
+        try:
+            self._node.authentication.set_clients(overlay.clients)
+        except TokenKeyError as error:
+            raise ConfigError(str(error)) from None
+
+    async def _apply(self, reloading: Reloading) -> None:
+        node, overlay = self._node, reloading.overlay
+        self._set_level(overlay.log_level)
+        self._server.set_limits(overlay.connections)
+        if node.repairing is None:  # else links end by themselves that the file does not allow any more
+            # First the old links end, then the new ones begin: a path that is still open elsewhere would
+            # make a cycle of both.
+            before, after = node.neighbours(), overlay.neighbours(node.name)
+            known = {node.name, *before}
+            staying = [link for link in overlay.links if node.name not in link or set(link) <= known]
+            node.set_overlay(replace(overlay, links=tuple(staying)))
+            for neighbour in [name for name in before if name not in after]:
+                await node.remove_neighbour(neighbour, DRAIN_S)
+        node.set_overlay(overlay)
         self._dialers.update()
-        for neighbour in left:
-            await node.remove_neighbour(neighbour, DRAIN_S)
         if reloading.kept:
             log.warning("the overlay file has options that need a restart: %s", ", ".join(reloading.kept))
         log.info("the overlay file was reloaded; changed: %s", ", ".join(reloading.changed) or "nothing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,10 +26,13 @@ from covey.overlay.transport.channel import (
     EXPLAIN,
     FOLLOW,
     INSPECT,
+    RELOAD,
     SERVICE,
     max_message_bytes,
 )
-from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
+from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer
+
+log = logging.getLogger("covey.broker")
 
 KERNELS = "covey.kernels"
 """The name under which the health service says whether the matching kernels are loaded."""
@@ -70,13 +74,15 @@ class Server:
         self._address = address
         self._health = Health()
         self._health.compute(READY, lambda: Status.NOT_SERVING if missing(node) else Status.SERVING)
-        calls = Calls(node)
+        self.calls = calls = Calls(node)
+        answer_with = node.authentication.answer_with
         handlers = {
             CONNECT: Acceptor(node).connect,
             DESCRIBE: answer_with(calls.describe),
             INSPECT: answer_with(calls.inspect),
             EXPLAIN: answer_with(calls.explain),
             FOLLOW: answer_with(calls.follow),
+            RELOAD: answer_with(calls.reload_file),
             **self._health.handlers(),
             **reflection_handlers((SERVICE, HEALTH_SERVICE, REFLECTION_SERVICE)),
         }
@@ -87,6 +93,7 @@ class Server:
             faults=node.wire_faults,
             limits=node.overlay.connections.within(descriptor_limit()),
             refused=node.count_refused_connection,
+            denied=node.count_failed_handshake,
         )
 
     async def start(self) -> None:
@@ -94,7 +101,8 @@ class Server:
         listen = self._address.listen
         try:
             for address in split_addresses(listen):
-                await self._server.listen(address)
+                contexts = None if address.startswith("unix:") else self._node.credentials.tls
+                await self._server.listen(address, tls=None if contexts is None else contexts.server)
         except OSError as error:
             await self._server.stop(0.0)
             number = error.errno or 0
@@ -117,14 +125,27 @@ class Server:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._health.set, KERNELS, status)
 
+    def _log_unacknowledged(self) -> None:
+        pending = [queue.link.backlog_events for queue in self._node.queues.values()]
+        if any(pending):
+            log.warning(
+                "stopping with %d events that %d peers have not acknowledged; only durable ones are kept",
+                sum(pending),
+                sum(map(bool, pending)),
+            )
+
     def _set_health(self, status: Status) -> None:
         for name in ("", SERVICE):
             self._health.set(name, status)
 
-    async def stop(self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = ()) -> None:
-        """Refuse new connections, drain accepted events to the next hop, then end all connections."""
+    async def stop(
+        self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = (), links_s: float = 0.0
+    ) -> None:
+        """Refuse new connections, drain accepted events to the next hop (`Node.drain`), then end all
+        connections."""
         self._set_health(Status.NOT_SERVING)
-        await self._node.drain(drain_s)
+        await self._node.drain(drain_s, links_s)
+        self._log_unacknowledged()
         self._node.close_connections()
         if dialers:
             await asyncio.wait(dialers, timeout=_GOODBYE_S)

@@ -37,7 +37,7 @@ def _neighbours(node: Node) -> dict[str, Any]:
                 "address": node.overlay.brokers[name].address,
                 "connected": node.queues[f"broker/{name}"].connected,
             }
-            for name in node.overlay.neighbours(node.name)
+            for name in node.neighbours()
         }
     }
 
@@ -55,16 +55,20 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "process": os.getpid(),
         "kernels": loader.state,
         "missing": [asdict(each) for each in missing(node)],
+        "upward_link": _upward_link(node),
         "uptime_s": round((time.time_ns() - node.started_ns) / 1e9, 3),
         "core": inspect(node.core, listed),
         "interfaces": {name: queue.inspect() for name, queue in queues},
+        "sessions": sum(not queue.is_broker for queue in node.queues.values()),
+        "durable_sessions": sum(queue.durable and not queue.is_broker for queue in node.queues.values()),
         "operators": _operators(node, listing),
         "not_listed": listing.of("interfaces", "operators"),
         "dropped": dict(node.endpoint.drops.by_reason),
         "held": node.endpoint.holds.as_dict(),
-        "refused": node.endpoint.refused,
+        "refused": dict(node.endpoint.refused),
         "tasks": len(asyncio.all_tasks()),
-        "refused_connections": node.refused_connections,
+        "refused_connections": dict(node.refused_connections),
+        "denied": dict(node.denials),
         "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
 
@@ -82,6 +86,14 @@ def render_node(node: Node, listed: int) -> str:
     lines += [f"  {events} events dropped: {why}" for why, events in node.endpoint.drops.by_reason.items()]
     lines += render_operators(_operators(node, listing), listing)
     return "\n".join(lines) + "\n"
+
+
+def _upward_link(node: Node) -> dict[str, Any] | None:
+    """Where links move: the broker that this one is linked to upward, None for nobody, and why."""
+    if node.repairing is None:
+        return None
+    broker, why = node.repairing.describe()
+    return {"broker": broker, "why": why}
 
 
 def _operators(node: Node, listing: Listing) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 _UNIX = "unix:"
@@ -21,6 +22,20 @@ class TcpAddress(NamedTuple):
 
 class UnixAddress(NamedTuple):
     path: str
+
+
+def is_local(address: TcpAddress | UnixAddress) -> bool:
+    """Whether only this machine can reach it: loopback, or a socket file. A name other than localhost may be
+    that of any machine.
+    """
+    if isinstance(address, UnixAddress):
+        return True
+    try:
+        host = ip_address(address.host.partition("%")[0])
+    except ValueError:
+        return address.host.lower() == "localhost"
+    mapped = host.ipv4_mapped if isinstance(host, IPv6Address) else None
+    return (mapped or host).is_loopback
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:

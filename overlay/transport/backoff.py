@@ -11,7 +11,7 @@ import random
 import time
 
 _FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
+_LONGEST_PAUSE_S = 1.0
 HEALTHY_AFTER_S = 5.0
 """How long a connection lasts before the next pause is the first one again."""
 
@@ -28,7 +28,7 @@ class Backoff:
         self._connected_s = time.monotonic()
 
     def pause_s(self) -> float:
-        """Seconds to wait before the next attempt; about twice as long each time, up to 2 s."""
+        """Seconds to wait before the next attempt; about twice as long each time, up to 1 s."""
         if self._connected_s is not None and time.monotonic() - self._connected_s >= HEALTHY_AFTER_S:
             self._pause_s = _FIRST_PAUSE_S
         self._connected_s = None

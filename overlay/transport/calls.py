@@ -1,4 +1,4 @@
-"""The wire form of the single calls: Describe, Inspect, Explain, Follow (proto/broker.proto).
+"""The wire form of the single calls: Describe, Inspect, Explain, Follow, Reload (proto/broker.proto).
 
 Invariant: bytes that are no request raise `MalformedPacketError`, never anything else. The reply to Describe
 is an event type (`wire_values.py`).
@@ -6,6 +6,7 @@ is an event type (`wire_values.py`).
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -14,6 +15,18 @@ from covey.overlay.transport.errors import MalformedPacketError
 from covey.proto import broker_pb2 as pb
 
 M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a broker made of its overlay file: its neighbours there, the options that have changed, and those
+    that need a restart.
+    """
+
+    file: str
+    neighbours: tuple[str, ...]
+    changed: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
 def _parse(kind: type[M], data: bytes) -> M:
@@ -60,6 +73,24 @@ def encode_explanation(json: str) -> bytes:
 
 def decode_explanation(data: bytes) -> str:
     return _parse(pb.ExplainReply, data).json
+
+
+def encode_reload(*, leave: bool) -> bytes:
+    return pb.ReloadRequest(leave=leave).SerializeToString()
+
+
+def decode_reload(data: bytes) -> bool:
+    """Whether the broker is to leave."""
+    return _parse(pb.ReloadRequest, data).leave
+
+
+def encode_reloaded(reloaded: Reloaded) -> bytes:
+    return pb.ReloadReply(**asdict(reloaded)).SerializeToString()
+
+
+def decode_reloaded(data: bytes) -> Reloaded:
+    reply = _parse(pb.ReloadReply, data)
+    return Reloaded(reply.file, tuple(reply.neighbours), tuple(reply.changed), tuple(reply.kept))
 
 
 def encode_inspect(listed: int | None) -> bytes:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from ssl import SSLContext
 from types import TracebackType
 from typing import Self
 
 from covey.overlay.http2.rpc import RpcConnection
 from covey.overlay.transport.address import UnixAddress, parse_address
 from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
+from covey.overlay.transport.tls import TlsError
 
 SERVICE = "covey.v1.Broker"
 CONNECT = f"/{SERVICE}/Connect"
@@ -24,6 +25,7 @@ DESCRIBE = f"/{SERVICE}/Describe"
 INSPECT = f"/{SERVICE}/Inspect"
 EXPLAIN = f"/{SERVICE}/Explain"
 FOLLOW = f"/{SERVICE}/Follow"
+RELOAD = f"/{SERVICE}/Reload"
 
 _CONNECT_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 1.0
@@ -42,11 +44,12 @@ class Channel:
     """
 
     def __init__(
-        self, address: str, max_frame_bytes: int | None = None, *, ssl: SSLContext | None = None
+        self, address: str, max_frame_bytes: int | None = None, *, credentials: Credentials = PLAIN
     ) -> None:
         self._address = address
         self._max_message_bytes = None if max_frame_bytes is None else max_message_bytes(max_frame_bytes)
-        self._ssl = ssl
+        self._credentials = credentials
+        self._authorization = b""
         self._protocol: RpcProtocol | None = None
 
     async def __aenter__(self) -> Self:
@@ -56,38 +59,45 @@ class Channel:
             where = parse_address(self._address)
         except ValueError as error:
             raise CallError("INVALID_ARGUMENT", f"address {self._address!r}: {error}") from None
+        try:
+            layer = self._credentials.layer(where)
+        except TlsError as error:
+            raise CallError("FAILED_PRECONDITION", str(error)) from None
+        self._authorization = await self._credentials.authorization(where)
 
         made: list[RpcProtocol] = []
+        failure: str | None = None
 
         def protocol() -> RpcProtocol:
             rpc = RpcConnection(
                 now_ns=time.monotonic_ns(),
                 max_message_bytes=self._max_message_bytes,
                 authority="localhost" if isinstance(where, UnixAddress) else self._address,
-                scheme="http" if self._ssl is None else "https",
+                scheme="http" if layer is None else "https",
             )
-            made.append(RpcProtocol(rpc, unreached=unreached))
+            made.append(RpcProtocol(rpc, unreached=unreached, tls=layer))
             return made[-1]
 
         try:
             async with asyncio.timeout(_CONNECT_WITHIN_S):
                 if isinstance(where, UnixAddress):
-                    name = None if self._ssl is None else "localhost"
-                    _, self._protocol = await loop.create_unix_connection(
-                        protocol, where.path, ssl=self._ssl, server_hostname=name
-                    )
+                    _, self._protocol = await loop.create_unix_connection(protocol, where.path)
                 else:
-                    _, self._protocol = await loop.create_connection(
-                        protocol, where.host, where.port, ssl=self._ssl
-                    )
+                    _, self._protocol = await loop.create_connection(protocol, where.host, where.port)
+                failure = await asyncio.shield(self._protocol.established)
         except PermissionError as error:
             raise CallError("UNAVAILABLE", f"{unreached}: {error.strerror}") from None
         except (OSError, UnicodeError):  # TimeoutError is an OSError, a name that is no name a UnicodeError
             raise CallError("UNAVAILABLE", unreached) from None
         finally:
             for each in made:
-                if each is not self._protocol:
+                if failure is None and each is self._protocol:
+                    each.abort()  # in the middle of a handshake
+                if failure is None or each is not self._protocol:
                     each.forget_transport()
+        if failure:
+            self._protocol.abort()
+            raise CallError("UNAVAILABLE", failure)
         return self
 
     async def __aexit__(
@@ -100,7 +110,7 @@ class Channel:
     def call(self, path: str, timeout_s: float | None = None) -> RpcCall:
         """Begin a call. `CallError` if the connection has ended."""
         assert self._protocol is not None
-        call = self._protocol.start(path, timeout_s)
+        call = self._protocol.start(path, timeout_s, self._authorization)
         if call is None:
             closed = self._protocol.rpc.http2.closed
             raise CallError("UNAVAILABLE", closed.reason if closed else "the broker takes no more calls")

@@ -8,6 +8,7 @@ Invariants: decoding an encoded message gives an equal one; a message that does 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,11 @@ from covey.overlay.core.messages import (
     Hold,
     ListenersReport,
     Message,
+    MoveStep,
     Notice,
     Publish,
     Refuse,
+    SessionMove,
     Subscribe,
     SyncBegin,
     SyncEnd,
@@ -34,9 +37,11 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.moving.motion import check_values
 from covey.overlay.transport.errors import MessageError, UnknownTypeError
+from covey.overlay.transport.wire_contexts import traceparent_of
 from covey.overlay.transport.wire_values import (
     TypeLookup,
     bytes_of_events,
+    decode_event_type,
     event_type_of,
     events_of,
     fill_event_type,
@@ -81,6 +86,7 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     wire.update.epoch = m.epoch
     wire.update.subscription_id = m.subscription_id
     wire.update.since_ns = m.since_ns
+    wire.update.traceparent = m.traceparent
     fill_values(wire.update.values, m.values)
 
 
@@ -162,6 +168,26 @@ def _encode_refuse(wire: pb.Message, m: Refuse) -> None:
     refuse.count = m.count
 
 
+def _encode_session_move(wire: pb.Message, m: SessionMove) -> None:
+    move = wire.session_move
+    move.sender, move.receiver, move.interface = m.sender, m.receiver, m.interface
+    move.number, move.identity = m.number, m.identity
+    move.step = cast("pb.SessionMove.Step", m.step.value)
+    move.type_name, move.offset, move.lost = m.type_name, m.offset, m.lost
+    move.reason, move.moved_to = m.reason, m.moved_to
+    move.offsets.update(m.offsets)
+    inner = pb.Message()
+    for subscribe in m.subscriptions:
+        _encode_subscribe(inner, subscribe)
+        fill_event_type(inner.subscribe.event_type, subscribe.filter.event_type)
+        move.subscriptions.append(inner.subscribe)
+        inner.Clear()
+    for deliver in m.records:
+        _encode_deliver(inner, deliver)
+        move.records.append(inner.deliver)
+        inner.Clear()
+
+
 def _decode_advertise(wire: pb.Message, lookup: TypeLookup) -> Advertise:
     advertise = wire.advertise
     event_type = event_type_of(advertise.event_type)
@@ -209,6 +235,36 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     return Deliver(batch, offsets, ids, deliver.epoch, deliver.replayed)
 
 
+def _decode_session_move(wire: pb.Message, lookup: TypeLookup) -> SessionMove:
+    move = wire.session_move
+    if move.step not in _STEPS:
+        raise EventError(f"a move of a session with step {move.step}: expected one of broker.proto's")
+    return SessionMove(
+        move.sender,
+        move.receiver,
+        move.interface,
+        move.number,
+        MoveStep(move.step),
+        move.identity,
+        move.type_name,
+        move.offset,
+        dict(move.offsets),
+        tuple(_decode_subscribe(pb.Message(subscribe=each), lookup) for each in move.subscriptions),
+        tuple(_decode_record(each) for each in move.records),
+        move.lost,
+        move.reason,
+        move.moved_to,
+    )
+
+
+def _decode_record(deliver: pb.Deliver) -> Deliver:
+    """Of a type that a broker on the way may not know."""
+    schema = decode_event_type(deliver.events.schema)
+    return _decode_deliver(pb.Message(deliver=deliver), {schema.name: schema}.get)
+
+
+_STEPS = {step.value for step in MoveStep}
+
 _ENCODERS: dict[type, Callable[..., None]] = {
     Advertise: _encode_advertise,
     Unadvertise: _encode_unadvertise,
@@ -216,6 +272,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     Unsubscribe: _encode_unsubscribe,
     Update: _encode_update,
     Hold: _encode_hold,
+    SessionMove: _encode_session_move,
     Gap: _encode_gap,
     Notice: _encode_notice,
     ListenersReport: _encode_listeners_report,
@@ -232,8 +289,13 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "subscribe": _decode_subscribe,
     "unsubscribe": lambda w, _: Unsubscribe(w.unsubscribe.epoch, w.unsubscribe.subscription_id),
     "update": lambda w, _: Update(
-        w.update.epoch, w.update.subscription_id, values_of(w.update.values), w.update.since_ns
+        w.update.epoch,
+        w.update.subscription_id,
+        values_of(w.update.values),
+        w.update.since_ns,
+        traceparent_of(w.update.traceparent) if w.update.traceparent else "",
     ),
+    "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
     "gap": lambda w, _: Gap(w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count),
     "notice": lambda w, _: Notice(
@@ -268,6 +330,31 @@ def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> P
 def encode_message(wire: WireMessage, message: Message) -> None:
     """Fill the wire form of a message."""
     _ENCODERS[type(message)](wire, message)
+
+
+_OF_CLIENTS = (
+    *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
+    *("sync_begin", "sync_end"),
+)
+"""The kinds of messages that a client sends."""
+
+
+def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) -> Message:
+    """As `decode_message`. Kinds that brokers alone send are not decoded: a Deliver of 1 MB may name as many
+    subscriptions for each of thousands of events. A filter of more bytes is not parsed.
+    """
+    kind = wire.WhichOneof("kind")
+    if kind in ("subscribe", "advertise"):
+        body = getattr(wire, kind)
+        size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
+        if size > filter_bytes:
+            name = body.type_name if kind == "subscribe" else body.event_type.name
+            reason = f"a filter on {name!r} has {size} bytes: expected at most {filter_bytes}"
+            raise MessageError(_refuse(wire, kind, "RESOURCE_EXHAUSTED", f"{reason} (max_filter_bytes)"))
+    if kind is not None and kind not in _OF_CLIENTS:
+        reason = f"a message of kind {kind} from a client: expected one of {', '.join(_OF_CLIENTS)}"
+        raise MessageError(Refuse(getattr(getattr(wire, kind), "epoch", 0), "INVALID_ARGUMENT", reason))
+    return decode_message(wire, lookup)
 
 
 def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
@@ -312,4 +399,4 @@ def _refuse(wire: pb.Message, kind: str, status: str, reason: str) -> Refuse:
         events = body.events
         return Refuse(0, status, reason, 0, events.type_name, events.first_sequence, events.count)
     type_name = body.event_type.name if kind == "advertise" else getattr(body, "type_name", "")
-    return Refuse(body.epoch, status, reason, getattr(body, "subscription_id", 0), type_name)
+    return Refuse(getattr(body, "epoch", 0), status, reason, getattr(body, "subscription_id", 0), type_name)

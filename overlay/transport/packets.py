@@ -43,6 +43,8 @@ class Greeting:
     slow_consumer: SlowConsumer = SlowConsumer.BLOCK
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, str] = field(default_factory=dict)
+    durable: bool = False
+    """Of a client: its session outlives its connections, and the life of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ def encode_greeting(greeting: Greeting) -> bytes:
             max_frame_bytes=limits.max_frame_bytes,
         ),
         options=greeting.options,
+        durable=greeting.durable,
+        ticket=greeting.hello.ticket,
     )
     return pb.Packet(hello=hello).SerializeToString()
 
@@ -150,11 +154,12 @@ def _decode_greeting(hello: pb.Hello) -> Greeting:
     return Greeting(
         role,
         hello.id,
-        Hello(hello.incarnation, hello.peer_incarnation, hello.received, hello.credit),
+        Hello(hello.incarnation, hello.peer_incarnation, hello.received, hello.credit, hello.ticket),
         hello.overlay,
         slow_consumer,
         limits,
         dict(hello.options),
+        hello.durable,
     )
 
 

@@ -1,14 +1,16 @@
 """Moves the frames of one interface over one call; brokers and clients use it alike.
 
 Frames are handled in the turn of the loop in which they arrive, those that arrived together in one call, and
-what they cause is written at the end of that turn. Nothing polls, and nothing is decided here: an idle
-connection costs nothing. The pump ends with its call; the link outlives it.
+what they cause is written at the end of that turn. What its end leaves of them waits, unread by flow control,
+until the loop has served what else is ready, and as long as the end says. Nothing polls, and nothing is
+decided here: an idle connection costs nothing. The pump ends with its call; the link outlives it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import islice
 from typing import Protocol
 
 from covey.overlay.core.link.link import Frame
@@ -20,7 +22,8 @@ from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, en
 from covey.overlay.transport.rpc_call import RpcCall
 
 _GOODBYE_S = 1.0
-_BUSY_S = 0.005
+_DECODED_MESSAGES = 1_000
+"""From how many messages on no further frame is decoded before those are received."""
 
 
 class StreamClosedError(CallError):
@@ -39,12 +42,13 @@ class LinkEnd(Protocol):
         """Whether `next_frame` may return one."""
         ...
 
-    @property
-    def busy(self) -> bool:
-        """Whether what has arrived should wait for some milliseconds."""
+    def delay_s(self) -> float:
+        """How long what has arrived has to wait, 0 if it may be received now."""
         ...
 
-    def receive(self, frames: list[Frame[WireMessage]]) -> None: ...
+    def receive(self, frames: list[Frame[WireMessage]]) -> int:
+        """Returns how many frames it is done with; the others are to be received again."""
+        ...
 
     def next_frame(self) -> Frame[Message] | None: ...
 
@@ -59,6 +63,8 @@ class Pump:
         self._await_end = await_end
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._left: list[Frame[WireMessage]] = []
+        """The first of the messages that its end has left, decoded."""
 
     def wake(self) -> None:
         """Call when there may be something to write."""
@@ -96,17 +102,29 @@ class Pump:
 
     # --- what the call calls --------------------------------------------------------------------------------
 
-    def take(self, messages: list[bytes]) -> bool:
+    def take(self, messages: list[bytes]) -> int:
         if self._closed.done():
-            return True
-        if self._end.busy:
-            self._loop.call_later(_BUSY_S, self._call.resume)
-            return False
+            return len(messages)
+        delay_s = self._end.delay_s()
+        if delay_s:
+            self._loop.call_later(delay_s, self._call.resume)
+            return 0
+        taken = 0
         try:
-            self._receive(messages)
+            while taken < len(messages):
+                taken += self._receive(messages, taken)
+                if self._left:
+                    break
         except Exception as error:
             self._fail(error)
-        return True
+            return len(messages)
+        if taken < len(messages):
+            self._loop.call_soon(self._yield)
+        return taken
+
+    def _yield(self) -> None:
+        """Behind this callback the loop reads what has arrived on other connections."""
+        self._loop.call_soon(self._call.resume)
 
     def fill(self) -> None:
         """One frame: it is on its way while the next is made."""
@@ -125,11 +143,15 @@ class Pump:
         if not self._closed.done():
             self._closed.set_result(None)
 
-    def _receive(self, messages: list[bytes]) -> None:
-        frames: list[Frame[WireMessage]] = []
+    def _receive(self, messages: list[bytes], start: int) -> int:
+        """Receive some of the messages from `start` on; returns how many are done with."""
+        frames, self._left = self._left, []
+        count = sum(len(frame.messages) for frame in frames)
         error: Exception | None = None
         try:
-            for message in messages:
+            for message in islice(messages, start + len(frames), None):
+                if count >= _DECODED_MESSAGES:
+                    break
                 packet = decode_packet(message)
                 if isinstance(packet, Goodbye):
                     raise PeerClosedError(packet.status, packet.reason)
@@ -138,12 +160,15 @@ class Pump:
                         "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
                     )
                 frames.append(packet)
+                count += len(packet.messages)
         except (CallError, MalformedPacketError) as wrong:
             error = wrong  # what came before it counts
-        if frames:
-            self._end.receive(frames)
-        if error is not None:
+        done = self._end.receive(frames) if frames else 0
+        if done < len(frames):
+            self._left = frames[done:]
+        elif error is not None:
             raise error
+        return done
 
 
 def say_goodbye(call: RpcCall, status: str, reason: str) -> None:

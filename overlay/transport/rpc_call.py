@@ -6,15 +6,18 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from covey.overlay.core.access.identity import Certified
+from covey.overlay.http2.rpc import NO_SECRET, Secret
+
 _QUEUED_BYTES = 64 << 10
 
 
 class Receiver(Protocol):
     """What takes the messages of a call in the turn of the loop in which they arrive."""
 
-    def take(self, messages: list[bytes]) -> bool:
-        """All messages that were read at once, in order. False if they cannot be taken now: they are offered
-        again after `resume`, with those that have come meanwhile.
+    def take(self, messages: list[bytes]) -> int:
+        """All messages that were read at once, in order; returns how many were taken. The others are offered
+        again after `resume`, with those that have come meanwhile; until then they fill the peer's window.
         """
         ...
 
@@ -31,7 +34,10 @@ class Carrier(Protocol):
     """The connection of a call."""
 
     peer: str
+    host: str
 
+    @property
+    def certified(self) -> Certified | None: ...
     def queued_bytes(self, call_id: int) -> int: ...
     def consume(self, call_id: int, size: int) -> None: ...
     def send(self, call_id: int, message: bytes) -> None: ...
@@ -45,12 +51,15 @@ class Carrier(Protocol):
 
 class RpcCall:
     """Messages wait for `read`, or go to a receiver. A call that has ended has a `status` and `details`; what
-    is sent on it then is lost. One task at a time waits.
+    is sent on it then is lost. One task at a time waits. `authorization` is that metadata of a client.
     """
 
-    def __init__(self, carrier: Carrier, call_id: int, path: str) -> None:
+    def __init__(
+        self, carrier: Carrier, call_id: int, path: str, authorization: Secret = NO_SECRET
+    ) -> None:
         self.id = call_id
         self.path = path
+        self.authorization = authorization
         self.status: str | None = None
         self.details = ""
         self._carrier = carrier
@@ -63,6 +72,16 @@ class RpcCall:
     @property
     def peer(self) -> str:
         return self._carrier.peer
+
+    @property
+    def host(self) -> str:
+        """The address of the peer without its port; "unix:" for a socket file."""
+        return self._carrier.host
+
+    @property
+    def certified(self) -> Certified | None:
+        """What the verified certificate of the peer says; None without one."""
+        return self._carrier.certified
 
     # --- receiving ------------------------------------------------------------------------------------------
 
@@ -153,9 +172,13 @@ class RpcCall:
     # --- what the protocol calls ----------------------------------------------------------------------------
 
     def _received(self, messages: list[bytes]) -> None:
-        if self._receiver is not None and not self._unread and self._receiver.take(messages):
-            self._carrier.consume(self.id, sum(map(len, messages)))
-            return
+        if self._receiver is not None and not self._unread:
+            taken = self._receiver.take(messages)
+            if taken:
+                self._carrier.consume(self.id, sum(map(len, messages[:taken])))
+            if taken == len(messages):
+                return
+            messages = messages[taken:]
         self._held = self._receiver is not None
         self._unread.extend(messages)
         self._wake_reader()

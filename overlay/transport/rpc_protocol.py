@@ -1,7 +1,7 @@
 """A connection with gRPC calls on the event loop: feeds `RpcConnection`, drains it, re-arms its timer.
 
 What is woken or sent in one turn of the loop is written at its end, in one piece of about 256 KiB at most.
-While the transport takes no more, nothing is taken from the connection.
+While the transport takes no more, nothing is taken from the connection. With a `TlsLayer` all bytes pass it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from covey.overlay.core.access.identity import Certified
 from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.tls_layer import EXPECTS_TLS, TlsLayer, is_alert
 
 _FLUSH_S = 2.0
 """How long a connection that has ended waits for a peer that does not read the last of it."""
@@ -21,7 +23,8 @@ _FLUSH_S = 2.0
 
 class RpcProtocol(asyncio.Protocol):
     """`started` gets the calls of a client; `opened` and `closed` are called when the connection begins and
-    has ended. `unreached` is why calls fail if the peer never answers.
+    has ended. `unreached` is why calls fail if the peer never answers. `established` has a result, the
+    sentence of a failure or "", once TLS is, or at once without it.
     """
 
     def __init__(
@@ -32,12 +35,15 @@ class RpcProtocol(asyncio.Protocol):
         opened: Callable[[RpcProtocol], None] | None = None,
         closed: Callable[[RpcProtocol], None] | None = None,
         unreached: str = "the connection broke",
+        tls: TlsLayer | None = None,
     ) -> None:
         self.rpc = rpc
+        self.tls = tls
         self.peer = ""
         self.host = ""
         self.lost = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
+        self.established: asyncio.Future[str] = self._loop.create_future()
         self._started = started
         self._opened = opened
         self._closed = closed
@@ -62,19 +68,37 @@ class RpcProtocol(asyncio.Protocol):
             self.host, self.peer = "unix:", f"unix:{address or ''}"
         if self._opened is not None:
             self._opened(self)
-        tls: Any = transport.get_extra_info("ssl_object")
-        if tls is not None and tls.selected_alpn_protocol() != "h2":
-            transport.close()
-            return
         self._arm()
+        if self.tls is None:
+            self.established.set_result("")
+        elif self.rpc.is_client:
+            self.tls.start()
+            self._write(self.tls.take_output())
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._handle(self.rpc.receive(data, time.monotonic_ns()))
+        if self.tls is not None:
+            data = self.tls.receive(data)
+            self._write(self.tls.take_output())
+            if not self.established.done() and self.tls.established:
+                self.established.set_result("")
+                self._flush_soon()
+        elif self.rpc.is_client and not self.rpc.http2.begun and is_alert(data):
+            self._fail(EXPECTS_TLS)
+            return
+        if data:
+            self._handle(self.rpc.receive(data, time.monotonic_ns()))
+        if self.tls is not None and self.tls.failure:
+            self._fail(self.tls.failure)
+        elif self.tls is not None and self.tls.ended:
+            self._close_transport()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._handle(self.rpc.lost("the connection broke" if self.rpc.http2.begun else self._unreached))
+        why = "the connection broke" if self.rpc.http2.begun else self._unreached
+        self._handle(self.rpc.lost(why))
         self._timer.cancel()
+        if not self.established.done():
+            self.established.set_result(why)
         self._make_room()
         if not self.lost.done():
             self.lost.set_result(None)
@@ -88,12 +112,18 @@ class RpcProtocol(asyncio.Protocol):
         self._paused = False
         self._flush_soon()
 
+    @property
+    def certified(self) -> Certified | None:
+        """What the verified certificate of the peer says; None without one."""
+        return None if self.tls is None else self.tls.certified
+
     # --- what calls use -------------------------------------------------------------------------------------
 
-    def start(self, path: str, timeout_s: float | None) -> RpcCall | None:
+    def start(self, path: str, timeout_s: float | None, authorization: bytes = b"") -> RpcCall | None:
         """A new call of a client; None if the connection takes no more."""
         timeout_ns = None if timeout_s is None else int(timeout_s * 1e9)
-        call_id = self.rpc.start(path, timeout_ns=timeout_ns, now_ns=time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        call_id = self.rpc.start(path, timeout_ns=timeout_ns, authorization=authorization, now_ns=now_ns)
         if call_id is None:
             return None
         call = self._calls[call_id] = RpcCall(self, call_id, path)
@@ -165,6 +195,18 @@ class RpcProtocol(asyncio.Protocol):
 
     # --- inside ---------------------------------------------------------------------------------------------
 
+    def _fail(self, why: str) -> None:
+        """TLS has failed, or is missing."""
+        why = f"{'the connection broke' if self.rpc.http2.begun else self._unreached}: {why}"
+        self._handle(self.rpc.lost(why))
+        if not self.established.done():
+            self.established.set_result(why)
+        self._close_transport()
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
     def _handle(self, events: list[RpcEvent]) -> None:
         if len(events) == 1 and isinstance(events[0], MessageReceived):
             alone = self._calls.get(events[0].call_id)
@@ -179,7 +221,8 @@ class RpcProtocol(asyncio.Protocol):
                 continue
             self._pass_on(event.call_id, messages)
             if isinstance(event, CallStarted):
-                started = self._calls[event.call_id] = RpcCall(self, event.call_id, event.path)
+                started = RpcCall(self, event.call_id, event.path, event.authorization)
+                self._calls[event.call_id] = started
                 self._arm()
                 assert self._started is not None
                 self._started(started, self)
@@ -218,10 +261,17 @@ class RpcProtocol(asyncio.Protocol):
         http2, transport = self.rpc.http2, self._transport
         if transport is None or transport.is_closing():
             return
+        if not self.established.done():
+            if self._is_over():
+                self._close_transport()
+            return
         woken, self._woken = self._woken, {}
         for call in woken.values():
             call._fill()
         if not self._paused and (output := http2.take_output()):
+            if self.tls is not None:
+                self.tls.send(output)
+                output = self.tls.take_output()
             transport.write(output)
             self._make_room()
             for call in [call for call in self._blocked.values() if call.writable]:
@@ -242,6 +292,9 @@ class RpcProtocol(asyncio.Protocol):
 
     def _close_transport(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
+            if self.tls is not None:
+                self.tls.end()
+                self._write(self.tls.take_output())
             self._transport.close()
             self._loop.call_later(_FLUSH_S, self._transport.abort)
 

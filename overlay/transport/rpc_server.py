@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from ssl import SSLContext
 
 from covey.overlay.http2.frames import ErrorCode
@@ -21,6 +22,7 @@ from covey.overlay.transport.address import UnixAddress, parse_address
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
+from covey.overlay.transport.tls_layer import TlsLayer
 
 _REQUEST_WITHIN_S = 10.0
 _BACKLOG = 1_024
@@ -36,8 +38,8 @@ Handler = Callable[[RpcCall], Awaitable[None]]
 """Answers one call. The call ends when it returns, with the status of a `CallError` if it raises one."""
 
 
-def answer_with(answer: Callable[[bytes], bytes]) -> Handler:
-    """A handler of calls with one request and one reply."""
+def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
+    """A handler of calls with one request and one reply, which may take its time."""
 
     async def handle(call: RpcCall) -> None:
         try:
@@ -47,7 +49,8 @@ def answer_with(answer: Callable[[bytes], bytes]) -> Handler:
             raise CallError("DEADLINE_EXCEEDED", f"no request within {_REQUEST_WITHIN_S:g} s") from None
         if request is None:
             raise CallError("INTERNAL", "the call has no request")
-        call.send(answer(request))
+        reply = answer(request)
+        call.send(reply if isinstance(reply, bytes) else await reply)
 
     return handle
 
@@ -67,7 +70,8 @@ class ConnectionLimits:
 class RpcServer:
     """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke.
 
-    `refused` is called for each connection over a limit: its calls end with RESOURCE_EXHAUSTED.
+    `refused` is called for each connection over a limit: its calls end with RESOURCE_EXHAUSTED; `denied` for
+    each whose TLS handshake failed.
     """
 
     def __init__(
@@ -78,9 +82,11 @@ class RpcServer:
         faults: Counter[ErrorCode],
         limits: ConnectionLimits | None = None,
         refused: Callable[[], None] | None = None,
+        denied: Callable[[], None] | None = None,
     ) -> None:
         self.faults = faults
         self._refused = refused
+        self._denied = denied
         self.limits = limits or ConnectionLimits()
         self._per_address: Counter[str] = Counter()
         self._refusals: dict[RpcProtocol, str] = {}
@@ -91,34 +97,39 @@ class RpcServer:
         self._connections: set[RpcProtocol] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, address: str, *, ssl: SSLContext | None = None) -> None:
+    async def listen(self, address: str, *, tls: Callable[[], SSLContext] | None = None) -> None:
         """Accept connections at one more address. `OSError` if it cannot be bound.
 
-        `ssl` needs the ALPN protocol h2.
+        `tls` returns the context for a new connection; it needs the ALPN protocol h2.
         """
+        protocol = partial(self._protocol, tls)
         loop = asyncio.get_running_loop()
         where = parse_address(address)
         if isinstance(where, UnixAddress):
             await _remove_stale(where.path)
-            server = await loop.create_unix_server(self._protocol, where.path, ssl=ssl, backlog=_BACKLOG)
+            server = await loop.create_unix_server(protocol, where.path, backlog=_BACKLOG)
             self._socket_files.append(where.path)
         elif where.host == "::":
             bound = socket.create_server(where, family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
-            server = await loop.create_server(self._protocol, sock=bound, ssl=ssl)
+            server = await loop.create_server(protocol, sock=bound)
         else:
-            server = await loop.create_server(
-                self._protocol, where.host, where.port, ssl=ssl, backlog=_BACKLOG
-            )
+            server = await loop.create_server(protocol, where.host, where.port, backlog=_BACKLOG)
         self._servers.append(server)
 
-    def _protocol(self) -> RpcProtocol:
+    def _protocol(self, tls: Callable[[], SSLContext] | None) -> RpcProtocol:
         rpc = RpcConnection(
             self._handlers,
             now_ns=time.monotonic_ns(),
             max_message_bytes=self._max_message_bytes,
             faults=self.faults,
         )
-        return RpcProtocol(rpc, started=self._start, opened=self._opened, closed=self._closed)
+        return RpcProtocol(
+            rpc,
+            started=self._start,
+            opened=self._opened,
+            closed=self._closed,
+            tls=None if tls is None else TlsLayer(tls(), server=True),
+        )
 
     def _opened(self, protocol: RpcProtocol) -> None:
         limits, host = self.limits, protocol.host
@@ -151,6 +162,11 @@ class RpcServer:
             self._per_address[protocol.host] -= 1
             if not self._per_address[protocol.host]:
                 del self._per_address[protocol.host]
+        if protocol.tls is not None and protocol.tls.failure:
+            log.info("refused a connection from %s: %s", protocol.peer, protocol.tls.failure)
+            if self._denied is not None:
+                self._denied()
+            return
         closed = protocol.rpc.http2.closed
         if closed is not None and closed.ours:
             log.info("closed the connection of %s: %s", protocol.peer, closed.reason)

@@ -17,9 +17,11 @@ from google.protobuf.message import DecodeError
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError, EventTypeError, FilterError
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.trace_contexts import present
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
+from covey.overlay.transport.wire_contexts import contexts_of, fill_contexts
 from covey.overlay.transport.wire_results import bytes_of_results, fill_results, results_of
 from covey.proto import broker_pb2 as pb
 
@@ -121,6 +123,19 @@ def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> N
             slot.timestamp = (moment - _EPOCH) // _MICROSECOND
 
 
+def encode_values(values: Mapping[str, Scalar]) -> bytes:
+    """Values of broker variables, on their own."""
+    wire = pb.Update()
+    fill_values(wire.values, values)
+    data: bytes = wire.SerializeToString()
+    return data
+
+
+def decode_values(data: bytes) -> dict[str, Scalar]:
+    """The inverse of `encode_values`."""
+    return values_of(pb.Update.FromString(data).values)
+
+
 def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
     """The values by variable, in the order of their names: a map has none on the wire."""
     values: dict[str, Scalar] = {}
@@ -159,6 +174,8 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     wire.schema = _schema_bytes(batch.event_type)
     if batch.results is not None:
         fill_results(wire, batch.results)
+    if batch.contexts:
+        fill_contexts(wire, present(batch.contexts, batch.sequences()))
 
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
@@ -196,6 +213,8 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
         if not checked:
             raise EventError(f"{event_type.name}: results of operators from a client, expected none")
         batch.results = results_of(wire.results, batch.count)
+    if wire.contexts:
+        batch.contexts = contexts_of(wire)
     return batch
 
 

@@ -1,8 +1,21 @@
 """Independent checkers: they judge a run by its clients, not by the state of the brokers."""
 
+from covey.sim.checkers.damage import Damage
 from covey.sim.checkers.findings import Finding, Findings
 from covey.sim.checkers.judge import Judge
+from covey.sim.checkers.logs import check_logs
+from covey.sim.checkers.rebuilding import check_rebuilt
 from covey.sim.checkers.routes import check_quiet, check_routes
 from covey.sim.checkers.traffic import Traffic
 
-__all__ = ["Finding", "Findings", "Judge", "Traffic", "check_quiet", "check_routes"]
+__all__ = [
+    "Damage",
+    "Finding",
+    "Findings",
+    "Judge",
+    "Traffic",
+    "check_logs",
+    "check_quiet",
+    "check_rebuilt",
+    "check_routes",
+]

@@ -105,22 +105,27 @@ class Columns:
                 for row in np.flatnonzero(ready).tolist()
                 if self.matches(event, values_of(self.members[row]))
             ]
-        matches = ready & self._holds(self.filter.expression, event, count)
-        return [self.members[row] for row in np.flatnonzero(matches).tolist()]
+        matches = self._holds(self.filter.expression, event, count)
+        if matches is False:
+            return []
+        return [self.members[row] for row in np.flatnonzero(ready & matches).tolist()]
 
-    def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools:
-        if isinstance(expression, And):
-            result = np.ones(count, np.bool_)
+    def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools | bool:
+        """Where an expression holds. What no variable is part of is compared once, so that a filter whose
+        constants rule the event out costs no array."""
+        if isinstance(expression, And | Or):
+            decisive = isinstance(expression, Or)
+            combine = operator.or_ if decisive else operator.and_
+            result: Bools | bool = not decisive
             for part in expression.parts:
-                result &= self._holds(part, event, count)
-            return result
-        if isinstance(expression, Or):
-            result = np.zeros(count, np.bool_)
-            for part in expression.parts:
-                result |= self._holds(part, event, count)
+                held = self._holds(part, event, count)
+                if held is decisive:
+                    return decisive
+                result = combine(result, held)
             return result
         assert isinstance(expression, Predicate)
-        return np.broadcast_to(self._test(expression, event, count), (count,))
+        held = self._test(expression, event, count)
+        return held if isinstance(held, np.ndarray) else bool(held)
 
     def _test(self, predicate: Predicate, event: Mapping[str, Any], count: int) -> Any:
         value = event.get(predicate.attribute)
@@ -133,10 +138,10 @@ class Columns:
             return False
         operands = [self._operand(operand, count) for operand in predicate.operands]
         if sign in (Operator.IN, Operator.NOT_IN):
-            contained = np.zeros(count, np.bool_)
+            contained: Any = False
             for operand in operands:
-                contained |= operand == value
-            return ~contained if sign is Operator.NOT_IN else contained
+                contained = contained | (operand == value)
+            return np.logical_not(contained) if sign is Operator.NOT_IN else contained
         first = operands[0]
         if sign is Operator.BETWEEN:
             return (first <= value) & (operands[1] >= value)
@@ -144,15 +149,15 @@ class Columns:
             return (first > value) | (operands[1] < value)
         return _COMPARISONS[sign](first, value)
 
-    def _operand(self, operand: Operand, count: int) -> npt.NDArray[Any]:
+    def _operand(self, operand: Operand, count: int) -> Any:
+        """A column of a variable, or a constant."""
         if isinstance(operand, Constant):
-            kind = object if isinstance(operand.value, str) else np.float64
-            return np.full(count, operand.value, kind)
+            value: Any = operand.value
+            return value if isinstance(value, str) else float(value)
         column = self._values[operand.name][:count]
         if operand.scale == 1 and operand.offset == 0:
             return column
-        moved: npt.NDArray[Any] = operand.scale * column + operand.offset
-        return moved
+        return operand.scale * column + operand.offset
 
 
 def _predicates(expression: Expression) -> list[Predicate]:

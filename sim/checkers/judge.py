@@ -3,22 +3,26 @@
 - STRICTNESS: a delivered event matches the values that are newest at that moment.
 - COVERAGE: an event is expected at a subscription if, when it is published, the advertisement of its
   publisher and the subscription have taken effect, and it matches every version of the subscription from the
-  last settled one on, up to its delivery. Expected events not delivered when all is at rest are missed. A
-  gapless update counts as settled from its call on, for types advertised until it takes effect.
+  last settled one on, up to its delivery. For a durable subscription it is enough that the advertisement was
+  made. Expected events not delivered when all is at rest are missed. A gapless update counts as settled from
+  its call on, for types advertised until it takes effect.
 - Values with Motion are those at the event's entry into the overlay. Events that travel together share the
   earliest of their times, so an event is expected if it matches at each time it may have.
 - No event twice for one subscription, and the events of one publisher in order, except replays.
 
-A crashed broker may lose events, so nothing is expected from then until all is at rest. With `lossy` (static
+A crashed broker may lose events that are not durable, and so may a link that moves, so none is expected from
+then until all is at rest. With `lossy` (static
 routing that unsubscribes first) a change may lose events: missed events that crossed a change are counted,
 not reported. The judge calls its observers for expected and excused events, so that a trace shows misses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.columns import Columns, Condition
 from covey.sim.checkers.findings import Findings
@@ -28,12 +32,15 @@ from covey.sim.simulator.observer import Observer
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
     from covey.overlay.core.client.actions import DeliverTo, Refused
+    from covey.overlay.core.messages import Gap
     from covey.sim.simulator.observer import ObservedClient
 
 
 class Judge(Observer):
     """Judges one run; `now` returns the current time in nanoseconds. `conditions` stand for the filters that
-    they are for.
+    they are for. Subscriptions of durable sessions to the types in `durable` lose nothing in a crash.
+    `reaches` says whether events of one client may reach another, where not all do. With `slow` clients
+    events that are not durable may be dropped, if their Gaps say so.
     """
 
     def __init__(
@@ -44,8 +51,14 @@ class Judge(Observer):
         lossy: bool = False,
         observers: Iterable[Observer] = (),
         conditions: Mapping[Filter, Condition] | None = None,
+        durable: Collection[str] = (),
+        reaches: Callable[[str, str], bool] | None = None,
+        slow: bool = False,
     ) -> None:
+        self._durable = durable
+        self._slow = slow
         self._conditions = conditions or {}
+        self._reaches = reaches
         self.observers = list(observers)
         self.delivered_events = 0
         self.spurious_events = 0
@@ -68,15 +81,26 @@ class Judge(Observer):
         self._subscriptions: dict[str, dict[int, JudgedSubscription]] = {}
         self._unsettled: dict[str, dict[int, JudgedSubscription]] = {}
         self._columns: dict[str, dict[Filter, Columns]] = {}
+        self._clients: dict[str, ObservedClient] = {}
         self._adverts: dict[str, dict[str, int | None]] = {}
         """By client and type: the epoch of the advertisement, None once it has settled."""
         self._after_crash = False
+        self._damaged: dict[tuple[str, EventId], str] = {}
+        """By client and event, a broker where damage to its disk may have lost it."""
+        self.lost_to_damage: dict[str, tuple[str, EventId]] = {}
+        """By broker the first client and event of those that were expected, and not found when all was at
+        rest."""
         self._excused: dict[str, list[range]] = {}
         """By client: the sequence numbers of events published while nothing was expected."""
+        self._withdrawn: set[tuple[str, str]] = set()
+        """Clients and durable types whose advertisement they have withdrawn."""
+        self._published: dict[tuple[str, str], list[int]] = {}
+        """By publisher and durable type: the sequence numbers of its events, in order."""
 
     # --- clients --------------------------------------------------------------------------------------------
 
     def joined(self, client: ObservedClient) -> None:
+        self._clients[client.name] = client
         self._subscriptions[client.name] = {}
         self._unsettled[client.name] = {}
         self._adverts[client.name] = {}
@@ -85,7 +109,7 @@ class Judge(Observer):
         for subscription in self._subscriptions.pop(client.name).values():
             self._excuse(subscription, list(subscription.pending))
             subscription.columns.discard(subscription.row)
-        del self._unsettled[client.name], self._adverts[client.name]
+        del self._unsettled[client.name], self._adverts[client.name], self._clients[client.name]
         self._withdraw(client)
         if vanished:  # with events that it had published and not yet sent
             publisher = client.session.publisher
@@ -93,9 +117,12 @@ class Judge(Observer):
                 self._excuse(subscription, [event for event in subscription.pending if event[0] == publisher])
 
     def moved(self, client: ObservedClient, broker: str) -> None:
-        """Events on their way to the old broker are lost; everything settles again at the new one."""
+        """Events on their way to the old broker are lost, but those of durable types to durable sessions;
+        everything else settles again at the new one."""
         epoch = client.session.epoch + 1
         for subscription_id, subscription in self._subscriptions[client.name].items():
+            if subscription.durable:
+                continue
             self._excuse(subscription, list(subscription.pending))
             self._unsettle(client.name, subscription_id, subscription, epoch)
         for name in self._adverts[client.name]:
@@ -113,7 +140,29 @@ class Judge(Observer):
     def crashed(self, broker: str) -> None:
         self._after_crash = True
         for subscription in self._all_subscriptions():
-            self._excuse(subscription, list(subscription.pending))
+            if not subscription.durable:
+                self._excuse(subscription, list(subscription.pending))
+
+    def released(self, broker: str, neighbour: str) -> None:
+        """While links move events may be lost, as in a crash."""
+        self.crashed(broker)
+
+    def damaged(self, broker: str, event: EventId, clients: Iterable[str]) -> None:
+        """The record of an event for these clients may be lost on the disk of a broker."""
+        for client in clients:
+            self._damaged[client, event] = broker
+
+    def missed(self, client: ObservedClient, gap: Gap) -> None:
+        """Events that were dropped for a slow client, and of which it is told. Durable ones may not be."""
+        for subscription in self._subscriptions.get(client.name, {}).values() if self._slow else ():
+            if subscription.durable or subscription.filter.event_type.name != gap.type_name:
+                continue
+            within = [
+                event
+                for event, (_, at_ns) in subscription.pending.items()
+                if gap.first_ns <= at_ns <= gap.last_ns + INGRESS_SPAN_NS
+            ]
+            self._excuse(subscription, within)
 
     def _excuse(self, subscription: JudgedSubscription, events: list[EventId]) -> None:
         """These events are no longer expected."""
@@ -135,17 +184,19 @@ class Judge(Observer):
     def unadvertised(self, client: ObservedClient, type_name: str) -> None:
         del self._adverts[client.name][type_name]
         self._withdraw(client, type_name)
+        if type_name in self._durable:
+            self._withdrawn.add((client.name, type_name))
 
     def _withdraw(self, client: ObservedClient, type_name: str | None = None) -> None:
         """A client has withdrawn an advertisement, or all: a gapless update replays only events whose type is
         still advertised when it arrives.
         """
-        life = client.name.removeprefix("client/")  # a client that moves is another publisher, `c1~2`
+        life = client.name.removeprefix("client/")  # a client that moves is another publisher, `c1/2`
         for unsettled in self._unsettled.values():
             for subscription in unsettled.values():
                 if subscription.seen is not None and type_name in (None, subscription.filter.event_type.name):
                     withdrawn = [
-                        event for event in subscription.pending if event[0].partition("~")[0] == life
+                        event for event in subscription.pending if event[0].partition("/")[0] == life
                     ]
                     self._excuse(subscription, withdrawn)
 
@@ -159,6 +210,7 @@ class Judge(Observer):
         subscription = JudgedSubscription(
             client.name, subscription_id, filter, columns, client.session.epoch, values
         )
+        subscription.durable = client.durable and filter.event_type.name in self._durable
         self._subscriptions[client.name][subscription_id] = subscription
         self._unsettled[client.name][subscription_id] = subscription
 
@@ -209,21 +261,45 @@ class Judge(Observer):
     def refused(self, client: ObservedClient, action: Refused) -> None:
         if action.count:
             # Valid refusals: of events whose advertisement had not settled when they were published and has
-            # been withdrawn since, or was lost in a crash.
+            # been withdrawn since, or was lost in a crash, or with the lease of a client that was away.
             first = action.first_sequence
-            if self._after_crash or any(first in excused for excused in self._excused.get(client.name, ())):
+            excused = any(first in excused for excused in self._excused.get(client.name, ()))
+            withdrawn = (client.name, action.type_name) in self._withdrawn
+            if self._after_crash or excused or withdrawn:
+                self._excuse_refused(client, action)
                 return
         self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
+
+    def _excuse_refused(self, client: ObservedClient, action: Refused) -> None:
+        """Events that were sent again after a crash, when their advertisement had been withdrawn."""
+        refused: Collection[int] = range(action.first_sequence, action.first_sequence + action.count)
+        published = self._published.get((client.session.publisher, action.type_name))
+        if published is not None:
+            first = bisect_left(published, action.first_sequence)
+            refused = frozenset(published[first : first + action.count])
+        for subscription in self._all_subscriptions():
+            if subscription.filter.event_type.name == action.type_name:
+                events = [
+                    event
+                    for event in subscription.pending
+                    if event[0] == client.session.publisher and event[1] in refused
+                ]
+                self._excuse(subscription, events)
 
     # --- events ---------------------------------------------------------------------------------------------
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         name = batch.event_type.name
         adverts = self._adverts.get(client.name, {})
-        if self._after_crash or adverts.get(name, 0) is not None:
-            self.unjudged_events += len(batch)
+        settled, durable = adverts.get(name, 0) is None, name in self._durable
+        if not settled or (self._after_crash and not durable):
             first = batch.first_sequence
             self._excused.setdefault(client.name, []).append(range(first, first + len(batch)))
+        if durable:
+            self._published.setdefault((batch.publisher, name), []).extend(batch.sequences().tolist())
+        durable_only = self._after_crash or not settled
+        if durable_only and not (durable and name in adverts):
+            self.unjudged_events += len(batch)
             return
         groups = self._columns.get(name)
         if not groups:
@@ -235,6 +311,10 @@ class Judge(Observer):
                 for subscription in columns.matching(
                     row, lambda subscription: still(subscription.newest, at_ns)
                 ):
+                    if durable_only and not subscription.durable:
+                        continue
+                    if self._reaches is not None and not self._reaches(client.name, subscription.client):
+                        continue
                     if len(subscription.versions) > 1 or moves(subscription.newest):
                         if not all(
                             subscription.expects(row, values, at_ns) for _, values in subscription.versions
@@ -297,6 +377,7 @@ class Judge(Observer):
     def quiet(self) -> None:
         """All is at rest: pending events were missed. From now on everything is expected again."""
         for subscription in self._all_subscriptions():
+            self._excuse_damaged(subscription)
             self.missed_events += len(subscription.pending)
             for (publisher, sequence), (row, _) in subscription.pending.items():
                 if (publisher, sequence) in subscription.crossed:
@@ -311,3 +392,11 @@ class Judge(Observer):
             subscription.pending.clear()
             subscription.crossed.clear()
         self._after_crash = False
+        self._damaged.clear()
+
+    def _excuse_damaged(self, subscription: JudgedSubscription) -> None:
+        client = subscription.client
+        lost = [event for event in subscription.pending if (client, event) in self._damaged]
+        for event in lost:
+            self.lost_to_damage.setdefault(self._damaged[client, event], (client, event))
+        self._excuse(subscription, lost)

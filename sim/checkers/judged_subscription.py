@@ -23,6 +23,7 @@ class JudgedSubscription:
         "client",
         "columns",
         "crossed",
+        "durable",
         "filter",
         "marks",
         "pending",
@@ -49,6 +50,8 @@ class JudgedSubscription:
         self.versions = [(epoch, values)]
         """The values from the last settled version on, or all, each with the epoch that carries it."""
         self.settled = False
+        self.durable = False
+        """Whether it loses nothing in a crash."""
         self.pending: dict[EventId, Event] = {}
         """Expected events that have not been delivered."""
         self.crossed: set[EventId] = set()

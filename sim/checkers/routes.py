@@ -1,10 +1,11 @@
 """The judge of routing state: the interest that each link must carry, computed from the tree and the clients.
 
 Of the brokers' code it uses `covers` alone, to compare. For the link from a to b and one event type, a sends
-interest to b only if a client on b's side advertises the type, and then the maximal elements of the interest
-of all clients on a's side; and a knows the attributes of every advertisement there. With merging the slots
-must cover each of these, and no more together (perfect) or in no more slots than the budget; with content
-filters they must cover all interest that intersects these. It holds when everything is at rest.
+interest to b only if a client on b's side advertises the type, or the type is durable, and then the maximal
+elements of the interest of all clients on a's side; and a knows the attributes of every advertisement there.
+With merging the slots must cover each of these, and no more together (perfect) or in no more slots than the
+budget; with content filters they must cover all interest that intersects these. It holds when everything is
+at rest.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def check_quiet(simulation: Simulation, findings: Findings) -> None:
         if epoch != settled:
             findings.add("settling", now, f"{client.name} is at epoch {epoch}, of which {settled} settled")
     for name, broker in simulation.brokers.items():
+        if not broker.alive:
+            continue
         if broker.core.tables.acks.pending():
             findings.add(
                 "settling", now, f"{name} has pending acknowledgements {broker.core.tables.acks.pending()}"
@@ -70,21 +73,21 @@ def check_routes(
             adverts.setdefault(name, set()).add(client.broker)
             advertisements.setdefault(name, []).append((client.broker, advertisement))
     ends = dict.fromkeys(end for link in links for end in link)
-    for end in ends or list(simulation.brokers):
+    for end in ends or [name for name, broker in simulation.brokers.items() if broker.alive]:
         try:
             check(simulation.brokers[end].core)
         except AssertionError as error:
             findings.add("invariant", simulation.clock.now_ns, str(error))
     for x, y in links:
-        near = _side(simulation.links, x, y)
-        for a, b, near_a in ((x, y, True), (y, x, False)):
+        near, far = _side(simulation.links, x, y), _side(simulation.links, y, x)
+        for a, b, side_a, side_b in ((x, y, near, far), (y, x, far, near)):
             known = set(simulation.brokers[a].core.tables.types) | set(
                 simulation.brokers[b].core.tables.types
             )
             for name in sorted(adverts.keys() | known):
-                behind_a = [interest for at, interest in interests.get(name, ()) if (at in near) == near_a]
-                behind_b = [ad for at, ad in advertisements.get(name, ()) if (at in near) != near_a]
-                advertised = any((at in near) != near_a for at in adverts.get(name, ()))
+                behind_a = [interest for at, interest in interests.get(name, ()) if at in side_a]
+                behind_b = [ad for at, ad in advertisements.get(name, ()) if at in side_b]
+                advertised = any(at in side_b for at in adverts.get(name, ()))
                 for sentence in _compare(simulation, a, b, name, behind_a, advertised, behind_b):
                     findings.add("routing", simulation.clock.now_ns, sentence)
     return len(links)
@@ -133,11 +136,11 @@ def _compare(
     for ad in advertisements:
         if state is None or b not in state.declared or not state.declared[b].includes(ad.event_type):
             yield f"{where}: {ad.event_type} is advertised behind {b}, unlike at {a}"
-    contents = [ad.filter for ad in advertisements]
+    contents = [None] if name in simulation.durable else [ad.filter for ad in advertisements]
     outgoing = None if state is None else state.outgoing.get(b)
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
-    if not advertised:
+    if not advertised and name not in simulation.durable:
         interests = []
     for interest in interests:
         if not any(

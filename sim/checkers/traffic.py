@@ -28,6 +28,7 @@ class Traffic(Observer):
         self._marks: dict[tuple[str, str, str, str], int] = {}
         self._replayed: set[tuple[str, str, str, str, int]] = set()
         self._after_crash = False
+        self._after_release = False
 
     def received(self, source: str, target: str, message: Message) -> None:
         if not (isinstance(message, Publish) and source.startswith("broker/") and len(message.batch)):
@@ -53,14 +54,18 @@ class Traffic(Observer):
     def crashed(self, broker: str) -> None:
         self._after_crash = True
 
+    def released(self, broker: str, neighbour: str) -> None:
+        self._after_release = True  # an Unadvertise overtakes events, which are dropped behind it
+
     def quiet(self) -> None:
-        """All is at rest: from now on a crash excuses nothing."""
+        """All is at rest: from now on a crash excuses nothing, nor does a link that has moved."""
+        self._after_release = False
         if self._after_crash:
             self._after_crash = False
             self._replayed.clear()
 
     def dropped(self, broker: str, action: Drop) -> None:
-        if action.reason != "not connected" and not self._after_crash:
+        if action.reason != "not connected" and not self._after_crash and not self._after_release:
             self._report(
                 "drop", f"{broker} dropped {action.events} events of {action.type_name}: {action.reason}"
             )

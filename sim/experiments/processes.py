@@ -2,7 +2,8 @@
 
 A forked process would have the objects of gRPC without their threads, and crash or hang when it frees them;
 so each worker is spawned. Ctrl-C reaches all processes of a terminal: workers block SIGINT, from before they
-start, and the process that has started them terminates them, so that they print nothing.
+start, and the process that has started them terminates them, so that they print nothing. Where that process
+is killed, or terminated before it can, workers end themselves.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,7 +30,9 @@ class Workers(ProcessPoolExecutor):
     them."""
 
     def __init__(self, jobs: int = 0) -> None:
-        super().__init__(jobs or os.cpu_count() or 1, mp_context=get_context("spawn"))
+        super().__init__(
+            jobs or os.cpu_count() or 1, mp_context=get_context("spawn"), initializer=_end_with_parent
+        )
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
@@ -46,6 +50,18 @@ class Workers(ProcessPoolExecutor):
         if kind is not None and not issubclass(kind, Exception):
             self.terminate()
         return super().__exit__(kind, *error)
+
+
+def _end_with_parent() -> None:
+    """Kill this process when its parent ends, whatever it is doing."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Thread(target=watch, name="parent", daemon=True).start()
 
 
 def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Iterator[tuple[T, Future[R]]]:

@@ -41,6 +41,10 @@ def _correctness(summaries: Sequence[Mapping[str, Any]]) -> str:
             f"Of {expected:,} expected deliveries {missed:,} were missed{changes}, and {duplicate:,} "
             f"happened twice{where}{unknown}."
         )
+    if incomplete == len(summaries):
+        ends = "none of which has ended" if incomplete > 1 else "which has not ended"
+        where = f"{runs}, {ends}"
+        return f"How many events were missed in {where}, is unknown ({sums}); none was delivered twice."
     return f"No event was missed or delivered twice in {runs} ({sums}{unknown})."
 
 

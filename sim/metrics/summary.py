@@ -81,6 +81,7 @@ def summarise(
     `SparkError` if Spark does not start.
     """
     traces = paths if isinstance(paths, Traces) else find_traces(paths)
+    progress("starting Spark", 0.0)
     session = spark or spark_session(master, input_bytes=_ROW_BYTES * sum(map(traces.rows, TABLES)))
     with interruptible(partial(cancel_jobs, session)), sized(session, traces), explained():
         versions = read_table(session, traces, "versions")

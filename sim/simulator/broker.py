@@ -9,20 +9,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.repairing import MOVED, Repairing
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Action, Interface, Message
+from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
+from covey.overlay.storage.errors import StorageError
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs
+from covey.sim.simulator.crash_points import CrashPoints
+from covey.sim.simulator.disk import SimulatedCrash
 from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.service import ServedCore
+from covey.sim.simulator.storage import SimulatedStorage
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
 if TYPE_CHECKING:
@@ -30,21 +37,50 @@ if TYPE_CHECKING:
 
 MakeLink = Callable[[int], Link]
 
-_BUSY_NS = 5 * NS_PER_MS
-"""As `_BUSY_S` of `overlay/transport/pump.py`."""
+_Method = TypeVar("_Method", bound=Callable[..., None])
+
+
+def _enters(method: _Method) -> _Method:
+    """Decorates what the clock, wires and other brokers call: a broker whose disk fails stops, as the process
+    does, and one that meets a crash point crashes."""
+
+    @wraps(method)
+    def entered(self: SimulatedBroker, *arguments: Any) -> None:
+        if self.entered:
+            method(self, *arguments)
+            return
+        self.entered = True
+        error: BaseException | None = None
+        try:
+            method(self, *arguments)
+        except (StorageError, SimulatedCrash) as failure:
+            error = failure
+        finally:
+            self.entered = False
+        if error is not None:
+            self.stopped(self.name, error)
+
+    return cast("_Method", entered)
 
 
 class BrokerPort(Port):
-    """A port of a broker: a connection, as its endpoint sees it. `policy` is what a client of it chose."""
+    """A port of a broker: a connection, as its endpoint sees it. `policy` and `durable` are what a client of
+    it chose.
+    """
 
-    __slots__ = ("_broker", "policy")
+    __slots__ = ("_broker", "durable", "policy")
 
     def __init__(
-        self, interface: Interface, owner: SimulatedBroker, policy: SlowConsumer = SlowConsumer.BLOCK
+        self,
+        interface: Interface,
+        owner: SimulatedBroker,
+        policy: SlowConsumer = SlowConsumer.BLOCK,
+        durable: bool = False,
     ) -> None:
         super().__init__(interface, owner)
         self._broker = owner
         self.policy = policy
+        self.durable = durable
 
     def hello(self) -> Hello:
         return self._broker.endpoint.hello_for(self.interface)
@@ -73,12 +109,17 @@ class BrokerPort(Port):
         self._broker.touch(self)
 
     def close(self, status: str, reason: str) -> None:
-        if self.wire is not None:
+        if self.wire is not None and status == MOVED and self.open:
+            self.open = False
+            self.wire.transmit(self, Goodbye.GOODBYE)
+        elif self.wire is not None:
             self.wire.cut()
 
 
 class SimulatedBroker:
-    """A broker; `name` is its interface, `broker/b1`. `make_core` creates its core at each start."""
+    """A broker; `name` is its interface, `broker/b1`. `make_core` creates its core at each start. With a rule
+    its links move (`repairing`), after `repair_after_ns`.
+    """
 
     def __init__(
         self,
@@ -91,8 +132,23 @@ class SimulatedBroker:
         defect: Defect | None = None,
         options: EndpointOptions | None = None,
         service: str = "broker",
+        storage: SimulatedStorage | None = None,
+        sync_ns: int = NS_PER_MS,
+        rule: UplinkRule | None = None,
+        repair_after_ns: int = 0,
+        *,
+        points: CrashPoints | None = None,
+        stopped: Callable[[str, BaseException], None],
     ) -> None:
         self.name = name
+        self.entered = False
+        """Whether a call is under way."""
+        self.stopped = stopped
+        self.clock_offset_ns = 0
+        """Its clock, which stamps events, shows so much more than virtual time."""
+        self._points = points
+        self.storage = storage
+        self._sync_ns = sync_ns
         self.ports: dict[str, BrokerPort] = {}
         self.alive = True
         self.busy = False
@@ -111,17 +167,24 @@ class SimulatedBroker:
         self._defect = defect
         self._options = options or EndpointOptions()
         self._service = service
+        self.rule = rule
+        """By which its links move: that of the file, when it has read it last."""
+        self._repair_after_ns = repair_after_ns
+        self.repairing: Repairing | None = None
         self._lanes: ServedCore | None = None
         """The core, under another service than that of the broker process."""
         self._inbox: deque[tuple[BrokerPort, int, Packet]] = deque()
         self._unread: dict[BrokerPort, list[tuple[BrokerPort, int, Packet]]] = {}
-        """Packets of clients that are better left where they are (`BrokerEndpoint.busy`)."""
+        """Packets of clients that have to wait (`BrokerEndpoint.delay_ns`)."""
         self._touched: dict[str, BrokerPort] = {}
         self._start(())
 
     def _start(self, neighbours: Sequence[Interface]) -> None:
         self.core = self._make_core()
-        observed = self.core, self.name, self._costs, self._observers, self._defect
+        name, rule = self.name.removeprefix("broker/"), self.rule
+        if rule is not None:
+            neighbours = [f"broker/{neighbour}" for neighbour in rule.neighbours(name)]
+        observed = self.core, self.name, self._costs, self._observers, self._defect, self._points
         if self._service == "broker":
             self._observed = ObservedCore(*observed)
         else:
@@ -137,7 +200,15 @@ class SimulatedBroker:
             decode=lambda message, _: message,
             warn=lambda _interface, _sentence: None,
             now_ns=self._clock.now_ns,
+            storage=None if self.storage is None else self.storage.start(),
         )
+        self.endpoint.clock_offset_ns = self.clock_offset_ns
+        if rule is not None:
+            self.repairing = Repairing(self.endpoint, name, rule, self._repair_after_ns, self._released)
+
+    def _released(self, interface: Interface) -> None:
+        for observer in self._observers:
+            observer.released(self.name, interface)
 
     @property
     def busy_ns(self) -> int:
@@ -153,22 +224,31 @@ class SimulatedBroker:
         self.endpoint.add_neighbour(interface)
         return port
 
-    def session_port(self, interface: str, policy: SlowConsumer) -> BrokerPort:
+    def moving_port(self, interface: str) -> BrokerPort:
+        """A new port towards a broker, for one connection of a link that may move."""
+        port = self.ports[interface] = BrokerPort(interface, self)
+        return port
+
+    def session_port(self, interface: str, policy: SlowConsumer, durable: bool = False) -> BrokerPort:
         """A port for a client that dials."""
-        port = self.ports[interface] = BrokerPort(interface, self, policy)
+        port = self.ports[interface] = BrokerPort(interface, self, policy, durable)
         return port
 
     def has_session(self, interface: str) -> bool:
-        return interface in self.endpoint.queues
+        queue = self.endpoint.queues.get(interface)
+        return queue is not None and queue.connected
 
     # --- crash and restart ----------------------------------------------------------------------------------
 
-    def crash(self) -> None:
-        """Lose all state and all pending packets, the current one included."""
+    def crash(self, *, power: bool = True) -> None:
+        """Lose all state and all pending packets, the current one included; with `power` what is not synced,
+        too."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         if self._lanes is not None:
             self._lanes.stop()
             self._lanes = None
+        if self.storage is not None:
+            self.storage.crash(power=power)
         self.alive = self.busy = self._late = False
         self._inbox.clear()
         self._unread.clear()
@@ -189,20 +269,53 @@ class SimulatedBroker:
         elif self.alive:
             self._charge(pause_ns)
 
+    def step_clock(self, step_ns: int) -> None:
+        """Its clock is set forward or back."""
+        self.clock_offset_ns += step_ns
+        self.endpoint.clock_offset_ns = self.clock_offset_ns
+        if self.alive:
+            self._arm()
+
     # --- packets --------------------------------------------------------------------------------------------
 
+    @_enters
     def arrive(self, port: Port, generation: int, packet: Packet) -> None:
         """Queue a packet that has arrived."""
         assert isinstance(port, BrokerPort)
+        if not self.alive:
+            return
         self._inbox.append((port, generation, packet))
         if not self.busy:
             self._work()
 
+    @_enters
     def broken(self, port: BrokerPort) -> None:
         """The connection of a port has ended."""
         if self.alive:
             self.endpoint.lost(port.interface, port, self._clock.now_ns)
             self._settle()
+
+    @_enters
+    def repair(self, probes: Callable[[str], bool]) -> None:
+        """See to its links, if they may move; `probes` says which brokers answer it."""
+        if self.repairing is not None:
+            now_ns = self._clock.now_ns
+            for name in self.repairing.to_probe():
+                self.repairing.probed(name, probes(f"broker/{name}"), now_ns)
+            self.repairing.advance(now_ns)
+            self._settle()
+
+    def set_rule(self, rule: UplinkRule) -> None:
+        """Read a file with other brokers or links; one that does not run reads it when it starts."""
+        self.rule = rule
+        if self.alive and self.repairing is not None:
+            self.repairing.set_rule(rule, self._clock.now_ns)
+            self._settle()
+
+    def drain(self) -> None:
+        """Take no more events."""
+        self.endpoint.drain()
+        self._settle()
 
     def touch(self, port: BrokerPort) -> None:
         """Pump this port as soon as the broker is no longer busy."""
@@ -214,15 +327,29 @@ class SimulatedBroker:
             wire = port.wire
             if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
                 continue  # its connection has ended
-            if port in self._unread or (isinstance(packet, Frame) and self.endpoint.busy(port.interface)):
-                if port not in self._unread:
-                    self._unread[port] = []
-                    self._clock.after(_BUSY_NS, self._read, self.incarnation, port)
+            if port in self._unread:
                 self._unread[port].append((port, generation, packet))
                 continue
-            self._handle(port, packet)
+            delay_ns = 0
+            if isinstance(packet, Frame):
+                delay_ns = self.endpoint.delay_ns(port.interface, self._clock.now_ns)
+            if delay_ns:
+                self._leave(port, generation, [packet], delay_ns)
+                continue
+            left = self._handle(port, packet)
             self._settle()
+            spent_ns = max(self._busy_until_ns - self._clock.now_ns, 0)
+            if isinstance(packet, Frame) and packet.messages:
+                self.endpoint.took(port.interface, spent_ns, self._clock.now_ns + spent_ns)
+            if left:
+                self._leave(port, generation, left, spent_ns)
 
+    def _leave(self, port: BrokerPort, generation: int, frames: Sequence[Packet], delay_ns: int) -> None:
+        """Leave frames of a port where they are for a time."""
+        self._unread[port] = [(port, generation, frame) for frame in frames]
+        self._clock.after(delay_ns, self._read, self.incarnation, port)
+
+    @_enters
     def _read(self, incarnation: int, port: BrokerPort) -> None:
         if self.alive and incarnation == self.incarnation:
             self._inbox.extendleft(reversed(self._unread.pop(port)))
@@ -234,6 +361,10 @@ class SimulatedBroker:
         if self.endpoint.deferred:
             self.endpoint.deliver()
         self._arm()
+        if self.endpoint.wants_sync and self.storage is not None and self.storage.open is not None:
+            self.endpoint.begin_sync()
+            self.storage.open.begin_sync()
+            self._clock.after(self._sync_ns, self._synced, self.incarnation)
         cost_ns = self._observed.take_cost()
         if cost_ns:
             self._charge(cost_ns)
@@ -241,6 +372,17 @@ class SimulatedBroker:
             self._observed.finish()
             self._flush()
 
+    @_enters
+    def _synced(self, incarnation: int) -> None:
+        if self.alive and incarnation == self.incarnation:
+            assert self.storage is not None
+            assert self.storage.open is not None
+            self.storage.open.run_sync()
+            self.storage.open.end_sync()
+            self.endpoint.synced(self._clock.now_ns)
+            self._settle()
+
+    @_enters
     def _served(self, source: Interface, actions: list[Action]) -> None:
         """The service of a message has ended."""
         self.endpoint.perform(actions, source, self._clock.now_ns)
@@ -254,6 +396,7 @@ class SimulatedBroker:
         self._busy_until_ns = max(self._busy_until_ns, self._clock.now_ns) + cost_ns
         self._clock.at(self._busy_until_ns, self._done, self.incarnation)
 
+    @_enters
     def _done(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation or self._busy_until_ns > self._clock.now_ns:
             return
@@ -271,26 +414,40 @@ class SimulatedBroker:
         for port in touched.values():
             port.pump()
 
-    def _handle(self, port: BrokerPort, packet: Packet) -> None:
+    def _handle(self, port: BrokerPort, packet: Packet) -> Sequence[Packet]:
+        """Returns the frames that are left to the port's next turn."""
         endpoint, now_ns, interface = self.endpoint, self._clock.now_ns, port.interface
+        if self._points is not None:
+            self._points.received(self.name, packet)
         wire = port.wire
         assert wire is not None
         if isinstance(packet, Goodbye):
-            endpoint.goodbye(interface, port, now_ns)
+            if interface.startswith("broker/") and self.repairing is not None:
+                self.repairing.left(interface, now_ns)
+            else:
+                endpoint.goodbye(interface, port, now_ns)
             wire.cut()
             if self.ports.get(interface) is port:
                 del self.ports[interface]
         elif not isinstance(packet, Hello):
             frames = self._together(port, packet) if self._lanes is None else [packet]
-            endpoint.receive(interface, port, frames, now_ns)
+            return frames[endpoint.receive(interface, port, frames, now_ns) :]
         elif port is wire.listener:
+            repairing = self.repairing if interface.startswith("broker/") else None
+            if repairing is not None and not repairing.admit(interface, now_ns):
+                wire.cut()
+                return ()
             try:
-                endpoint.accept(Peer(interface, packet, port.policy), port, now_ns)
+                endpoint.accept(Peer(interface, packet, port.policy, port.durable), port, now_ns)
             except ConnectionRefusedError:
                 wire.cut()
         else:
             port.open = True
-            endpoint.answer(interface, packet, port, now_ns)
+            try:
+                endpoint.answer(interface, packet, port, now_ns)
+            except (ConnectionRefusedError, KeyError):
+                wire.cut()
+        return ()
 
     def _together(self, port: BrokerPort, frame: Frame[Message]) -> list[Frame[Message]]:
         """A frame, and those that have arrived behind it over the same connection."""
@@ -310,15 +467,19 @@ class SimulatedBroker:
 
     def _arm(self) -> None:
         """Ticks of the core are polls, which do not keep a simulation from being at rest; deadlines do."""
+        tick_ns = self.core.next_timer()
+        if tick_ns is not None:
+            tick_ns -= self.clock_offset_ns
         for key, due_ns, at in (
             (0, self.endpoint.next_deadline(), self._clock.at),
-            (1, self.core.next_timer(), self._clock.poll_at),
+            (1, tick_ns, self._clock.poll_at),
         ):
             armed_ns = self._armed_ns[key]
             if due_ns is not None and (armed_ns is None or due_ns < armed_ns):
                 self._armed_ns[key] = due_ns
                 at(due_ns, self._on_timer, self.incarnation, key, due_ns)
 
+    @_enters
     def _on_timer(self, incarnation: int, key: int, due_ns: int) -> None:
         if not self.alive or incarnation != self.incarnation or due_ns != self._armed_ns[key]:
             return

@@ -85,6 +85,8 @@ class SimulatedClient:
         self.broker = broker
         self.session = session
         self.clock = clock
+        self.clock_offset_ns = 0
+        """Its clock shows so much more than virtual time."""
         self.reading = True
         self.republishes: EventType | None = None
         """The type under which the user publishes what `derives` makes of each event that it reads, before it
@@ -95,6 +97,8 @@ class SimulatedClient:
         self._unread: deque[tuple[Matches, int, int]] = deque()
         self.endpoint, self.port = self._connection(broker, link)
         self.policy = SlowConsumer.BLOCK
+        self.durable = False
+        """Whether its session outlives its connections and its broker."""
         self.present = True
         self.moving = False
         self._observers = observers
@@ -104,10 +108,14 @@ class SimulatedClient:
         """Switch to another broker, over a new link and under a new identity as a publisher."""
         self.broker = broker
         self.session.publisher = publisher
+        ticket = self.endpoint.ticket
         self.endpoint, self.port = self._connection(broker, link)
+        self.endpoint.ticket = ticket
 
     def _connection(self, broker: str, link: Link) -> tuple[ClientEndpoint, ClientPort]:
-        endpoint = ClientEndpoint(self.session, link, stamp=self._stamp, **self._options)
+        endpoint = ClientEndpoint(
+            self.session, link, stamp=self._stamp, durable=False, ticket="", **self._options
+        )
         return endpoint, ClientPort(broker, self, endpoint, self.clock)
 
     def _stamp(self, batch: EventBatch) -> Publish:
@@ -171,7 +179,7 @@ class SimulatedClient:
         self.send(messages)
 
     def publish(self, batch: EventBatch) -> EventBatch:
-        message = self.session.publish(batch.stamped(ingress_ns=self.clock.now_ns))
+        message = self.session.publish(batch.stamped(ingress_ns=self.clock.now_ns + self.clock_offset_ns))
         for observer in self._observers:
             observer.published(self, message.batch)
         self.endpoint.outbox.put_batch(message.batch)

@@ -11,6 +11,7 @@ from covey.overlay.core.messages import Action, Drop, Interface, Message
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.tables import Tables
 from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.crash_points import CrashPoints
 from covey.sim.simulator.observer import Observer
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class ObservedCore:
         costs: Costs,
         observers: Iterable[Observer],
         defect: Defect | None,
+        points: CrashPoints | None = None,
     ) -> None:
+        self._points = points
         self._core = core
         self._name = name
         self._costs = costs
@@ -46,6 +49,8 @@ class ObservedCore:
         for source, messages, actions in unfinished:
             for observer in self._observers:
                 observer.handled(self._name, source, messages, actions)
+            if self._points is not None:
+                self._points.sending(self._name, actions)
 
     def take_cost(self) -> int:
         """The cost of all calls since this was asked last."""
@@ -75,6 +80,8 @@ class ObservedCore:
         for message in messages:
             for observer in self._observers:
                 observer.received(source, self._name, message)
+            if self._points is not None:
+                self._points.received(self._name, message)
         return self._altered(messages, source, now_ns)
 
     def _altered(self, messages: Sequence[Message], source: Interface, now_ns: int) -> list[Action]:

@@ -34,6 +34,11 @@ class ObservedClient(Protocol):
     def present(self) -> bool: ...
 
     @property
+    def durable(self) -> bool:
+        """Whether its session outlives its connections and its broker."""
+        ...
+
+    @property
     def session(self) -> ClientSession: ...
 
     @property
@@ -106,6 +111,9 @@ class Observer:
 
     def crashed(self, broker: str) -> None:
         """A broker loses its state."""
+
+    def released(self, broker: str, neighbour: str) -> None:
+        """A broker has ended its link to another one, because links move: what waited there is lost."""
 
     def restarted(self, broker: str) -> None:
         """A broker starts again."""

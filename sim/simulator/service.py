@@ -38,6 +38,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import Clock
 from covey.sim.simulator.costs import Costs
+from covey.sim.simulator.crash_points import CrashPoints
 from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
 
@@ -85,12 +86,13 @@ class ServedCore(ObservedCore):
         costs: Costs,
         observers: Iterable[Observer],
         defect: Defect | None,
+        points: CrashPoints | None = None,
         *,
         service: str,
         clock: Clock,
         serve: Callable[[Interface, list[Action]], None],
     ) -> None:
-        super().__init__(core, name, costs, observers, defect)
+        super().__init__(core, name, costs, observers, defect, points)
         self._clock = clock
         self._serve = serve
         control: _Lane = deque()
@@ -136,6 +138,8 @@ class ServedCore(ObservedCore):
         for message in messages:
             for observer in self._observers:
                 observer.received(source, self._name, message)
+            if self._points is not None:
+                self._points.received(self._name, message)
             self._put(message, source)
         return []
 

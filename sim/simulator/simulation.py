@@ -7,7 +7,7 @@ run. Brokers and clients are named by their interfaces: `broker/b1`, `client/c1`
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,17 @@ from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.core.repair.leaving import links_without
+from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.broker import SimulatedBroker
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, Free
+from covey.sim.simulator.crash_points import CrashPoints
+from covey.sim.simulator.moving_links import MovingLinks
 from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.storage import SimulatedStorage, StoredEvents
 from covey.sim.simulator.wire import Goodbye, Wire, WireOptions
 
 if TYPE_CHECKING:
@@ -32,7 +37,11 @@ if TYPE_CHECKING:
     from covey.sim.topology import Topology
 
 _REDIAL_NS = 50 * NS_PER_MS
+_PING_NS = 5_000 * NS_PER_MS
+"""How long a connection whose other end is gone may seem open (`overlay/http2`)."""
 _LEAVE_POLL_NS = 5 * NS_PER_MS
+_DRAIN_NS = 5_000 * NS_PER_MS
+"""As `DRAIN_S` of `overlay/node/main.py`."""
 
 
 class Simulation:
@@ -40,7 +49,8 @@ class Simulation:
     holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
     topology. `service` is that of brokers (`service.py`). The engine "poset", which implies the poset
     "diagram", is for brokers: clients have no poset.
-    `evaluator` and `link_evaluator` make those of a broker at each start. Events keep the time of the call
+    `evaluator` and `link_evaluator` make those of a broker at each start. With `repair_after_ns` the links
+    of a built topology move around brokers that are dead (`moving`). Events keep the time of the call
     that publishes them, since checkers must know it.
     """
 
@@ -66,7 +76,12 @@ class Simulation:
         evaluator: Callable[[], Evaluator] = Evaluator,
         link_evaluator: Callable[[], Evaluator] | None = None,
         share_results: bool = True,
+        durable: Sequence[str] = (),
+        sync_ns: int = NS_PER_MS,
+        repair_after_ns: int = 0,
     ) -> None:
+        self.durable, self._sync_ns, self._seed = tuple(durable), sync_ns, seed
+        self._topology: Topology | None = None
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
         self._broker_options = broker_options(engine, poset)
@@ -75,7 +90,14 @@ class Simulation:
         """The clients that have not left."""
         self.links: list[tuple[str, str]] = []
         self.observers = list(observers)
+        self.crash_points = CrashPoints(lambda name: self.clock.after(0, self._stopped, name))
+        self.on_stop: Callable[[str, BaseException | None], None] = lambda broker, error: None
+        """Called with a broker that has stopped: at a crash point, or since its disk has failed."""
+        self.on_damage: Callable[[str, str, StoredEvents], None] = lambda *_: None
+        """Called with a broker, a type, and events that damage to the broker's disk may have lost."""
         self._connected: dict[str, SimulatedClient] = {}
+        self._abandoned: set[str] = set()
+        """The dead brokers that have no clients any more, until they start again."""
         self._incarnations: dict[str, int] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         self._random = random.Random(f"wires {seed}")
@@ -86,7 +108,15 @@ class Simulation:
         self._defect = defect
         self._link_options: dict[str, Any] = dict(link or {})
         self._wire = wire or WireOptions()
-        self._options = replace(options or EndpointOptions(), stamp_ingress=False)
+        self._options = replace(
+            options or EndpointOptions(), stamp_ingress=False, drop_repeats=repair_after_ns > 0
+        )
+        self._repair_after_ns = repair_after_ns
+        self._rule: UplinkRule | None = None
+        self._file_links: tuple[tuple[str, str], ...] = ()
+        self._departed: set[str] = set()
+        """The brokers that have left, or are about to."""
+        self.moving: MovingLinks | None = None
         self._replay_events = replay_events
         self.damping = damping
         self.merging, self.merging_budget = merging, merging_budget
@@ -97,13 +127,22 @@ class Simulation:
 
     def build(self, topology: Topology, event_types: Iterable[EventType] = ()) -> None:
         """Brokers and links of a topology, with its delays."""
+        self._topology = topology
         types = tuple(event_types)
         neighbours: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
         for link in topology.links:
             neighbours[link.a].append(link.b)
             neighbours[link.b].append(link.a)
+        if self._repair_after_ns:
+            rule = self._rule = UplinkRule(topology.brokers, [(link.a, link.b) for link in topology.links])
+            self.moving = MovingLinks(self.clock, self.brokers, self.links, rule, self._random, self._wire)
+            self._file_links = tuple((link.a, link.b) for link in topology.links)
         for broker in topology.brokers:
             self.add_broker(f"broker/{broker}", neighbours[broker], types)
+        if self.moving is not None:
+            for broker in self.brokers:
+                self.moving.start(broker)
+            return
         for link in topology.links:
             options = replace(self._wire, delay_ns=round(link.delay_ms * NS_PER_MS))
             self.link(f"broker/{link.a}", f"broker/{link.b}", options)
@@ -113,14 +152,17 @@ class Simulation:
     ) -> SimulatedBroker:
         """Add a broker; `neighbours` are the ids of the brokers that it will be linked to."""
         types, neighbour_ids = tuple(event_types), tuple(neighbours)
+        broker_id = name.removeprefix("broker/")
 
         def core() -> Broker:
+            known = self.brokers.get(name)
+            rule = self._rule if known is None else known.rule
             return Broker(
-                name.removeprefix("broker/"),
+                broker_id,
                 routing=self.routing,
                 **self._broker_options,
                 event_types=types,
-                neighbours=neighbour_ids,
+                neighbours=neighbour_ids if rule is None else tuple(rule.neighbours(broker_id)),
                 replay_events=self._replay_events,
                 damping=self.damping,
                 merging=self.merging,
@@ -128,7 +170,12 @@ class Simulation:
                 evaluator=self._evaluator(),
                 link_evaluator=None if self._link_evaluator is None else self._link_evaluator(),
                 share_results=self._share_results,
+                durable=self.durable,
             )
+
+        def clock_ns() -> int:
+            known = self.brokers.get(name)
+            return self.clock.now_ns + (0 if known is None else known.clock_offset_ns)
 
         broker = self.brokers[name] = SimulatedBroker(
             name,
@@ -140,6 +187,19 @@ class Simulation:
             self._defect,
             self._options,
             self._service,
+            SimulatedStorage(
+                self.durable,
+                f"{self._seed} {name}",
+                clock_ns,
+                lambda type_name, events: self.on_damage(name, type_name, events),
+            )
+            if self.durable
+            else None,
+            self._sync_ns,
+            self._rule,
+            self._repair_after_ns,
+            points=self.crash_points,
+            stopped=self._stopped,
         )
         return broker
 
@@ -155,6 +215,48 @@ class Simulation:
         options: dict[str, Any] = {"join_events": self._options.join_events, **self._link_options}
         return Link(incarnation, **options)
 
+    # --- brokers that join and leave, where links move ------------------------------------------------------
+
+    def join_broker(self, name: str, to: str) -> None:
+        """A broker joins, linked to another one. The others are to read the file (`reload`)."""
+        assert self._rule is not None
+        order = (*self._rule.brokers, name.removeprefix("broker/"))
+        self._write_file(order, (*self._file_links, (to.removeprefix("broker/"), order[-1])))
+        self.add_broker(name)
+        assert self.moving is not None
+        self.moving.start(name)
+
+    def leave_broker(self, name: str, then: Callable[[], None]) -> None:
+        """A broker leaves: it drains and ends, with its clients. `then` the others are to read the file."""
+        assert self._rule is not None
+        left = name.removeprefix("broker/")
+        links = links_without(self._rule.brokers, self._file_links, left)
+        self._write_file(tuple(each for each in self._rule.brokers if each != left), links)
+        self._departed.add(name)
+        if self.brokers[name].alive:
+            self.brokers[name].drain()
+        self._when_drained(name, self.clock.now_ns + _DRAIN_NS, then)
+
+    def _when_drained(self, name: str, until_ns: int, then: Callable[[], None]) -> None:
+        broker = self.brokers[name]
+        if broker.alive and not broker.endpoint.drained and self.clock.now_ns < until_ns:
+            self.clock.after(_LEAVE_POLL_NS, self._when_drained, name, until_ns, then)
+            return
+        self.crash(name, 0)
+        self.abandon(name)
+        then()
+
+    def _write_file(self, brokers: tuple[str, ...], links: tuple[tuple[str, str], ...]) -> None:
+        assert self.moving is not None
+        self._file_links = links
+        self._rule = self.moving.rule = UplinkRule(brokers, links)
+
+    def reload(self, name: str) -> None:
+        """A broker reads the file."""
+        assert self._rule is not None
+        if name not in self._departed:
+            self.brokers[name].set_rule(self._rule)
+
     # --- clients --------------------------------------------------------------------------------------------
 
     def join(
@@ -162,6 +264,8 @@ class Simulation:
         name: str,
         broker: str,
         policy: SlowConsumer = SlowConsumer.BLOCK,
+        *,
+        durable: bool = False,
         **endpoint_options: int,
     ) -> SimulatedClient:
         """Add a client to a broker, which it dials at once. The options are those of `ClientEndpoint`."""
@@ -182,7 +286,7 @@ class Simulation:
             limits=self._options.limits,
             endpoint_options=endpoint_options,
         )
-        client.policy = policy
+        client.policy, client.durable = policy, durable
         self.clients[name] = self._connected[name] = client
         for observer in self.observers:
             observer.joined(client)
@@ -198,8 +302,17 @@ class Simulation:
         """A client disappears without a goodbye; its broker ends the session when the lease expires."""
         client = self._remove(name, vanished=True)
         del self._connected[name]
-        assert client.port.wire is not None
-        client.port.wire.cut()
+        if client.port.wire is not None:
+            client.port.wire.cut()
+
+    def abandon(self, broker: str) -> None:
+        """The clients of a broker that stays dead disappear, as will those that move there."""
+        self._abandoned.add(broker)
+        for client in list(self._connected.values()):
+            if client.broker == broker and client.name in self.clients:
+                self.vanish(client.name)
+            elif client.broker == broker:
+                del self._connected[client.name]
 
     def _remove(self, name: str, vanished: bool) -> SimulatedClient:
         client = self.clients.pop(name)
@@ -209,24 +322,34 @@ class Simulation:
         return client
 
     def move(self, name: str, broker: str) -> None:
-        """A client leaves its broker once everything it has sent has arrived, and joins another.
+        """A client leaves its broker once everything it has sent has arrived, and joins another. With a
+        durable session it leaves without a word, once its events are accepted.
 
         From then on it publishes under a new identity, since its older events may still be on their way.
         """
         client = self.clients[name]
-        if client.broker != broker and not client.moving:
-            client.moving = True
-            self._when_idle(client, lambda: self._rejoin(client, broker))
+        if client.broker == broker or client.moving:
+            return
+        if client.durable and not client.endpoint.outbox.pending:
+            if client.port.wire is not None:
+                client.port.wire.cut()
+            self._rejoin(client, broker)
+            return
+        client.moving = True
+        self._when_idle(client, lambda: self._rejoin(client, broker))
 
     def _rejoin(self, client: SimulatedClient, broker: str) -> None:
         client.moving = False
         client.broker = broker
         link = self._client_link(client.name)
         moves = link.incarnation
-        client.rebind(broker, link, f"{client.name.removeprefix('client/')}~{moves}")
+        client.rebind(broker, link, f"{client.name.removeprefix('client/')}/{moves}")
         for observer in self.observers:
             observer.moved(client, broker)
-        self._dial(client)
+        if broker in self._abandoned:
+            self.vanish(client.name)
+        else:
+            self._dial(client)
 
     def _when_idle(self, client: SimulatedClient, then: Callable[[], object]) -> None:
         """Say goodbye and call `then` once everything has arrived."""
@@ -246,12 +369,24 @@ class Simulation:
         return Link(self._incarnations[name], **self._link_options)
 
     def _dial(self, client: SimulatedClient) -> None:
-        """Dial the client's broker if it is alive; a restarted broker is dialled again (`_restart`)."""
+        """Dial the client's broker if it is alive; a restarted broker is dialled again (`restart`)."""
         broker = self.brokers[client.broker]
         if not broker.alive:
             return
-        listener = broker.session_port(client.name, client.policy)
-        Wire(self.clock, self._random, listener, client.port, self._wire).dial()
+        listener = broker.session_port(client.name, client.policy, client.durable)
+        wire = Wire(self.clock, self._random, listener, client.port, self._wire)
+        wire.dial()
+        self._insist(client, wire)
+
+    def _insist(self, client: SimulatedClient, wire: Wire) -> None:
+        """A client of a durable session dials again where it is refused: its session may be on its way."""
+        current = client.port.wire is wire and self._connected.get(client.name) is client
+        if not client.durable or not current or client.port.open or not self.brokers[client.broker].alive:
+            return
+        if wire.up:
+            self.clock.after(_REDIAL_NS, self._insist, client, wire)
+        else:
+            self._dial(client)
 
     def redial(self, name: str) -> bool:
         """Connect a client again whose connection the broker has ended; whether it was."""
@@ -277,42 +412,91 @@ class Simulation:
             broker = self.brokers[client.broker]
             if broker.alive and broker.ports.get(client.name) is wire.listener:
                 wire.dial()
+                self._insist(client, wire)
 
     def partition(self, a: str, b: str, down_ns: int) -> None:
         """The link between two brokers breaks for a time."""
+        if not self._wires[a, b].blocked:
+            self.block(a, b)
+            self.clock.after(down_ns, self.unblock, a, b)
+
+    def block(self, a: str, b: str) -> None:
+        """The link between two brokers breaks until it is unblocked."""
         wire = self._wires[a, b]
         if not wire.blocked:
             wire.cut()
             wire.blocked = True
-            self.clock.after(down_ns, self._heal, a, b)
 
-    def _heal(self, a: str, b: str) -> None:
+    def unblock(self, a: str, b: str) -> None:
         self._wires[a, b].blocked = False
         self._redial(a, b)
+
+    def connections(self) -> list[Wire]:
+        """All open connections: of links, and of clients."""
+        links = self._wires if self.moving is None else self.moving.wires
+        clients = [client.port.wire for client in self._connected.values()]
+        return [wire for wire in (*links.values(), *clients) if wire is not None and wire.up]
+
+    def repeat_connection(self, wire: Wire) -> None:
+        """The end that has opened a connection opens another one. The broker of a client has not noticed that
+        the former has ended: it does by its PINGs.
+        """
+        port = wire.dialer
+        if isinstance(port.owner, SimulatedClient):
+            port.open = False
+            port.broken()
+            self.clock.after(_PING_NS, wire.cut)
+            self._dial(port.owner)
+        elif self.moving is not None:
+            wire.cut()  # whoever is to have the link opens it again
+        else:
+            wire.dial()
 
     def _redial(self, a: str, b: str) -> None:
         wire = self._wires[a, b]
         if not wire.blocked and self.brokers[a].alive and self.brokers[b].alive:
             wire.dial()
 
-    def crash(self, name: str, down_ns: int) -> None:
-        """A broker loses its state and restarts after a time; it ignores further crashes until then."""
+    def crash(self, name: str, down_ns: int, *, power: bool = True) -> None:
+        """A broker loses its state and restarts after a time, 0 for never; it ignores further crashes until
+        then. Without `power` only its process is killed: what it has sent arrives, and what it has written
+        stays.
+        """
         broker = self.brokers[name]
         if not broker.alive:
             return
-        broker.crash()
+        broker.crash(power=power)
         for port in broker.ports.values():
-            if port.wire is not None:
+            if port.wire is None:
+                continue
+            if power or not port.wire.up:
                 port.wire.cut()
+            else:
+                port.wire.end(port)
         for observer in self.observers:
             observer.crashed(name)
-        self.clock.after(down_ns, self._restart, name)
+        if down_ns:
+            self.clock.after(down_ns, self.restart, name)
 
-    def _restart(self, name: str) -> None:
+    def _stopped(self, name: str, error: BaseException | None = None) -> None:
+        """A broker has met a crash point, or its disk has failed."""
+        self.crash(name, 0, power=False)
+        self.on_stop(name, error)
+
+    def restart(self, name: str) -> None:
+        """A broker that has crashed starts again."""
+        if self.brokers[name].alive or name in self._departed:
+            return
+        for port in self.brokers[name].ports.values():
+            if port.wire is not None and port.wire.up:
+                port.wire.cut()
         self.brokers[name].restart()
+        self._abandoned.discard(name)
         for observer in self.observers:
             observer.restarted(name)
-        for a, b in self.links:
+        if self.moving is not None:
+            self.moving.start(name)
+        for a, b in self.links if self.moving is None else ():
             if name in (a, b):
                 self.clock.after(_REDIAL_NS, self._redial, a, b)
         for client in list(self._connected.values()):
@@ -323,6 +507,35 @@ class Simulation:
         attached = self._connected.get(client.name) is client and client.broker == broker
         if attached and not self.brokers[broker].has_session(client.name):
             self._dial(client)
+
+    # --- another one ----------------------------------------------------------------------------------------
+
+    def rebuilt(self) -> Simulation:
+        """A new overlay of the same brokers, links, clients, advertisements and subscriptions, without faults
+        and without a past.
+        """
+        assert self._topology is not None
+        fresh = Simulation(
+            routing=self.routing,
+            resubscribe=self.resubscribe,
+            engine=self.engine,
+            merging=self.merging,
+            merging_budget=self.merging_budget,
+            link=self._link_options,
+            options=self._options,
+            replay_events=self._replay_events,
+            damping=self.damping,
+            durable=self.durable,
+        )
+        fresh._broker_options = self._broker_options
+        fresh.build(self._topology)
+        for client in self.clients.values():
+            again = fresh.join(client.name, client.broker, client.policy, durable=client.durable)
+            for advertised in client.session.advertised.values():
+                again.advertise(advertised.event_type, advertised.filter)
+            for subscription_id, filter in client.subscriptions.items():
+                again.subscribe(filter, client.session.values(subscription_id))
+        return fresh
 
     # --- running --------------------------------------------------------------------------------------------
 

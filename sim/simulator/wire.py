@@ -1,8 +1,10 @@
 """A connection in virtual time: delay, jitter, loss, and breaks.
 
 It carries the hellos and frames of `overlay/core/link/link.py` in order, as a gRPC stream does. A lost frame
-arrives after its retransmission and delays those behind it. A break loses everything on the way; when the
-connection opens again, the links of both ends resume or start anew, as in a real broker.
+arrives after its retransmission and delays those behind it; a *clogged* connection delays all for a time. A
+break loses everything on the way; when the connection opens again, the links of both ends resume or start
+anew, as in a real broker. Where the process at one end is killed, what it had sent still arrives, and the
+other end sees the break then.
 """
 
 from __future__ import annotations
@@ -84,6 +86,8 @@ class Wire:
         """Dialled, and not cut since."""
         self.blocked = False
         """Partitioned: no connection can open."""
+        self.clogged_until_ns = 0
+        """Nothing that is sent arrives before."""
         self._rng = rng
         listener.wire = dialer.wire = self
 
@@ -98,8 +102,18 @@ class Wire:
         self.generation += 1
         self.up = False
         for port in (self.listener, self.dialer):
-            port.open = False
-            port.broken()
+            if port.wire is self:  # else it has opened another connection
+                port.open = False
+                port.broken()
+
+    def end(self, port: Port) -> None:
+        """The process at one end is killed: what it has sent arrives, and then the connection breaks."""
+        port.open = False
+        self.clock.at(port._last_arrival, self._break, self.generation)
+
+    def _break(self, generation: int) -> None:
+        if generation == self.generation:
+            self.cut()
 
     def transmit(self, port: Port, packet: Packet) -> None:
         """Send a packet from one end to the other."""
@@ -110,11 +124,11 @@ class Wire:
         if options.loss:
             while self._rng.random() < options.loss:
                 travel += options.retransmit_ns
-        arrival = max(self.clock.now_ns + travel, port._last_arrival)
+        arrival = max(self.clock.now_ns + travel, port._last_arrival, self.clogged_until_ns)
         port._last_arrival = arrival
         other = self.dialer if port is self.listener else self.listener
         self.clock.at(arrival, self._arrive, self.generation, other, packet)
 
     def _arrive(self, generation: int, port: Port, packet: Packet) -> None:
-        if generation == self.generation:
+        if generation == self.generation and port.wire is self:
             port.owner.arrive(port, generation, packet)

@@ -23,7 +23,10 @@ def overlay_file(topology: Topology, *, port: int = FIRST_PORT, containers: bool
             f"{len(topology.brokers)} brokers from port {port} on need ports up to {last}: "
             "expected at most 65535"
         )
-    lines = [f"overlay: {_quoted(topology.name)}", "routing: parametric", "brokers:"]
+    lines = [f"overlay: {_quoted(topology.name)}", "routing: parametric"]
+    if containers:
+        lines.append("insecure: true  # plain text between containers; docs/security.md has TLS")
+    lines.append("brokers:")
     for number, broker in enumerate(topology.brokers):
         address = (
             f'{{address: "{broker}:{_CONTAINER_PORT}", listen: "0.0.0.0:{_CONTAINER_PORT}"}}'
@@ -50,6 +53,17 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
         "pull_policy": "never",
         "init": True,
         "restart": "unless-stopped",
+        "healthcheck": {
+            "test": ["CMD", "covey", "health"],
+            "interval": "10s",
+            "timeout": "10s",
+            "start_period": "60s",
+            "retries": 3,
+        },
+        "stop_grace_period": "15s",
+        "mem_limit": "1g",
+        "pids_limit": 200,
+        "ulimits": {"nofile": 16_384},
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "volumes": [f"{source}:/etc/covey/overlay.yaml:ro"],

@@ -296,10 +296,10 @@ def test_waiting_for_an_unreachable_broker_is_reported_and_ends_at_a_signal(tmp_
             with started("follow", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
                 line_with(traced, "b2, next to b1, is out of reach; still waiting")
                 traced.send_signal(signal.SIGTERM)
-                assert traced.wait(4) == 143
+                assert traced.wait(30) == 143
             feed.send_signal(signal.SIGINT)
             reader.send_signal(signal.SIGTERM)
-            assert (feed.wait(4), reader.wait(4)) == (130, 143)
+            assert (feed.wait(30), reader.wait(30)) == (130, 143)
 
 
 def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ async def be_refused_at_length(address: str, times: int) -> None:
 def test_up_survives_a_broker_that_logs_very_long_lines(overlay: Running) -> None:
     # more than a pipe holds
     asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 120))
-    assert len(line_with(overlay.process, " more bytes)")) < 20_000
+    assert len(line_with(overlay.process, "attribute bbb")) < 20_000
     until(overlay.is_empty)
 
 
@@ -384,6 +384,12 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
     ("words", "status", "complaint"),
     [
         (["inspect", "--broker", "127.0.0.1:1"], 1, "covey: no broker answers at 127.0.0.1:1\n"),
+        (
+            ["health", "--authority", "nowhere.pem"],
+            2,
+            "covey: --authority nowhere.pem: cannot be read: No such file or directory\n",
+        ),
+        (["inspect", "--token-file", "."], 2, "covey: --token-file .: cannot be read: Is a directory\n"),
         (["publish", "Quote", "nowhere.csv"], 2, "covey: nowhere.csv: no such file\n"),
         (["publish", "Quote", "--schema", "price"], 2, "covey: --schema has 'price': expected name:kind,"),
         (["publish", "Quote", "--schema", "price:text"], 2, "kind 'text', expected one of int64, float64"),

@@ -10,6 +10,7 @@ import pytest
 
 from covey.cli.subscribe import _subscribe, read_values, split_words
 from covey.cli.support import lines
+from covey.cli.support.access import NO_ACCESS
 from covey.matcher import EventType, parse
 from covey.matcher.errors import VariableError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
@@ -72,7 +73,9 @@ def test_a_notice_of_an_operator_is_one_line(
             await publisher.advertise(READING)
             listeners = await publisher.listeners("Reading")
             printing = asyncio.create_task(
-                _subscribe("Reading", "odd(x)", overlay.addresses["b2"], [], None, 1, "me", True, False)
+                _subscribe(
+                    "Reading", "odd(x)", overlay.addresses["b2"], [], None, 1, "me", True, False, NO_ACCESS
+                )
             )
             async with asyncio.timeout(60):
                 while not listeners:

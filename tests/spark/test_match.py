@@ -154,6 +154,8 @@ def test_filters_come_as_a_table_with_names_or_as_a_matcher(quotes: DataFrame) -
         (pa.table({"text": ["price < 3"]}), {}, "filters have the columns text: expected 'filter'"),
         (3, {}, "filters are int: expected a table"),
         (pa.table({"filter": ["price < 3", None]}), {}, "1 of 2 filters are null: expected text"),
+        ({1: "price < 3", 2: 5}, {}, "filters are int, str: expected text"),
+        (pa.table({"filter": ["price < 3"] * 3, "id": ["a", "b", "a"]}), {}, "is 'a' more than once"),
         (pa.table({"filter": ["volume < 3"], "id": pa.nulls(1, pa.int64())}), {}, "1 of 1 ids"),
         (pa.table({"filter": ["volume < 3"], "id": pa.nulls(1, pa.string())}), {}, "1 of 1 ids"),
         (pa.table({"filter": ["volume < 3"], "id": pa.array([1 << 63], pa.uint64())}), {}, "is 922"),
@@ -170,3 +172,8 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     with pytest.raises(SourceError, match=sentence):
         match(quotes, filters, **options)
+
+
+def test_columns_of_one_name_are_refused(quotes: DataFrame) -> None:
+    with pytest.raises(SourceError, match="events have several columns 'price': expected each name once"):
+        match(quotes.select("price", "volume", "price"), {1: "price < 3"})

@@ -8,10 +8,11 @@ from covey.matcher import EventType
 from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
 
 
@@ -50,7 +51,9 @@ def broker_endpoint(
 
     def decode(wire: WireMessage, from_broker: bool) -> Message | Undecodable:
         try:
-            return decode_message(wire, core.event_type, from_broker=from_broker)
+            if not from_broker:
+                return decode_from_client(wire, core.event_type, Bounds().filter_bytes)
+            return decode_message(wire, core.event_type, from_broker=True)
         except MessageError as error:
             return Undecodable(error.refuse, event_bytes(wire))
 

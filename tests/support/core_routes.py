@@ -18,6 +18,7 @@ def check_links(network: Network) -> None:
         clients={name: _client(client) for name, client in network.clients.items()},
         clock=SimpleNamespace(now_ns=0),
         damping=0.0,
+        durable={name for broker in network.brokers.values() for name in broker.tables.durable},
         merging=network.merging,
         merging_budget=3,
     )

@@ -49,6 +49,9 @@ DRAWS = {
     "engines with calls against the oracle": Draws("histories per engine", 3, 40),
     "fuzzer, parametric": Draws("histories", 100, 2_000),
     "fuzzer, static": Draws("histories", 100, 2_000),
+    "fuzzer, durable": Draws("histories", 300, 3_000),
+    "fuzzer, repair": Draws("histories, and a twelfth of each of 5 other kinds", 100, 600),
+    "fuzzer, faults": Draws("histories of stated seeds", 120, 600),
     "fuzzer, stalls": Draws("histories", 12, 120),
     "fuzzer, other options": Draws("histories of each of 40 kinds, a quarter of it of long ones", 8, 160),
     "changes of slots": Draws("histories of each of 16 kinds", 12, 48),
@@ -60,7 +63,11 @@ DRAWS = {
     "endpoints together": Draws("histories", 30, 2_000),
     "conversations with h2": Draws("conversations of client and of server", 30, 2_000),
     "filters as Spark columns": Draws("filters, four events each", 60, 300),
+    "logs on simulated disks": Draws("histories, with damage", 200, 2_000),
+    "policies by content": Draws("triples of policy, filter and update", 3_000, 20_000),
     "hostile frames": Draws("frames", 20_000, 1_000_000),
+    "hostile packets": Draws("packets, 200 for each broker", 400, 4_000),
+    "hostile filters": Draws("texts", 1_000, 20_000),
 }
 
 SHARE = 2.0 if ALL else 0.2

@@ -1,4 +1,4 @@
-"""Ctrl-C in a terminal: SIGINT to every process of a command."""
+"""Ctrl-C in a terminal, which is SIGINT to every process of a command; or a signal to its first process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from contextlib import suppress
 
 
 def interrupted(
-    words: Sequence[str], begun: Callable[[], bool], environment: Mapping[str, str] | None = None
+    words: Sequence[str],
+    begun: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+    only_first: signal.Signals | None = None,
 ) -> tuple[int, str]:
-    """The status and the output of a command that is interrupted once it has begun; nothing of it is left."""
+    """The status and the output of a command that is interrupted once it has begun, or whose first process
+    alone gets a signal. All of its processes must end then, as the output stays open until the last does."""
     process = subprocess.Popen(
         words,
         env=environment,
@@ -28,7 +32,10 @@ def interrupted(
             assert time.monotonic() < until
             assert process.poll() is None
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
+        if only_first is None:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(only_first)
         output, _ = process.communicate(timeout=120)
     finally:
         with suppress(ProcessLookupError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -17,11 +17,14 @@ T = TypeVar("T")
 
 
 class LiveBrokers:
-    """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`."""
+    """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`. `access` is what clients of
+    the tests prove themselves with, `options` are further ones of the overlay.
+    """
 
-    def __init__(self, thread: LoopThread) -> None:
+    def __init__(self, thread: LoopThread, access: Mapping[str, Any], **options: Any) -> None:
         self._thread = thread
-        self.brokers = Brokers([("b1", "b2")], sessions=SessionLimits(queue_events=1_000))
+        self._access = access
+        self.brokers = Brokers([("b1", "b2")], sessions=SessionLimits(queue_events=1_000), **options)
         self.market: Client
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -45,7 +48,7 @@ class LiveBrokers:
 
     def another(self, name: str) -> Client:
         async def another() -> Client:
-            client = Client(self.brokers.address("b1"), name)
+            client = Client(self.brokers.address("b1"), name, **self._access)
             await client.open()
             await client.advertise(QUOTE)
             return client
@@ -54,9 +57,9 @@ class LiveBrokers:
 
 
 @contextmanager
-def live_brokers() -> Iterator[LiveBrokers]:
+def live_brokers(access: Mapping[str, Any] | None = None, **options: Any) -> Iterator[LiveBrokers]:
     thread = LoopThread("brokers")
-    live = LiveBrokers(thread)
+    live = LiveBrokers(thread, access or {}, **options)
     live.run(live.brokers.__aenter__())
     try:
         live.market = live.another("market")

@@ -4,7 +4,7 @@ stopped."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
@@ -14,9 +14,10 @@ from draws import UVLOOP
 
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.introspection.invariants import check
 from covey.overlay.local_overlay import free_addresses
-from covey.overlay.node.dialer import keep_connected
+from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import Server
@@ -142,7 +143,7 @@ class Proxy:
 
 class Brokers:
     """An overlay whose brokers run in this process. `proxied` links go through a `Proxy`, by (listener,
-    dialer), `options` are further ones of the overlay."""
+    dialer), `tracing` are the spans of brokers that have some, `options` further ones of the overlay."""
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class Brokers:
         limits: Limits | None = None,
         sessions: SessionLimits | None = None,
         proxied: Sequence[tuple[str, str]] = (),
+        tracing: Mapping[str, Tracing] | None = None,
         **options: Any,
     ) -> None:
         self._options = options
@@ -163,10 +165,11 @@ class Brokers:
         self._limits = limits or Limits()
         self._sessions = sessions or SessionLimits()
         self._proxied = proxied
+        self._tracing = tracing or {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.nodes: dict[str, Node] = {}
         self._servers: dict[str, Server] = {}
-        self._dialers: dict[str, list[asyncio.Task[None]]] = {}
+        self._dialers: dict[str, Dialers] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
     async def __aenter__(self) -> Self:
@@ -210,19 +213,16 @@ class Brokers:
 
     async def start(self, name: str) -> None:
         overlay = self.overlay(name)
-        node = self.nodes[name] = Node(overlay, name)
+        node = self.nodes[name] = Node(overlay, name, tracing=self._tracing.get(name))
         server = self._servers[name] = Server(node, overlay.brokers[name])
         await server.start()
-        self._dialers[name] = [
-            asyncio.create_task(keep_connected(node, neighbour))
-            for neighbour, dials in overlay.neighbours(name).items()
-            if dials
-        ]
+        self._dialers[name] = Dialers(node, node.fail)
+        self._dialers[name].update()
 
     async def crash(self, name: str) -> None:
         """End a broker without a word."""
         del self.nodes[name]
-        await self._servers.pop(name).stop(0.0, self._dialers.pop(name))
+        await self._servers.pop(name).stop(0.0, self._dialers.pop(name).tasks)
 
     async def linked(self) -> None:
         """Until every link is open."""

@@ -25,9 +25,9 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.client.actions import Matches
 from covey.overlay.core.client.recent import Recent
 from covey.overlay.core.client.strictness import ClientSubscription, Strictness
-from covey.overlay.core.client.watermarks import Watermarks
 from covey.overlay.core.client.wire_ids import WireIds
 from covey.overlay.core.matching.travelling import opened
+from covey.overlay.core.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from covey.matcher.evaluation.evaluator import Evaluator

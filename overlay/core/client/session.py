@@ -190,8 +190,26 @@ class ClientSession:
         self._reception.put(subscription, self.epoch)
         return subscription.uid, [message]
 
+    def adopt(self, message: Subscribe) -> None:
+        """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;
+        `sync` sends it again.
+        """
+        values = self._checked(message.filter, message.values, 0)
+        subscription = ClientSubscription(message.subscription_id, message.filter, values)
+        self._reception.view(message.filter.event_type)
+        self._next_id = max(self._next_id, subscription.uid + 1)
+        self._subscriptions[subscription.uid] = subscription
+        self._reception.wire_ids.add(subscription.wire_id, subscription.uid)
+        self._reception.put(subscription, self.epoch)
+
     def update(
-        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0, now_ns: int = 0
+        self,
+        subscription_id: int,
+        values: Mapping[str, object],
+        *,
+        since_ns: int = 0,
+        now_ns: int = 0,
+        traceparent: str = "",
     ) -> list[Message]:
         """New values for some variables, in force here from now on; nothing to send if none of them differs.
 
@@ -213,7 +231,7 @@ class ClientSession:
             if since_ns:
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
         else:
-            messages = [Update(self._next_epoch(), subscription_id, changed, since_ns)]
+            messages = [Update(self._next_epoch(), subscription_id, changed, since_ns, traceparent)]
         if since_ns:
             self._reach_back(subscription, since_ns)
         self._reception.put(subscription, self.epoch)

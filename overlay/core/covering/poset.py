@@ -49,6 +49,10 @@ class Poset(ABC):
     @abstractmethod
     def roots(self) -> Iterator[Interest]: ...
 
+    @property
+    def root_count(self) -> int:
+        return sum(1 for _ in self.roots())
+
     @abstractmethod
     def root_of(self, node: Interest) -> Interest:
         """The root that covers this node: itself, if it is one."""
@@ -264,6 +268,10 @@ class Forest(Poset):
 
     def roots(self) -> Iterator[Interest]:
         return iter(self._roots)
+
+    @property
+    def root_count(self) -> int:
+        return len(self._roots)
 
     @property
     def searched(self) -> ScannedRoots:

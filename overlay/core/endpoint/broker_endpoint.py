@@ -4,8 +4,8 @@ I/O.
 What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
 (`next_frame`), and so does the time of the next `handle_timer`. It passes messages to the core in the order
 of arrival and queues the core's messages in the order of its actions. It decides who may send how much
-(credit, holds), which connection has an interface, how long a session outlives its connection (lease), what a
-full queue does (`interface_queue.py`), and when a restarted broker takes events again. The node moves its
+(credit, holds), which connection has an interface and how long a session outlives it (`interfaces.py`), what
+a full queue does (`interface_queue.py`), and when a restarted broker takes events again. The node moves its
 frames over sockets, the simulator over wires in virtual time.
 
 Times are nanoseconds of a clock that never jumps; `clock_offset_ns` added to one gives the time of the clock
@@ -14,31 +14,35 @@ that stamps events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
-from covey.overlay.core.endpoint.challenges import Challenges
-from covey.overlay.core.endpoint.connections import (
-    Connection,
-    ConnectionRefusedError,
-    IncomingConnection,
-    Peer,
-)
+from covey.overlay.core.access.guard import Guard
+from covey.overlay.core.access.tickets import Tickets
+from covey.overlay.core.endpoint.admission import Undecodable
+from covey.overlay.core.endpoint.clock import EndpointClock
+from covey.overlay.core.endpoint.connections import Connection, IncomingConnection, Peer
 from covey.overlay.core.endpoint.core import Core
-from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
+from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import STALLED, DropCounts, InterfaceQueue
-from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.intake import Intake
+from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.repeats import Repeats
+from covey.overlay.core.endpoint.session_moves import SessionMoves
+from covey.overlay.core.endpoint.storage import Storage
 from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.timings import Timings
+from covey.overlay.core.endpoint.tracing import Tracing
+from covey.overlay.core.endpoint.turns import Turns
 from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
-from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.size import events_in
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -51,17 +55,16 @@ from covey.overlay.core.messages import (
     Publish,
     Refuse,
     Send,
+    SessionMove,
+    Store,
+    SyncEnd,
     Tick,
-    Unsubscribe,
     Update,
 )
 
 M = TypeVar("M")
 
-NS_PER_S = 1_000_000_000
-BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
-"""How long the full queue of a disconnected interface goes on holding the sources."""
-_FEW_TYPES = 1_000
+_CONGESTED_NS = 5_000_000
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
 
@@ -70,7 +73,8 @@ class BrokerEndpoint(Generic[M]):
     """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
     broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
     core. `warn` gets one sentence for the operator: an interface and what is wrong with it. `dialled` are the
-    neighbours to which this broker opens the connection.
+    neighbours to which this broker opens the connection. With `timings` the work is timed, with
+    `tracing` it has spans. `tickets` are those of durable sessions.
     """
 
     def __init__(
@@ -85,99 +89,161 @@ class BrokerEndpoint(Generic[M]):
         warn: Callable[[Interface, str], None],
         now_ns: int,
         dialled: Collection[Interface] = (),
+        timings: Timings | None = None,
+        tracing: Tracing | None = None,
+        storage: Storage | None = None,
+        tickets: Tickets | None = None,
     ) -> None:
         self.core = core
         self.options = options
-        self.clock_offset_ns = 0
         self.queues: dict[Interface, InterfaceQueue] = {}
         self.drops = DropCounts()
-        self.refused = 0
-        self.draining = False
+        self.timings = timings
+        self._tracing = tracing
+        self.refused: Counter[str] = Counter()
+        """Refusals, by status."""
         self.deferred = False
         """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
         self.holds = Holds(self._tell_hold)
-        self._new_link = new_link
+        self.guard = Guard(core.tables, warn)
         self._quotas = Quotas(core.tables, options.bounds)
-        self._links = 0
-        self._decode = decode
         self._warn = warn
-        self._now_ns = now_ns
+        self._turns = Turns()
+        self._more_than_events = False
+        """Whether the last frames received had other messages than events that were admitted."""
+        self._clock = EndpointClock(now_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
-        self._challenges = Challenges(self._timers)
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
-        self._windows = Windows(options.windows)
+        windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
         self._source: InterfaceQueue | None = None
-        self._neighbours: dict[Interface, InterfaceQueue] = {}
-        self._most_types = _FEW_TYPES
-        self._dialled = frozenset(dialled)
-        for interface in neighbours:
-            self.add_neighbour(interface)
-            self._await_neighbour(interface)
-
-    def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
-        session = not interface.startswith("broker/")
-        # Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
-        # next session of that name. A link that gives up control takes one of the next thousand.
-        self._links = (self._links + 1) % (1 << 22)
-        queue = InterfaceQueue(
-            interface,
-            self._new_link(self._recovery.incarnation(self._links)),
-            changed=self._fullness_changed,
-            warn=lambda sentence: self._warn(interface, sentence),
-            policy=policy,
-            limits=self.options.queue_limits(session=session),
+        self._durability = None if storage is None else Durability(storage, core, self.queues, self._timers)
+        self._intake = Intake(
+            options,
+            core.tables,
+            self.queues,
+            decode=decode,
+            refuse=self._enqueue,
+            drops=self.drops,
+            holds=self.holds,
+            guard=self.guard,
+            quotas=self._quotas,
+            windows=windows,
+            durability=self._durability,
         )
-        queue.since_ns = self._now_ns
-        if session:
-            self._windows.opened(interface, queue.link)
-        queue.link.withhold_credit(self.draining or self._recovery.going_on)
-        return queue
+        self._interfaces = Interfaces(
+            options,
+            core.tables,
+            self.queues,
+            new_link=new_link,
+            tell_core=self._tell_core,
+            warn=warn,
+            dialled=dialled,
+            clock=self._clock,
+            timers=self._timers,
+            recovery=self._recovery,
+            guard=self.guard,
+            quotas=self._quotas,
+            windows=windows,
+            holds=self.holds,
+            drops=self.drops,
+            timings=timings,
+            tracing=tracing,
+            durability=self._durability,
+            admit=None if storage is None else lambda peer: self._moves.admit(peer),
+            ticket=lambda queue: self._moves.issue(queue),
+        )
+        if storage is not None:
+            self._recovery.begin(now_ns, storage.awaited())
+        for interface in neighbours:
+            self._interfaces.add_neighbour(interface)
+            self._interfaces.await_neighbour(interface)
+        if self._durability is not None:
+            self._durability.restore_sessions(self._interfaces.restored, self._clock.stamp_ns)
+            self._moves = SessionMoves(
+                core,
+                self.queues,
+                self._interfaces,
+                self._durability,
+                tickets=tickets or Tickets(""),
+                guard=self.guard,
+                clock=self._clock,
+                timers=self._timers,
+                tell_core=self._tell_core,
+                warn=warn,
+                new_number=self._interfaces.new_number,
+                recovery=self._recovery,
+            )
+        if self._recovery.awaits_clients:
+            self._tell_core(AwaitClients(True), "")
+        self._finish()
 
     @property
     def recovering(self) -> bool:
         """Whether it takes no events yet, having lost its state."""
         return self._recovery.going_on
 
-    def add_neighbour(self, interface: Interface) -> None:
+    @property
+    def repeats(self) -> Repeats | None:
+        """What it has had already, where links move."""
+        return self._intake.repeats
+
+    @property
+    def neighbours(self) -> Mapping[Interface, InterfaceQueue]:
+        """The brokers that this one is linked to, or is to be."""
+        return self._interfaces.neighbours
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more events and no more connections."""
+        return self._interfaces.draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._interfaces.draining = draining
+
+    @property
+    def clock_offset_ns(self) -> int:
+        """Added to a time, it gives that of the clock that stamps events."""
+        return self._clock.offset_ns
+
+    @clock_offset_ns.setter
+    def clock_offset_ns(self, offset_ns: int) -> None:
+        self._clock.offset_ns = offset_ns
+
+    def add_neighbour(self, interface: Interface, now_ns: int | None = None) -> None:
         """A broker that this one is linked to, besides those it was made with."""
-        if interface not in self.queues:
-            self.queues[interface] = self._neighbours[interface] = self._queue(interface)
+        if now_ns is not None:
+            self._clock.now_ns = now_ns
+        self._interfaces.add_neighbour(interface)
 
     # --- changes while it runs ------------------------------------------------------------------------------
 
     def set_options(self, options: EndpointOptions) -> None:
         """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
-        self.options = options
+        self.options = self._intake.options = options
         self._quotas.bounds = options.bounds
-        for queue in self.queues.values():
-            queue.limits = options.queue_limits(session=not queue.is_broker)
+        self._interfaces.set_options(options)
 
     def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
         """To which of its neighbours this broker opens the connection from now on."""
-        self._now_ns = now_ns
-        self._dialled = frozenset(dialled)
-        for interface, queue in self._neighbours.items():
-            if interface in self._dialled:
-                self._timers.cancel(("unlinked", interface))
-            elif not queue.connected and ("unlinked", interface) not in self._timers:
-                self._await_neighbour(interface)
+        self._clock.now_ns = now_ns
+        self._interfaces.set_dialled(dialled)
 
     def release_neighbour(self, interface: Interface, now_ns: int) -> None:
         """Route nothing more to a neighbour, for good. What is queued for it still leaves."""
-        self._now_ns = now_ns
+        self._clock.now_ns = now_ns
         if interface not in self.core.tables.peers:  # the core waits for its first connection
             self._tell_core(Connect(), interface)
         self._tell_core(Disconnect(), interface)
         self._finish()
 
-    def remove_neighbour(self, interface: Interface, reason: str, now_ns: int) -> None:
+    def remove_neighbour(
+        self, interface: Interface, reason: str, now_ns: int, *, status: str = "UNAVAILABLE"
+    ) -> None:
         """End the link to a released neighbour, with a goodbye. Events that are queued for it are dropped."""
-        self._now_ns = now_ns
-        queue = self._neighbours.pop(interface)
-        self._remove(queue, "neighbour removed")
-        self._detach(queue, "UNAVAILABLE", reason)
-        self._end_challenge(interface, won=False)
+        self._clock.now_ns = now_ns
+        self._interfaces.remove_neighbour(interface, reason, status)
 
     # --- connections ----------------------------------------------------------------------------------------
 
@@ -188,45 +254,9 @@ class BrokerEndpoint(Generic[M]):
         `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
         `LinkError` for a hello that makes no sense.
         """
-        self._now_ns = now_ns
-        if self.draining:
-            raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
-        queue = self.queues.get(peer.interface)
-        if queue is not None and queue.is_broker:
-            self._arbitrate(queue, peer)
-        if queue is not None and queue.connected:
-            if queue.link.peer_incarnation != peer.hello.incarnation:
-                self._challenges.begin(peer, connection, now_ns)
-                queue.link.probe()
-                queue.wake()
-                return
-            self._detach(queue, "ABORTED", "a newer connection replaces this one")
-            self._disconnected(queue)
-        self._open(peer, connection)
+        self._clock.now_ns = now_ns
+        self._interfaces.accept(peer, connection)
         self._finish()
-
-    def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
-        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
-        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
-        neighbour has connected meanwhile.
-        """
-        self._now_ns = now_ns
-        queue = self.queues[interface]
-        if queue.connected or not queue.handshake:
-            # The neighbour took a hello from before the other connection, and may have reset its end for it.
-            queue.link.forget_peer()
-            own, name = self.core.tables.broker_id, interface.removeprefix("broker/")
-            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
-        resumed = self._attach(queue, hello, connection)
-        self._finish()
-        return resumed
-
-    def _arbitrate(self, queue: InterfaceQueue, peer: Peer) -> None:
-        """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
-        own, name = self.core.tables.broker_id, queue.interface.removeprefix("broker/")
-        again = queue.link.peer_incarnation == peer.hello.incarnation
-        if own_prevails(own, name) and (queue.handshake or (queue.connected and queue.dialled and again)):
-            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
 
     def hello_for(self, interface: Interface) -> Hello:
         """The hello for a connection that this broker opens; until it is answered or has failed
@@ -236,167 +266,80 @@ class BrokerEndpoint(Generic[M]):
         queue.handshake = True
         return queue.link.hello()
 
-    def _end_challenge(self, interface: Interface, *, won: bool) -> None:
-        challenge = self._challenges.end(interface)
-        if challenge is None:
-            return
-        if not won:
-            challenge.refuse()
-            return
-        queue = self.queues.get(interface)
-        if queue is not None and queue.connected:
-            self._detach(queue, "ABORTED", "it did not answer when another claimed its name")
-        try:
-            self._open(challenge.peer, challenge.connection)
-        except LinkError as error:
-            challenge.connection.close("INVALID_ARGUMENT", str(error))
-        except ConnectionRefusedError as error:
-            challenge.connection.close(error.status, str(error))
-
-    def _open(self, peer: Peer, connection: IncomingConnection) -> None:
-        queue = self.queues.get(peer.interface)
-        if (
-            queue is not None
-            and not queue.is_broker
-            and queue.link.peer_incarnation != peer.hello.incarnation
-        ):
-            self._end_session(queue, "replaced by a new client of that name", "ABORTED")
-            queue = None
-        if queue is None:
-            refusal = self._quotas.session_refusal(len(self.queues) - len(self._neighbours))
-            if refusal is not None:
-                raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
-            queue = self._queue(peer.interface, peer.slow_consumer)
-        answer = queue.link.hello()
-        self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
-
-    def _attach(
-        self,
-        queue: InterfaceQueue,
-        hello: Hello,
-        connection: Connection,
-        opened: Callable[[bool], None] | None = None,
-    ) -> bool:
-        """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
-        hello does not fit.
+    def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
+        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
+        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
+        neighbour has connected meanwhile.
         """
-        queue.handshake = False
-        queue.since_ns = self._now_ns
-        queue.dialled = opened is None
-        resumed = queue.link.resume(hello)
-        interface = queue.interface
-        self.queues[interface] = queue
-        if opened is not None:
-            opened(resumed)
-        taken = queue.attach(connection)
-        self._timers.cancel(("unlinked", interface))
-        self._timers.cancel(("away", interface))
-        self._timers.cancel(("lease", interface))
-        if taken:
-            self._rearm_stall(queue)
-        if not resumed:
-            self.holds.forget_source(interface)
-            if queue.is_broker:
-                self._recovery.neighbour_connected(hello)
-            if self._recovery.begins(hello, self._now_ns):
-                self._withhold_credit()
-                self._tell_core(AwaitClients(True), "")
-            self._tell_core(Connect(), interface)
-        queue.wake()
+        self._clock.now_ns = now_ns
+        resumed = self._interfaces.answer(interface, hello, connection)
+        self._finish()
         return resumed
-
-    def _detach(self, queue: InterfaceQueue, status: str, reason: str) -> None:
-        connection, queue.connection = queue.connection, None
-        if connection is not None:
-            connection.close(status, reason)
 
     def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
         """A connection has ended. Nothing changes if the interface has another one by then."""
-        self._now_ns = now_ns
-        queue = self.queues.get(interface)
-        if queue is None or queue.connection is not connection:
-            self._challenges.withdraw(interface, connection)
-            return
-        queue.connection = None
-        self._disconnected(queue)
-        self._end_challenge(interface, won=True)
+        self._clock.now_ns = now_ns
+        self._interfaces.lost(interface, connection)
         self._finish()
 
-    def _await_neighbour(self, interface: Interface) -> None:
-        if interface not in self._dialled:
-            self._timers.set(("unlinked", interface), self._now_ns + NEVER_LINKED_NS)
-
-    def _disconnected(self, queue: InterfaceQueue) -> None:
-        interface = queue.interface
-        queue.since_ns = self._now_ns
-        self._timers.cancel(("ack", interface))
-        self._timers.set(("away", interface), self._now_ns + BLOCK_WHILE_AWAY_NS)
-        if queue.is_broker:
-            self._await_neighbour(interface)
-        else:
-            lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
-            self._timers.set(("lease", interface), self._now_ns + lease_ns)
-
     def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> None:
-        """A client leaves: its session ends."""
-        self._now_ns = now_ns
+        """A client leaves: its session ends, unless it is durable and has subscriptions."""
+        self._clock.now_ns = now_ns
+        self._interfaces.goodbye(interface, connection)
+        self._finish()
+
+    def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
+        """End the connection of a client, and refuse who claims its name: both are to come again."""
+        self._clock.now_ns = now_ns
+        self._interfaces.end_challenge(interface, won=False)
         queue = self.queues.get(interface)
-        if queue is not None and queue.connection is connection:
-            queue.connection = None
-            self._end_session(queue, "it left", "OK")
-            self._end_challenge(interface, won=True)
-            self._finish()
-
-    def _end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
-        """Drop a client's session and its state in the core."""
-        if self.queues.get(queue.interface) is not queue:
-            return
-        self._remove(queue, "session ended")
-        self._detach(queue, status, f"session ended: {why}")
-        self._tell_core(Disconnect(), queue.interface)
-
-    def _remove(self, queue: InterfaceQueue, why: str) -> None:
-        """Drop an interface, all but its state in the core."""
-        interface = queue.interface
-        del self.queues[interface]
-        for name in ("ack", "away", "lease", "stall", "unlinked"):
-            self._timers.cancel((name, interface))
-        self._windows.forget(interface)
-        self._quotas.forget(interface)
-        queue.discard(why)
-        self.holds.forget_source(interface)
-        for reason, events in queue.drops.by_reason.items():
-            self.drops.add(reason, events)
+        if queue is not None and queue.connected:
+            self._interfaces.disconnect(queue, "UNAVAILABLE", reason)
+        self._finish()
 
     # --- frames ---------------------------------------------------------------------------------------------
 
     def receive(
         self, interface: Interface, connection: Connection, frames: Sequence[Frame[M]], now_ns: int
-    ) -> None:
-        """Handle frames that arrived together on a connection, in order, if it is still the interface's.
+    ) -> int:
+        """Handle frames that arrived together on a connection, in order, if it is still the interface's; of
+        a client at most `turn_messages` messages. Returns how many frames were handled whole: the others are
+        to be received again, in the client's next turn (`delay_ns`), the first of them as a whole.
         `LinkError` where a frame breaks the protocol: those before it were handled.
         """
-        self._now_ns = now_ns
+        self._clock.now_ns = now_ns
         if self.deferred:
             self.deliver()
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
-            return
+            return len(frames)
         link = queue.link
+        handled, most = 0, None if queue.is_broker else self.options.turn_messages
         messages: list[M | Acknowledge] = []
         error: LinkError | None = None
+        received = link.received
         try:
             for frame in frames:
-                arrived = link.receive(frame, now_ns)
+                if most is not None and len(messages) >= most and frame.messages:
+                    break
+                arrived = link.receive(frame, now_ns, None if most is None else most - len(messages))
                 messages.extend(arrived)
+                if link.unfinished:
+                    break
+                handled += 1
         except LinkError as broken:
             error = broken
         if messages:
+            self._more_than_events = False
             self._take(queue, messages)
+            if self._durability is not None:
+                self._durability.hold(queue, received)
         if queue.received():
-            self._rearm_stall(queue)
-        if interface in self._challenges:
-            self._end_challenge(interface, won=False)
+            self._interfaces.rearm_stall(queue)
+            if self._durability is not None:
+                self._durability.refill(queue, self._clock.now_ns)
+        if interface in self._interfaces.challenges:
+            self._interfaces.end_challenge(interface, won=False)
         due_ns = link.next_timer()
         if due_ns is not None:
             self._timers.set(("ack", interface), due_ns)
@@ -405,6 +348,7 @@ class BrokerEndpoint(Generic[M]):
         self._finish()
         if error is not None:
             raise error
+        return handled
 
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""
@@ -420,24 +364,50 @@ class BrokerEndpoint(Generic[M]):
             return None  # a frame would acknowledge events with which sessions have yet to be served
         return queue.link.next_frame()
 
-    def busy(self, interface: Interface) -> bool:
-        """Whether what has arrived from a client is better left where it is for some milliseconds: it has
-        many changes on their way, and a neighbour cannot keep up.
+    def delay_ns(self, interface: Interface, now_ns: int) -> int:
+        """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:
+        a client waits for its turn, and while a neighbour cannot keep up with its changes.
         """
+        queue = self.queues.get(interface)
+        if queue is None or queue.share is None:
+            return 0
+        if self._congested(interface):
+            return _CONGESTED_NS
+        return self._turns.delay_ns(queue.share, now_ns)
+
+    def took(self, interface: Interface, spent_ns: int, now_ns: int) -> None:
+        """Frames with messages were received of an interface until now, which has taken so long."""
+        queue = self.queues.get(interface)
+        if queue is not None:
+            # Credit and holds bound events, whose publishers do not rest.
+            self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
+
+    def _congested(self, interface: Interface) -> bool:
+        """Whether a client has many changes on their way, and a neighbour cannot keep up."""
         options = self.options
-        if interface.startswith("broker/") or self.core.unsettled(interface) <= options.max_unsettled:
+        if self.core.unsettled(interface) <= options.max_unsettled:
             return False
         return any(
             queue.connected and queue.link.queued_control > options.max_queued_control
-            for queue in self._neighbours.values()
+            for queue in self._interfaces.neighbours.values()
         )
 
     def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> None:
         """Consecutive events go into one call of the core, and so do updates and acknowledgements."""
         pending: list[Message] = []
+        take, clock_ns = self._intake.take, self._clock.stamp_ns
         for wire in messages:
-            message = wire if isinstance(wire, Acknowledge) else self._decoded(queue, wire)
+            message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
+            if not isinstance(message, Publish):
+                self._more_than_events = True
             if message is None:
+                continue
+            if isinstance(message, SessionMove):
+                if pending:
+                    self._handle(queue, pending)
+                    pending = []
+                if queue.is_broker and self._durability is not None:
+                    self._moves.receive(message, queue.interface)
                 continue
             if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
                 self._handle(queue, pending)
@@ -449,132 +419,132 @@ class BrokerEndpoint(Generic[M]):
         if pending:
             self._handle(queue, pending)
 
-    def _decoded(self, queue: InterfaceQueue, wire: M) -> Message | None:
-        """The message, or the admitted part of it; None if it was refused, or was for this endpoint."""
-        message = self._decode(wire, queue.is_broker)
-        if isinstance(message, Undecodable):
-            queue.link.consume(message.size)
-            refuse = message.refuse
-            if queue.is_broker and refuse.count:
-                self.drops.add("malformed or of unknown type", refuse.count)
-                return None
-            return self._refused(queue, refuse)
-        if isinstance(message, Hold):
-            if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
-                queue.set_held(message.type_name, message.held)
-            return None
-        if not isinstance(message, Publish):
-            over_quota = None if queue.is_broker else self._quotas.refusal(message, queue.interface)
-            return message if over_quota is None else self._refused(queue, over_quota)
-        size = size_of(message)
-        queue.link.consume(size)
-        since_hold = self.holds.sent(queue.interface, message.batch.event_type.name, size)
-        if self.holds.types > self._most_types:
-            self._forget_types()
-        if queue.is_broker:
-            return message
-        if since_hold > self.options.after_hold_bytes:
-            self._enqueue(queue, refuse_held(message.batch))
-            return None
-        self._windows.published(queue.interface, queue.link)
-        options = self.options
-        ingress_ns = self._clock_ns if options.stamp_ingress else message.batch.ingress_ns
-        batch, refusals = admit(message.batch, options.limits, ingress_ns)
-        for refusal in refusals:
-            self._enqueue(queue, refusal)
-        return None if batch is None else Publish(batch)
-
-    def _forget_types(self) -> None:
-        """Event types come and go: what is noted of those that have gone is dropped, now and then."""
-        known = self.core.tables.types
-        self.holds.forget_types(known)
-        for queue in self.queues.values():
-            queue.forget_types(known)
-        self._most_types = max(_FEW_TYPES, 2 * self.holds.types)
-
-    def _refused(self, queue: InterfaceQueue, refuse: Refuse) -> Message | None:
-        """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""
-        self._enqueue(queue, refuse)
-        return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None
-
     def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Pass messages to the core in one call: events only, or no events."""
-        if isinstance(messages[0], Publish):
+        timings, events = self.timings, isinstance(messages[0], Publish)
+        if events:
             options = self.options
             messages = join(messages, options.join_events, options.limits.max_frame_bytes // 2)
         if self.deferred:
             self.deliver()
-        actions = self.core.handle_all(messages, queue.interface, self._clock_ns, defer=True)
+        start_ns = 0 if timings is None else timings.clock_ns()
+        if timings is not None and not events:
+            timings.arrived(queue.interface, messages)
+        if self._tracing is not None:
+            messages = self._tracing.arrived(queue.interface, messages)
+        actions = self.core.handle_all(messages, queue.interface, self._clock.stamp_ns, defer=True)
+        if self._durability is not None and not queue.is_broker and not events:
+            self._durability.handled(queue, messages, self._clock.now_ns)
         self._perform(actions, queue)
+        if timings is not None and events:
+            timings.matched(timings.links, start_ns)
         self.deferred = self.core.deferred
+        if self._tracing is not None and not self.deferred:
+            self._tracing.handled()
         self._source = queue
+        if self._recovery.going_on and any(isinstance(message, SyncEnd) for message in messages):
+            self._returned(queue.interface)
+
+    def _returned(self, interface: Interface) -> None:
+        """An interface has sent all that it wants and publishes."""
+        if self._recovery.returned(interface):
+            self._tell_core(AwaitClients(False), "")
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""
         self.deferred = False
+        timings = self.timings
+        start_ns = 0 if timings is None else timings.clock_ns()
         self._perform(self.core.deliver(), self._source)
+        if timings is not None:
+            timings.matched(timings.sessions, start_ns)
+        if self._tracing is not None:
+            self._tracing.handled()
         self._finish()
         if self._source is not None and self._source.link.ready:
             self._source.wake()
 
     def perform(self, actions: list[Action], interface: Interface, now_ns: int) -> None:
         """Queue the actions of a core that answers messages of an interface later than in the call."""
-        self._now_ns = now_ns
+        self._clock.now_ns = now_ns
         self._perform(actions, self.queues.get(interface))
         self._finish()
 
     def _tell_core(self, message: Message, interface: Interface) -> None:
         if self.deferred:
             self.deliver()
-        self._perform(self.core.handle(message, interface, self._clock_ns))
-
-    @property
-    def _clock_ns(self) -> int:
-        """The time of the clock that stamps events."""
-        return self._now_ns + self.clock_offset_ns
+        self._perform(self.core.handle(message, interface, self._clock.stamp_ns))
 
     def _perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
         for action in actions:
-            if isinstance(action, Send):
-                queue = self.queues.get(action.interface)
-                if queue is not None:
-                    self._enqueue(queue, action.message, own=queue is source)
+            if isinstance(action, Store):
+                assert self._durability is not None
+                for queue, message in self._durability.store(action):
+                    self._enqueue(queue, message, own=queue is source)
+            elif isinstance(action, Send):
+                receiver = self.queues.get(action.interface)
+                if receiver is not None:
+                    answer = action.message
+                    if isinstance(answer, Refuse):
+                        answer = self.guard.without_policy(answer, receiver.rights)
+                    self._enqueue(receiver, answer, own=receiver is source)
             else:
                 self.drops.add(action.reason, action.events)
 
     def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; ends a session that does not keep up."""
         if isinstance(message, Refuse):
-            self.refused += 1
+            self.refused[message.status] += 1
             self._warn(queue.interface, f"refused: {message.reason.partition(chr(10))[0]}")
+        elif isinstance(message, Acknowledge):
+            if self.timings is not None:
+                self.timings.settled(queue.interface, message.epoch)
+            if self._tracing is not None:
+                self._tracing.settled(queue.interface, message.epoch)
         if not queue.send(message, own=own):
             queue.drops.add("queue full, session ended", events_in(message))
             self._ending.append((queue, "it does not keep up", "RESOURCE_EXHAUSTED"))
 
     def _finish(self) -> None:
         """What a call has left to do when all else is consistent."""
-        if self._recovery.going_on and self.core.synced and self._recovery.synchronised(self._now_ns):
-            self._recovery.end()
-            self._withhold_credit()
+        if self._recovery.going_on and self.core.synced and self._recovery.synchronised(self._clock.now_ns):
+            self._recovery.end(self._clock.now_ns)
+            self._interfaces.withhold_credit()
+        if self._durability is not None:
+            self._moves.advance()
         while self._ending:
-            self._end_session(*self._ending.pop())
+            self._interfaces.end_session(*self._ending.pop())
+
+    # --- durable types --------------------------------------------------------------------------------------
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether the storage is to be synced: call `begin_sync`, sync it, call `synced`."""
+        return self._durability is not None and self._durability.wants_sync
+
+    def begin_sync(self) -> None:
+        """What was stored so far is on its way to the disk."""
+        assert self._durability is not None
+        self._durability.begin_sync()
+
+    def synced(self, now_ns: int) -> None:
+        """It is there."""
+        self._clock.now_ns = now_ns
+        assert self._durability is not None
+        self._durability.synced(now_ns)
+        self._finish()
+
+    def backlog(self, queue: InterfaceQueue) -> int:
+        """The stored records since the first that an interface has not acknowledged, 0 if it is not
+        durable."""
+        return self._durability.backlog(queue) if self._durability is not None and queue.durable else 0
+
+    def save_progress(self) -> None:
+        """Store how far receivers are."""
+        if self._durability is not None:
+            self._durability.save_progress(self._clock.now_ns)
 
     # --- holding sources ------------------------------------------------------------------------------------
-
-    def _fullness_changed(self, queue: InterfaceQueue) -> None:
-        types = queue.full_types
-        self.holds.set_full(queue.interface, types)
-        key = ("stall", queue.interface)
-        if not types or queue.is_broker:
-            self._timers.cancel(key)
-        elif key not in self._timers and queue.connected:
-            self._rearm_stall(queue)
-
-    def _rearm_stall(self, queue: InterfaceQueue) -> None:
-        """A client with a full queue has taken something, or its queue has become full."""
-        if queue.full and not queue.is_broker:
-            limit_ns = round(self.options.sessions.stall_limit_s * NS_PER_S)
-            self._timers.set(("stall", queue.interface), self._now_ns + limit_ns)
 
     def _tell_hold(self, source: Interface, hold: Hold) -> None:
         queue = self.queues.get(source)
@@ -596,45 +566,53 @@ class BrokerEndpoint(Generic[M]):
 
     def _tick_ns(self) -> int | None:
         due_ns = self.core.next_timer()
-        return None if due_ns is None else due_ns - self.clock_offset_ns
+        return None if due_ns is None else due_ns - self._clock.offset_ns
 
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
-        self._now_ns = now_ns
+        self._clock.now_ns = now_ns
         tick_ns = self._tick_ns()
         if tick_ns is not None and tick_ns <= now_ns:
             self._tell_core(Tick(), "")
         for what, interface in self._timers.take(now_ns):
             queue = self.queues.get(interface)
-            if what == "clients":
+            if what == "move":
+                self._moves.handle_timer(interface)
+            elif what == "progress":
+                self.save_progress()
+            elif what == "clients":
                 self._tell_core(AwaitClients(False), "")
             elif what == "recovery":
-                self._recovery.end()
-                self._withhold_credit()
+                if self._durability is not None and not self.core.synced:
+                    self._recovery.wait(now_ns)
+                    self._warn_unsynced()
+                    continue
+                self._recovery.end(self._clock.now_ns)
+                self._interfaces.withhold_credit()
             elif what == "probe":
-                self._end_challenge(interface, won=True)
+                self._interfaces.end_challenge(interface, won=True)
             elif queue is not None:
                 self._handle_timer_of(queue, what)
         self._finish()
 
+    def _warn_unsynced(self) -> None:
+        """A durable event must not pass before all neighbours have sent their interest."""
+        for interface in self._interfaces.neighbours:
+            peer = self.core.tables.peers.get(interface)
+            if peer is None or not peer.synced:
+                self._warn(interface, "events wait until it has sent its interest, since types are durable")
+
     def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
-        if what == "ack":
-            queue.link.handle_timer(self._now_ns)
+        if what == "refill" and self._durability is not None:
+            self._durability.refill(queue, self._clock.now_ns)
+        elif what == "ack":
+            queue.link.handle_timer(self._clock.now_ns)
             due_ns = queue.link.next_timer()
             if due_ns is not None:
                 self._timers.set(("ack", queue.interface), due_ns)
             queue.wake()
-        elif what == "away":
-            queue.stop_blocking("out of reach")
-        elif what == "unlinked":
-            self._warn(queue.interface, NOT_DIALLED)
-        elif what == "lease":
-            self._warn(queue.interface, "session ended: its lease has expired")
-            self._end_session(queue, "its lease has expired", "ABORTED")
-        elif what == "stall" and queue.full:
-            queue.stop_blocking(STALLED)
-            seconds = self.options.sessions.stall_limit_s
-            self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
+        else:
+            self._interfaces.handle_timer(queue, what)
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -643,22 +621,15 @@ class BrokerEndpoint(Generic[M]):
         self.draining = True
         if self.deferred:
             self.deliver()
-        self._withhold_credit()
+        self._interfaces.withhold_credit()
         for queue in self.queues.values():
             queue.link.ask()
-
-    def _withhold_credit(self) -> None:
-        """While the broker drains or recovers; else grant it."""
-        withhold = self.draining or self._recovery.going_on
-        for queue in self.queues.values():
-            queue.link.withhold_credit(withhold)
-            queue.wake()
 
     def fail(self) -> None:
         """The core is not used any more. What it may not have handled is not acknowledged."""
         self.draining, self.deferred = True, False
         if self._source is not None:
-            self._detach(self._source, "UNAVAILABLE", "the broker has failed")
+            self._interfaces.detach(self._source, "UNAVAILABLE", "the broker has failed")
 
     @property
     def drained(self) -> bool:
@@ -668,4 +639,4 @@ class BrokerEndpoint(Generic[M]):
     def close_connections(self, reason: str) -> None:
         """End every connection with a goodbye."""
         for queue in list(self.queues.values()):
-            self._detach(queue, "UNAVAILABLE", reason)
+            self._interfaces.detach(queue, "UNAVAILABLE", reason)

@@ -20,16 +20,17 @@ from typing import TypeVar
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.trace_contexts import TraceContext
 from covey.overlay.core.client.actions import ClientAction, Refused, Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.admission import admit
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.lane import Confirmation
+from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Outbox
 from covey.overlay.core.endpoint.row_check import RowCheck
 from covey.overlay.core.link.link import Frame, Hello, Link
-from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish
+from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish, Subscribe, SyncEnd
 
 M = TypeVar("M")
 
@@ -39,7 +40,9 @@ GAPS = 100
 
 
 class ClientEndpoint:
-    """One client. `stamp` gives a batch its identity as it leaves the outbox, the session's by default."""
+    """One client. `stamp` gives a batch its identity as it leaves the outbox, the session's by default. A
+    `durable` one that starts gets the subscriptions of its durable session from the broker first.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,13 @@ class ClientEndpoint:
         outbox_events: int = OUTBOX_EVENTS,
         outbox_bytes: int = OUTBOX_BYTES,
         stamp: Callable[[EventBatch], Publish] | None = None,
+        durable: bool = False,
+        ticket: str = "",
     ) -> None:
+        self.ticket = ticket
+        """That of its durable session."""
+        self.adopting = durable
+        """Whether the subscriptions of its durable session are still to come."""
         self.session = session
         self.link = link
         self.outbox = Outbox(stamp or session.publish, max_events=outbox_events, max_bytes=outbox_bytes)
@@ -106,17 +115,24 @@ class ClientEndpoint:
             raise refusal
         return size
 
-    def publish(self, type_name: str, values: Mapping[str, object]) -> None:
+    def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> None:
         """Put an event into the outbox, however full. Raises as `check`."""
         size = self.check(type_name, values)
-        self.outbox.put_row(self._checks[type_name].event_type, values, size)
+        self.outbox.put_row(self._checks[type_name].event_type, values, size, traceparent)
 
-    def publish_batch(self, batch: EventBatch) -> tuple[int, RefusedError | None]:
+    def publish_batch(
+        self, batch: EventBatch, traceparent: str = UNTRACED
+    ) -> tuple[int, RefusedError | None]:
         """Put events into the outbox, however full: how many, and the refusal of the first of those that are
         above the broker's size limit. The others are put.
         """
         limits = replace(self.outbox.limits, max_batch_events=len(batch))
         admitted, refusals = admit(batch, limits, batch.ingress_ns)
+        if admitted is not None and traceparent:
+            admitted = admitted.consecutive()
+            first = admitted.first_sequence
+            context = TraceContext(first, first + admitted.count - 1, traceparent)
+            admitted = admitted.with_contexts((context,))
         if admitted is not None:
             self.outbox.put_batch(admitted)
         refusal = RefusedError(refusals[0].status, refusals[0].reason) if refusals else None
@@ -127,6 +143,7 @@ class ClientEndpoint:
     def open(self, peer: Hello, limits: Limits) -> bool:
         """A connection has opened, and the broker has said hello; whether the link resumes. `LinkError` for a
         hello that does not fit."""
+        self.ticket = peer.ticket or self.ticket
         self.outbox.limits = limits
         self.link.max_frame_bytes = limits.max_frame_bytes
         self._handshake = False
@@ -138,17 +155,20 @@ class ClientEndpoint:
             self.outbox.acknowledged(acknowledged)  # What only a hello acknowledged is not sent again.
             self._acknowledged = 0
             self.outbox.restart()
-            self.transmit(self.session.sync())
+            if not self.adopting:
+                self.transmit(self.session.sync())
         return resumed
 
     def hello(self) -> Hello:
         """The hello for the broker."""
         self._handshake = True
-        return self.link.hello()
+        return replace(self.link.hello(), ticket=self.ticket)
 
     def lost(self) -> None:
         """The connection has broken."""
         self.connected = self._handshake = False
+        if self.adopting:
+            self.link.forget_peer()  # so that the broker sends them again
 
     @property
     def idle(self) -> bool:
@@ -168,6 +188,13 @@ class ClientEndpoint:
         if isinstance(message, Hold):
             self.link.set_held(message.type_name, message.held)
             self.outbox.set_held(message.type_name, message.held)
+            return []
+        if self.adopting and isinstance(message, Subscribe):
+            self.session.adopt(message)
+            return []
+        if self.adopting and isinstance(message, SyncEnd):
+            self.adopting = False
+            self.transmit(self.session.sync())
             return []
         if isinstance(message, Gap):
             self.gaps.append(message)

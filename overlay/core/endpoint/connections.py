@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from covey.matcher.errors import CoveyError
+from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import Interface
@@ -40,8 +41,15 @@ class IncomingConnection(Connection, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who opens a connection: the interface, its hello, and what to do where a client does not keep up."""
+    """Who opens a connection: the interface, its hello, what to do where a client does not keep up,
+    whether a client's session outlives its connections and the broker, and what a client may do, None for
+    everything. `principal` is whose sessions are counted together: the subject of the rights, else the
+    address.
+    """
 
     interface: Interface
     hello: Hello
     slow_consumer: SlowConsumer = SlowConsumer.BLOCK
+    durable: bool = False
+    rights: Rights | None = None
+    principal: str = ""

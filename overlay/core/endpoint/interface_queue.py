@@ -12,8 +12,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.connections import Connection
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
+from covey.overlay.core.endpoint.turns import Share
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
@@ -38,6 +40,17 @@ class DropCounts:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + events
 
 
+@dataclass(slots=True)
+class Copies:
+    """Records of one type that were stored for a session at another broker: those with `receiver` from `next`
+    on, below `end`.
+    """
+
+    receiver: Interface
+    next: int
+    end: int
+
+
 class InterfaceQueue:
     """One interface: its link, its connection if it has one, and the queue policy.
 
@@ -55,6 +68,7 @@ class InterfaceQueue:
         warn: Callable[[str], None],
         policy: SlowConsumer = SlowConsumer.BLOCK,
         limits: QueueLimits,
+        durable: bool = False,
     ) -> None:
         self.interface = interface
         self.link = link
@@ -67,11 +81,27 @@ class InterfaceQueue:
         """Whether this side opened the connection."""
         self.policy = policy
         self.limits = limits
+        self.rights: Rights | None = None
+        """What a client may do; None for everything."""
         self.full = False
         self.blocking = True
         """Whether a full queue holds its sources; else it drops its oldest events."""
         self.is_broker = interface.startswith("broker/")
+        self.durable = self.is_broker or durable
+        """Whether it is promised the events of durable types."""
+        self.behind: dict[str, int] = {}
+        """By durable type the first record that is stored alone, for want of room in this queue."""
+        self.last_stored: dict[str, int] = {}
+        """By durable type the last record that was queued."""
+        self.copies: dict[str, Copies] = {}
+        """By durable type what a session has brought from another broker: read before its own records."""
+        self.identity = ""
+        """Of a durable session."""
+        self.moved_to = ("", 0)
+        """Of a durable session that ends: the broker that has it now, and the attempt to hand it over."""
         self.drops = DropCounts()
+        self.share = None if self.is_broker else Share()
+        """Of a client: its turns."""
         self.connections = 0
         self.frames_received = 0
         self.progress = (0, 0)
@@ -119,6 +149,20 @@ class InterfaceQueue:
                 self.link.give_up_control()
         self.wake()
         return alive
+
+    def send_stored(self, message: Publish | Deliver) -> None:
+        """Queue events that are stored, and that no policy drops."""
+        self.last_stored[message.batch.event_type.name] = message.offset
+        for piece in pieces(message, self.link.max_frame_bytes):
+            self.link.send(piece)
+        self.wake()
+
+    def lost(self, type_name: str, records: int, until_ns: int) -> None:
+        """Records of a log were removed or damaged before they were read for this interface."""
+        self.drops.add("removed from the log or damaged", records)
+        self._warn(f"{records:,} records of {type_name} are no more in the log: it was away for too long")
+        if not self.is_broker:
+            self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
 
     def _send_events(self, message: Message) -> bool:
         assert isinstance(message, Publish | Deliver)

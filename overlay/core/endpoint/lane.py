@@ -7,11 +7,18 @@ is a prefix of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext
+
+UNTRACED, GATHERED = "", "gathered"
+"""Traceparents of an event: it is in no trace; the batch in which it is gathered is to begin one."""
+
+BeginTrace = Callable[[str, int], str]
+"""Gets an event type and a number of events; the traceparent of a batch, or `UNTRACED`."""
 
 
 class Confirmation:
@@ -58,12 +65,14 @@ class Lane:
         "accepted",
         "batches",
         "bytes",
+        "contexts",
         "event_type",
         "held",
         "passed",
         "published",
         "rows",
         "rows_bytes",
+        "rows_gathered",
         "sent",
         "waiting",
     )
@@ -74,6 +83,10 @@ class Lane:
         self.batches: deque[tuple[EventBatch, int]] = deque()
         self.rows: list[Mapping[str, object]] = []
         self.rows_bytes = 0
+        self.rows_gathered: tuple[int, int] | None = None
+        """The first and the last row whose batch is to begin a trace."""
+        self.contexts: list[TraceContext] = []
+        """Of rows that are in a trace, by their positions."""
         self.bytes = 0
         """Of all events that are not accepted."""
         self.published = self.passed = self.accepted = 0
@@ -89,16 +102,36 @@ class Lane:
     def events(self) -> int:
         return self.published - self.accepted
 
-    def gather(self) -> None:
-        """Turn the rows into a batch."""
-        if self.rows:
-            self.batches.append((EventBatch.from_pylist(self.event_type, self.rows), self.rows_bytes))
-            self.rows, self.rows_bytes = [], 0
+    def note(self, traceparent: str) -> None:
+        """The last row is in a trace, or its batch is to begin one."""
+        row = len(self.rows) - 1
+        if traceparent == GATHERED:
+            self.rows_gathered = (row if self.rows_gathered is None else self.rows_gathered[0], row)
+        else:
+            self.contexts.append(TraceContext(row, row, traceparent))
 
-    def take(self, max_events: int) -> tuple[EventBatch, int]:
+    @property
+    def gathered(self) -> bool:
+        """Whether the rows are to be a batch, for no more of them can be in a trace."""
+        return len(self.contexts) >= MOST_CONTEXTS - 1
+
+    def gather(self, begin_trace: BeginTrace | None) -> None:
+        """Turn the rows into a batch."""
+        if not self.rows:
+            return
+        batch = EventBatch.from_pylist(self.event_type, self.rows)
+        if self.rows_gathered is not None and begin_trace is not None:
+            traceparent = begin_trace(self.event_type.name, len(self.rows))
+            if traceparent != UNTRACED:
+                self.contexts.append(TraceContext(*self.rows_gathered, traceparent))
+        batch.contexts = tuple(self.contexts)
+        self.batches.append((batch, self.rows_bytes))
+        self.rows, self.rows_bytes, self.rows_gathered, self.contexts = [], 0, None, []
+
+    def take(self, max_events: int, begin_trace: BeginTrace | None) -> tuple[EventBatch, int]:
         """The next batch and its bytes."""
         if not self.batches:
-            self.gather()
+            self.gather(begin_trace)
         batch, size = self.batches.popleft()
         if len(batch) > max_events:
             rest = batch.slice(max_events)

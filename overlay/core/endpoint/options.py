@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.endpoint.turns import TURN_MESSAGES
 from covey.overlay.core.endpoint.windows import WindowSizes
 
 
@@ -18,7 +19,8 @@ class EndpointOptions:
     While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
     clients with more than `max_unsettled` changes on their way. `after_hold_bytes` is what a client may send
     of a type after it was told to hold it, several times what is on its way then: more is refused, or a
-    client that does not heed holds would fill queues that only holds bound.
+    client that does not heed holds would fill queues that only holds bound. `drop_repeats` is for links that
+    move (`repeats.py`). A client's turn has at most `turn_messages` messages (`turns.py`).
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -31,6 +33,8 @@ class EndpointOptions:
     max_queued_control: int = 50_000
     max_unsettled: int = 1_000
     after_hold_bytes: int = 16 << 20
+    drop_repeats: bool = False
+    turn_messages: int = TURN_MESSAGES
 
     def queue_limits(self, *, session: bool) -> QueueLimits:
         """Those of a session's queue, or of a link's."""

@@ -20,7 +20,7 @@ from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.lane import Confirmation, Lane, Sent, Waiting
+from covey.overlay.core.endpoint.lane import UNTRACED, BeginTrace, Confirmation, Lane, Sent, Waiting
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
@@ -60,6 +60,7 @@ class Outbox:
         """Refused events whose publisher did not wait for a confirmation."""
         self.finished: list[Confirmation] = []
         self.wait_ns: int | None = None
+        self.begin_trace: BeginTrace | None = None
         self._stamp = stamp
         self._max_events = max_events
         self._max_bytes = max_bytes
@@ -86,23 +87,27 @@ class Outbox:
             return lane.events >= self._max_events or lane.bytes >= self._max_bytes
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
-    def put_row(self, event_type: EventType, values: Mapping[str, object], size: int) -> None:
+    def put_row(
+        self, event_type: EventType, values: Mapping[str, object], size: int, traceparent: str = UNTRACED
+    ) -> None:
         """Add one event, which fits its type and has `size` bytes."""
         lane = self._lanes.get(event_type.name) or self._lane(event_type)
         if lane.event_type is not event_type:
-            lane.gather()
+            lane.gather(self.begin_trace)
             lane.event_type = event_type
         lane.rows.append(values)
         lane.rows_bytes += size
+        if traceparent:
+            lane.note(traceparent)
         self._added(lane, 1, size)
-        if len(lane.rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES:
-            lane.gather()
+        if len(lane.rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or lane.gathered:
+            lane.gather(self.begin_trace)
 
     def put_batch(self, batch: EventBatch) -> None:
         """Add any number of events; they are split as the broker's limits demand."""
         if len(batch):
             lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type)
-            lane.gather()
+            lane.gather(self.begin_trace)
             size = batch.nbytes
             lane.batches.append((batch, size))
             self._added(lane, len(batch), size)
@@ -194,7 +199,7 @@ class Outbox:
         self._ready.pop(type_name, None)
 
     def _pass_batch(self, lane: Lane, link: Link) -> int:
-        batch, size = lane.take(self.limits.max_batch_events)
+        batch, size = lane.take(self.limits.max_batch_events, self.begin_trace)
         first = lane.passed + 1
         lane.passed += len(batch)
         self._in_flight += len(batch)

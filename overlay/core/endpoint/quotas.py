@@ -7,20 +7,30 @@ Cost: O(1) per message, beside one pass over the filter of a Subscribe or an Adv
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from covey.matcher.compile.form_model import conjunction_count
 from covey.matcher.expressions.checking import DEPTH_LIMIT
 from covey.matcher.expressions.expression import And, Expression, Or
 from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.matcher.filters.filter import Filter
-from covey.overlay.core.messages import Advertise, Interface, Message, Refuse, Subscribe
+from covey.overlay.core.endpoint.rates import Rates
+from covey.overlay.core.messages import Advertise, Interface, Message, Refuse, Subscribe, Update
 from covey.overlay.core.routing.tables import Tables
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many sessions a broker has, subscriptions a session, event types a broker and a session (those that
-    it was the first to name), and how long and how deeply nested a filter is.
+    """How many sessions a broker has and one client, subscriptions a session, event types a broker and a
+    session (those that it was the first to name), how long and how deeply nested a filter is, and how many
+    conjunctions its normal form has. Its length is compared where it arrives, before it is parsed, since that
+    takes 3 ms per KiB. Of a session, per second: updates, and published events and their bytes. None is no
+    bound.
     """
 
     sessions: int = 20_000
@@ -29,6 +39,11 @@ class Bounds:
     types: int = 10_000
     filter_bytes: int = TEXT_LIMIT
     filter_depth: int = DEPTH_LIMIT
+    filter_conjunctions: int | None = None
+    session_updates_per_s: int | None = None
+    session_events_per_s: int | None = None
+    session_event_bytes_per_s: int | None = None
+    client_sessions: int = 5_000
 
 
 class Quotas:
@@ -38,21 +53,51 @@ class Quotas:
         self._tables = tables
         self.bounds = bounds
         self._introduced: dict[Interface, dict[str, None]] = {}
+        self._rates = Rates()
+        self._principals: dict[Interface, str] = {}
+        self._sessions: Counter[str] = Counter()
 
     def forget(self, interface: Interface) -> None:
         """The session of a client has ended."""
         self._introduced.pop(interface, None)
+        self._rates.forget(interface)
+        self._count_no_more(interface)
 
-    def session_refusal(self, sessions: int) -> str | None:
-        """Why a broker with so many sessions takes no other; None if it does."""
-        if sessions < self.bounds.sessions:
-            return None
-        return f"the broker has {sessions} sessions: expected at most {self.bounds.sessions} (max_sessions)"
+    def _count_no_more(self, interface: Interface) -> None:
+        principal = self._principals.pop(interface, None)
+        if principal is not None:
+            self._sessions[principal] -= 1
+            if not self._sessions[principal]:
+                del self._sessions[principal]
 
-    def refusal(self, message: Message, interface: Interface) -> Refuse | None:
+    def session_refusal(self, sessions: int, principal: str) -> str | None:
+        """Why a broker with so many sessions takes no other of a principal; None if it does."""
+        bounds = self.bounds
+        if sessions >= bounds.sessions:
+            return f"the broker has {sessions} sessions: expected at most {bounds.sessions} (max_sessions)"
+        count = self._sessions[principal] if principal else 0
+        if count >= bounds.client_sessions:
+            return (
+                f"{principal} has {count} sessions: expected at most {bounds.client_sessions} of one client "
+                "(max_client_sessions)"
+            )
+        return None
+
+    def session_opened(self, interface: Interface, principal: str) -> None:
+        """A session counts as this principal's until `forget`, or until another principal opens it; those of
+        none, an empty name, are not bounded.
+        """
+        self._count_no_more(interface)
+        if principal:
+            self._principals[interface] = principal
+            self._sessions[principal] += 1
+
+    def refusal(self, message: Message, interface: Interface, now_ns: int = 0) -> Refuse | None:
         """The refusal of a client's message that is over a bound. To be asked directly before the core gets
         the message.
         """
+        if isinstance(message, Update):
+            return self._of_update(message, interface, now_ns)
         if isinstance(message, Subscribe):
             name, subscription_id = message.filter.event_type.name, message.subscription_id
             reason = self._of_filter(message.filter) or self._of_subscription(interface, subscription_id)
@@ -65,6 +110,35 @@ class Quotas:
         if reason is None:
             return None
         return Refuse(message.epoch, "RESOURCE_EXHAUSTED", reason, subscription_id, name)
+
+    def events_refusal(
+        self, batch: EventBatch, size: int, interface: Interface, now_ns: int
+    ) -> Refuse | None:
+        """The refusal of a client's events, of this size in bytes, that come too fast."""
+        bounds = self.bounds
+        if bounds.session_events_per_s is None and bounds.session_event_bytes_per_s is None:
+            return None
+        count = len(batch)
+        for option, amount, rate in (
+            ("events", count, bounds.session_events_per_s),
+            ("event_bytes", size, bounds.session_event_bytes_per_s),
+        ):
+            if rate is not None and not self._rates.passes(interface, option, amount, rate, now_ns):
+                what = option.replace("_", " ")
+                reason = (
+                    f"{count} events of {batch.event_type.name!r}: expected at most {rate} {what}/s of "
+                    f"{interface} (max_session_{option}_per_s)"
+                )
+                first = int(batch.sequences()[0]) if count else batch.first_sequence
+                return Refuse(0, "RESOURCE_EXHAUSTED", reason, 0, batch.event_type.name, first, count)
+        return None
+
+    def _of_update(self, message: Update, interface: Interface, now_ns: int) -> Refuse | None:
+        rate = self.bounds.session_updates_per_s
+        if rate is None or self._rates.passes(interface, "updates", 1, rate, now_ns):
+            return None
+        reason = f"an update: expected at most {rate}/s of {interface} (max_session_updates_per_s)"
+        return Refuse(message.epoch, "RESOURCE_EXHAUSTED", reason, message.subscription_id)
 
     def _of_subscription(self, interface: Interface, subscription_id: int) -> str | None:
         peer = self._tables.peers.get(interface)
@@ -92,19 +166,19 @@ class Quotas:
 
     def _of_filter(self, filter: Filter) -> str | None:
         bounds, name = self.bounds, filter.event_type.name
-        if bounds.filter_bytes < TEXT_LIMIT:  # which the parser has seen to
-            size = len(str(filter).encode())
-            if size > bounds.filter_bytes:
-                return (
-                    f"a filter on {name!r} has {size} bytes: expected at most {bounds.filter_bytes} "
-                    "(max_filter_bytes)"
-                )
         if bounds.filter_depth < DEPTH_LIMIT:
             depth = depth_of(filter.expression)
             if depth > bounds.filter_depth:
                 return (
                     f"a filter on {name!r} is nested {depth} deep: expected at most {bounds.filter_depth} "
                     "(max_filter_depth)"
+                )
+        if bounds.filter_conjunctions is not None:
+            count = conjunction_count(filter.expression)
+            if count > bounds.filter_conjunctions:
+                return (
+                    f"a filter on {name!r} has a normal form of {count if count < 1 << 60 else 'over 2^60'} "
+                    f"conjunctions: expected at most {bounds.filter_conjunctions} (max_filter_conjunctions)"
                 )
         return None
 

@@ -1,10 +1,14 @@
 """A broker that has lost its state takes no events before it knows where to send them.
 
-What its neighbours have kept for it, and its clients publish, waits until the neighbours, and for a moment
-the clients, have said what they want: until then no credit is granted, and no SyncEnd leaves.
+One that stores events takes none at any start, the first included; others know by a neighbour or client that
+they had an earlier life. What its neighbours have kept for it, and its clients publish, waits until the
+neighbours, and for a moment the clients, have said what they want: until then no credit is granted, and no
+SyncEnd leaves. One that stores events knows which clients it awaits, mostly none (`awaited_clients.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.link.link import Hello
@@ -28,7 +32,10 @@ class Recovery:
         self._started_ns = now_ns
         self._timers = timers
         self._over = False
+        self._steady_ns = now_ns
         self._new_neighbour = False
+        self._awaited: dict[Interface, None] | None = None
+        """The clients to wait for, where they are known."""
 
     def incarnation(self, number: int) -> int:
         """The incarnation of a link of this life, by its number, of 22 bits."""
@@ -43,9 +50,30 @@ class Recovery:
             return False
         if self.going_on or self._over or now_ns - self._started_ns >= _STARTING_NS:
             return False
+        self.begin(now_ns)
+        return True
+
+    def begin(self, now_ns: int, awaited: Iterable[Interface] | None = None) -> None:
+        """Wait for neighbours and clients from now on, for these clients where they are known."""
         self.going_on = True
-        self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
+        self._awaited = None if awaited is None else dict.fromkeys(awaited)
+        if self._awaited is None or self._awaited:
+            self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
         self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
+
+    @property
+    def awaits_clients(self) -> bool:
+        """Whether clients still have the time to connect."""
+        return ("clients", "") in self._timers
+
+    def returned(self, interface: Interface) -> bool:
+        """A client has sent all that it wants and publishes; whether the last one has that was awaited."""
+        if not self._awaited or interface not in self._awaited:
+            return False
+        del self._awaited[interface]
+        if self._awaited or not self.awaits_clients:
+            return False
+        self._timers.cancel(("clients", ""))
         return True
 
     def neighbour_connected(self, hello: Hello) -> None:
@@ -54,13 +82,23 @@ class Recovery:
 
     def synchronised(self, now_ns: int) -> bool:
         """Whether clients had their time, all neighbours having sent their state: those here, and where a
-        neighbour has started anew, those of the brokers behind it, from now on.
+        neighbour has started anew, those of the brokers behind it, from now on, unless that one knows itself
+        for whom it waits.
         """
-        if ("clients", "") not in self._timers and self._new_neighbour:
+        if not self.awaits_clients and self._new_neighbour and self._awaited is None:
             self._new_neighbour = False
             self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
-        return ("clients", "") not in self._timers
+        return not self.awaits_clients
 
-    def end(self) -> None:
+    def wait(self, now_ns: int) -> None:
+        """Go on for as long again."""
+        self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
+
+    def steady(self, now_ns: int) -> bool:
+        """Whether it is over, and publishers had the time to send again what was not acknowledged before."""
+        return not self.going_on and now_ns >= self._steady_ns
+
+    def end(self, now_ns: int) -> None:
         self.going_on, self._over = False, True
+        self._steady_ns = now_ns + CLIENTS_NS
         self._timers.cancel(("recovery", ""))

@@ -120,7 +120,8 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
             assert interface == name or sent.refused or sent.schema.includes(schema), (
                 f"{where}: {name} was not sent the attributes of {interface}: {schema}"
             )
-    links = {name for name in state.publishers if name.startswith("broker/")}
+    sources = broker.tables.peers if state.floods else state.publishers
+    links = {name for name in sources if name.startswith("broker/")}
     assert state.outgoing.keys() == links, (
         f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
     )
@@ -137,7 +138,7 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
             for group, poset in state.groups.items()
             if group != neighbour
             for root in poset.roots()
-            if neighbour not in state.promises or state.promises[neighbour].admits(root)
+            if state.floods or neighbour not in state.promises or state.promises[neighbour].admits(root)
         }
         nodes = {node.uid for node in outgoing.poset.nodes()}
         assert nodes == admitted, (

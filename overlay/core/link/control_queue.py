@@ -116,7 +116,8 @@ class ControlQueue:
         # Of two gapless updates the earlier call needs the older events.
         since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
         if self.waiting[-1] is earlier and self._last_epoch is None:
-            earlier.message = replace(update, values=values, since_ns=since_ns)
+            traceparent = update.traceparent or old.traceparent
+            earlier.message = replace(update, values=values, since_ns=since_ns, traceparent=traceparent)
         else:
             earlier.message = replace(old, values=values, since_ns=since_ns)
             self._last_epoch = replace(update, values={}, since_ns=0)

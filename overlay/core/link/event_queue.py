@@ -99,13 +99,13 @@ class EventQueue:
     # --- dropping -------------------------------------------------------------------------------------------
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest events of one type, or of any that may be sent. O(1) for a held type and for any,
-        beside an Unadvertise that is older.
+        """Remove the oldest events of one type, or of any that may be sent; never those of a stored record.
+        O(1) for a held type and for any, beside what is older and stays.
         """
         aside = None if type_name is None else self._held.get(type_name)
         queue = self.ready if aside is None else aside
         for index, (message, size) in enumerate(queue):
-            if events_in(message) and type_name in (None, _type_of(message)):
+            if _may_go(message) and type_name in (None, _type_of(message)):
                 del queue[index]
                 self.bytes -= size
                 self.count -= events_in(message)
@@ -113,6 +113,10 @@ class EventQueue:
                     self._held_bytes[_type_of(message)] -= size
                 return message
         return None
+
+
+def _may_go(message: Message) -> bool:
+    return isinstance(message, Publish | Deliver) and bool(message.batch.count) and not message.stored
 
 
 def _type_of(message: Message) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.trace_contexts import MOST_CONTEXTS
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, Message, Publish
 
@@ -23,13 +24,14 @@ _SPAN = 2**32 - 1
 class _Run:
     """Messages to join, with their totals."""
 
-    __slots__ = ("earliest_ns", "events", "high", "latest_ns", "low", "messages", "size")
+    __slots__ = ("contexts", "earliest_ns", "events", "high", "latest_ns", "low", "messages", "size")
 
     def __init__(self, message: Publish | Deliver) -> None:
         batch = message.batch
         self.messages = [message]
         self.events = len(batch)
         self.size = size_of(message)
+        self.contexts = len(batch.contexts)
         self.low, self.high = batch.first_sequence, _last(batch)
         self.earliest_ns = self.latest_ns = batch.ingress_ns
 
@@ -37,7 +39,8 @@ class _Run:
         """Add a message; False if it does not belong to these."""
         first, batch = self.messages[0], message.batch
         events, size = self.events + batch.count, self.size + size_of(message)
-        if not _alike(first, message) or events > max_events or size > max_bytes:
+        contexts = self.contexts + len(batch.contexts)
+        if contexts > MOST_CONTEXTS or not _alike(first, message) or events > max_events or size > max_bytes:
             return False
         low, high = min(self.low, batch.first_sequence), max(self.high, _last(batch))
         earliest_ns = min(self.earliest_ns, batch.ingress_ns)
@@ -46,6 +49,7 @@ class _Run:
             return False
         self.messages.append(message)
         self.events, self.size, self.low, self.high = events, size, low, high
+        self.contexts = contexts
         self.earliest_ns, self.latest_ns = earliest_ns, latest_ns
         return True
 
@@ -81,6 +85,7 @@ def _alike(a: Publish | Deliver, b: Publish | Deliver) -> bool:
     return (
         a.__class__ is b.__class__
         and a.replayed == b.replayed
+        and a.stored == b.stored
         and a.batch.publisher == b.batch.publisher
         and (a.batch.event_type is b.batch.event_type or a.batch.event_type == b.batch.event_type)
         and (not isinstance(a, Deliver) or not isinstance(b, Deliver) or a.epoch == b.epoch)
@@ -97,10 +102,12 @@ def _flush(run: _Run | None, joined: list[Message]) -> None:
     batch = EventBatch.concat([message.batch for message in run.messages])
     deliveries = [message for message in run.messages if isinstance(message, Deliver)]
     if not deliveries:
-        joined.append(Publish(batch, first.replayed))
+        joined.append(Publish(batch, first.replayed, run.messages[-1].offset))
         return
     counts = np.concatenate([np.diff(deliver.offsets) for deliver in deliveries])
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     ids = np.concatenate([deliver.ids for deliver in deliveries])
-    joined.append(Deliver(batch, offsets, ids, deliveries[0].epoch, first.replayed))
+    joined.append(
+        Deliver(batch, offsets, ids, deliveries[0].epoch, first.replayed, deliveries[-1].offset)
+    )

@@ -16,6 +16,9 @@ Acknowledgements. The sender asks for one (`probe`) when half of its window is i
 waits (`ask`); other frames are acknowledged by whatever is sent back, `ACKNOWLEDGE_AFTER_NS` later at the
 latest. What has settled (`Acknowledge`) is a number in the header of every frame, so that no acknowledgement
 needs one itself.
+
+Durable events. A frame of events that are not on disk yet is handled, but not acknowledged (`hold`) before
+they are (`release`). `stored` are the newest records of the sender's log that the peer has acknowledged.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.size import events_in, header_bytes, size_of
-from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
+from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable
 
 M = TypeVar("M")
@@ -54,12 +57,15 @@ class LinkError(CoveyError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of each end on a new connection; `credit` is valid only if the link resumes."""
+    """The first message of each end on a new connection; `credit` is valid only if the link resumes. The
+    `ticket` of a durable session is for its broker (`core/access/tickets.py`).
+    """
 
     incarnation: int
     peer_incarnation: int = 0
     received: int = 0
     credit: int = 0
+    ticket: str = ""
 
 
 @immutable
@@ -144,15 +150,24 @@ class Link:
         self._granted = 0
         self._withhold = False
         self._settled_here = 0
+        self._begun = 0
+        """How many messages of the next frame were taken (`most` of `receive`)."""
         self._missed = 0
         self._missed_before = 0
+        self._sent_before = self._consumed_before = 0
+        """Bytes of events before the last reset."""
+        # Durable events.
+        self._acknowledged_only: int | None = None
+        """The newest frame that may be acknowledged, None for any."""
+        self.stored: dict[str, int] = {}
+        """By event type the newest offset of which the peer has acknowledged all events."""
 
     # --- a connection opens ---------------------------------------------------------------------------------
 
     def hello(self) -> Hello:
         """The hello for the peer. Both ends create theirs before either calls `resume`, so that both come to
         the same decision."""
-        return Hello(self.incarnation, self.peer_incarnation, self.received, self._grant())
+        return Hello(self.incarnation, self.peer_incarnation, self._acknowledgeable, self._grant())
 
     def resume(self, peer: Hello) -> bool:
         """Resume the link on a new connection and resend unacknowledged frames; True if that is possible.
@@ -192,9 +207,12 @@ class Link:
         self._resend.clear()
         self.retained_bytes = self.retained_events = self._retained_control = 0
         self.sent = self.acknowledged = self._probed = 0
+        self._sent_before += self._sent_bytes
+        self._consumed_before += self._consumed
         self._credit = self._sent_bytes = 0
         self._settled = self._settled_here = 0
-        self.received = self._announced = 0
+        self.received = self._announced = self._begun = 0
+        self._acknowledged_only = None
         self._consumed = self._granted = 0
         self._ack_now = True  # the first frame grants credit, even without messages
         self._ack_due_ns = None
@@ -249,6 +267,16 @@ class Link:
     def ask(self) -> None:
         """Have the peer acknowledge all that is queued or in flight as soon as it has it."""
         self._asking = not self.idle
+
+    @property
+    def event_bytes_sent(self) -> int:
+        """Bytes of events in frames that were made, over all connections."""
+        return self._sent_before + self._sent_bytes
+
+    @property
+    def event_bytes_received(self) -> int:
+        """Bytes of events that were processed, over all connections."""
+        return self._consumed_before + self._consumed
 
     @property
     def queued_bytes(self) -> int:
@@ -419,7 +447,7 @@ class Link:
         """
         self.written += 1
         if not self._control.urgent:
-            self._announced = self.received
+            self._announced = self._acknowledgeable
         self._granted = self._grant()
         self._ack_now = False
         self._ack_due_ns = None
@@ -431,9 +459,13 @@ class Link:
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame[M], now_ns: int) -> tuple[M | Acknowledge, ...]:
+    def receive(self, frame: Frame[M], now_ns: int, most: int | None = None) -> tuple[M | Acknowledge, ...]:
         """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
         more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
+
+        With `most` at most so many: the frame has not arrived (`unfinished`) before it is received once more,
+        and the call that returns its last messages counts it. If it comes again on another connection, what
+        was taken of it is not returned again.
         """
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
@@ -451,14 +483,25 @@ class Link:
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
         else:
+            messages = frame.messages
+            if self._begun:
+                messages = messages[self._begun :]
+            if most is not None and len(messages) > most:
+                self._begun += most
+                return messages[:most]
+            self._begun = 0
             self.received = frame.sequence
             if self._ack_due_ns is None:
                 self._ack_due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
-            messages = frame.messages
         if frame.settled > self._settled_here:
             self._settled_here = frame.settled
             messages = (*messages, Acknowledge(frame.settled))
         return messages
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some messages of the next frame were taken, and not all."""
+        return self._begun > 0
 
     def _broken(self, why: str) -> LinkError:
         self.forget_peer()  # else every later connection would end in the same way
@@ -469,6 +512,8 @@ class Link:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].frame.sequence <= received:
             retained = self._retained.popleft()
+            if retained.events:
+                self._note_stored(retained.frame)
             self.retained_bytes -= retained.event_bytes
             self.retained_events -= retained.events
             self._retained_control -= retained.control
@@ -477,6 +522,31 @@ class Link:
             self._asking = False
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()
+
+    def _note_stored(self, frame: Frame[Message]) -> None:
+        for message in frame.messages:
+            if isinstance(message, Publish | Deliver) and message.offset >= 0:
+                self.stored[message.batch.event_type.name] = message.offset
+
+    @property
+    def _acknowledgeable(self) -> int:
+        limit = self._acknowledged_only
+        return self.received if limit is None else min(limit, self.received)
+
+    def hold(self, received: int) -> None:
+        """Acknowledge no frame after this one until `release`; what is held back already stays so."""
+        if self._acknowledged_only is None:
+            self._acknowledged_only = received
+
+    def release(self, received: int | None) -> None:
+        """The events of all frames up to this one are on disk, or of all that have arrived."""
+        if self._acknowledged_only is not None:
+            self._acknowledged_only = received
+            self._ack_now = True
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that has arrived with the next frame, at once."""
+        self._ack_now = True
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds, by the clock of `receive`; None if it is not."""

@@ -14,6 +14,7 @@ from covey.overlay.core.messages import (
     Notice,
     Publish,
     Refuse,
+    SessionMove,
     Subscribe,
     Update,
 )
@@ -21,6 +22,7 @@ from covey.overlay.core.messages import (
 FIXED_BYTES = 64
 _VALUE_BYTES = 32
 _ATTRIBUTE_BYTES = 8
+_CONTEXT_BYTES = 80
 _SCHEMA = "covey.overlay.core.link.size"
 
 
@@ -30,7 +32,7 @@ def size_of(message: Message) -> int:
     if isinstance(message, Acknowledge):
         return FIXED_BYTES
     if isinstance(message, Update):
-        return FIXED_BYTES + _values_bytes(message)
+        return FIXED_BYTES + _values_bytes(message) + len(message.traceparent)
     if isinstance(message, Publish):
         return FIXED_BYTES + message.batch.nbytes
     if isinstance(message, Deliver):
@@ -41,12 +43,15 @@ def size_of(message: Message) -> int:
         return FIXED_BYTES + len(message.reason)
     if isinstance(message, Notice):
         return FIXED_BYTES + len(message.reason) + 4 * len(message.subscription_ids)
+    if isinstance(message, SessionMove):
+        carried: list[Message] = [*message.subscriptions, *message.records]
+        return FIXED_BYTES + sum(size_of(each) for each in carried)
     return FIXED_BYTES
 
 
 def header_bytes(message: Message) -> int:
-    """About how many bytes the names and the schema of a message with events take in a frame; credit does not
-    count them.
+    """About how many bytes the names, the schema and the trace contexts of a message with events take in a
+    frame; credit does not count them.
     """
     assert isinstance(message, Publish | Deliver)
     batch, publisher = message.batch, message.batch.publisher
@@ -54,7 +59,7 @@ def header_bytes(message: Message) -> int:
     schema_bytes: int | None = batch.event_type.cache.get(_SCHEMA)
     if schema_bytes is None:
         schema_bytes = batch.event_type.cache[_SCHEMA] = _schema_bytes(batch.event_type)
-    return size + schema_bytes
+    return size + schema_bytes + _CONTEXT_BYTES * len(batch.contexts)
 
 
 def _schema_bytes(event_type: EventType) -> int:

@@ -1,23 +1,25 @@
 """Splits a message with events into smaller ones; the inverse of `joining.py`.
 
-Invariant: the same events, in the same order, for the same subscriptions.
+Invariant: the same events, in the same order, for the same subscriptions. The last part alone has the offset
+of a record, which is acknowledged as a whole.
 """
 
 from __future__ import annotations
 
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Deliver, Message, Publish
+from covey.overlay.core.messages import PART, Deliver, Message, Publish
 
 
 def part(message: Message, start: int, stop: int) -> Message:
     """The message with only its events from `start` to `stop`."""
     assert isinstance(message, Publish | Deliver)
     batch = message.batch.slice(start, stop - start)
+    offset = PART if message.stored and stop < message.batch.count else message.offset
     if isinstance(message, Publish):
-        return Publish(batch, message.replayed)
+        return Publish(batch, message.replayed, offset)
     first, last = int(message.offsets[start]), int(message.offsets[stop])
     offsets = message.offsets[start : stop + 1] - first
-    return Deliver(batch, offsets, message.ids[first:last], message.epoch, message.replayed)
+    return Deliver(batch, offsets, message.ids[first:last], message.epoch, message.replayed, offset)
 
 
 def pieces(message: Message, max_bytes: int) -> list[Message]:

@@ -47,10 +47,10 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     if not peer.is_broker:
         return
     outgoing = state.outgoing.get(peer.name)
-    if outgoing is None:
+    if outgoing is None:  # never of a type that floods
         forward(tables, call, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
         return
-    if rescoped:
+    if rescoped and not state.floods:
         forward(tables, call, [(peer.name, state.rescope(peer.name))])
     forward(tables, call, [(peer.name, outgoing.slots.resend(refused_only=True))])
 
@@ -90,7 +90,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
             del state.advertised_to[neighbour]
             other = tables.peers[neighbour]
             call.send(other, Unadvertise(tables.next_epoch(other), name))
-    if peer.name in state.outgoing:
+    if peer.name in state.outgoing and not state.floods:
         messages = state.close(peer.name)
         if tables.peers.get(peer.name) is peer:
             forward(tables, call, [(peer.name, messages)])

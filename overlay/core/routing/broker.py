@@ -6,9 +6,9 @@ no I/O. A handler is a function of the tables, the call, the message and its sen
 `subscriptions`, `advertisements`, `events` and `syncing` have one family of messages each.
 
 Invariants (stated and checked by `introspection/invariants.py`): the slots of a neighbour are the maximal
-elements of all interest but its own, in the event types that it publishes; the engines have exactly the
-registered interests; a control message is acknowledged once it has taken effect here and in every broker
-further on that it concerns, in the order of its interface.
+elements of all interest but its own, in the event types that it publishes and in durable ones; the engines
+have exactly the registered interests; a control message is acknowledged once it has taken effect here and in
+every broker further on that it concerns, in the order of its interface.
 
 "Never back where they came from" holds for links: clients get their own events if these match. An event is
 delivered to a client once, with the ids of all its subscriptions that match.
@@ -57,6 +57,7 @@ from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
+from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.notices import on_notice, send_notices
@@ -107,8 +108,9 @@ class Broker:
     "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. `evaluator` asks the
     named operators that filters call, without limits of time unless one is passed. For measurement alone,
     `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
-    operators travel. Raises `ValueError` for
-    another routing or merging, and for damping with a factory as engine, which may match what is announced.
+    operators travel. Events of the types named in `durable` are actions to store them. Raises
+    `ValueError` for another routing or merging, and for damping with a factory as engine, which may match
+    what is announced.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Broker:
         evaluator: Evaluator | None = None,
         link_evaluator: Evaluator | None = None,
         share_results: bool = True,
+        durable: Iterable[str] = (),
     ) -> None:
         if routing not in ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
@@ -152,6 +155,7 @@ class Broker:
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
             evaluator=evaluator,
             results=TravellingResults(share=share_results),
+            durable={name: DurableType() for name in durable},
         )
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
@@ -273,6 +277,7 @@ def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> N
         call.acknowledge(peer, peer.acknowledged)  # a repetition
         return
     waits = call.waits = {}
+    call.traceparent = message.traceparent if isinstance(message, Update) else ""
     _HANDLERS[message.__class__](tables, call, message, peer)
     for neighbour in tables.unsynced:
         if neighbour != peer.name:

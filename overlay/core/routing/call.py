@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from covey.overlay.core.messages import (
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
 
 class Call:
     """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for;
-    `deferred` are the events whose sessions are served after the call, None if they are served within it.
+    `deferred` are the events whose sessions are served after the call, None if they are served within it;
+    `traceparent` is that of the current message, which the updates have that it makes necessary.
     """
 
-    __slots__ = ("actions", "deferred", "now_ns", "source", "waits")
+    __slots__ = ("actions", "deferred", "now_ns", "source", "traceparent", "waits")
 
     def __init__(self, source: Interface, now_ns: int, *, defer: bool = False) -> None:
         self.source = source
         self.now_ns = now_ns
         self.actions: list[Action] = []
+        self.traceparent = ""
         self.waits: dict[Interface, int] = {}
         self.deferred: list[Dispatch] | None = [] if defer else None
 
@@ -42,6 +45,8 @@ class Call:
 
     def control(self, peer: Peer, message: Advertise | Subscribe | Update | Unsubscribe) -> None:
         """Send a message that the current one waits for, unless it goes back to the source."""
+        if self.traceparent and isinstance(message, Update):
+            message = replace(message, traceparent=self.traceparent)
         if peer.name != self.source:
             self.waits[peer.name] = message.epoch
         self.send(peer, message)

@@ -19,7 +19,7 @@ from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.interest_matching import Decided
 from covey.overlay.core.matching.splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.matching.travelling import TravellingResults, opened
-from covey.overlay.core.messages import Deliver, Publish
+from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState
 
@@ -42,13 +42,39 @@ class Dispatch:
         self._decided: Decided | None = None
         """The matches of sessions, once they are known."""
 
+    def receivers(self, peers: Peers, registry: Registry) -> tuple[Receiver, ...]:
+        """The neighbours and sessions that receive events, as a stored record has them; in place of
+        `to_links` and `to_sessions`.
+        """
+        self._match_links(peers)
+        links = [
+            Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self._links
+        ]
+        sessions = [
+            Receiver(session.name, rows, ends, ids, session.received if sure else 0)
+            for session, sure, (_, rows, ends, ids) in self._match_sessions(peers, registry)
+        ]
+        return (*links, *sessions)
+
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
-        state, source, message, events = self._state, self._source, self._message, self._events
+        self._match_links(peers)
+        message, events = self._message, self._events
+        batch = message.batch
+        if self._links and events.batch is not batch:
+            batch = self._results.sealed(events.batch)
+            message = Publish(batch, message.replayed)
+        return [
+            (link, message if mask is None else Publish(batch.filter(mask), message.replayed))
+            for link, mask in self._links
+        ]
+
+    def _match_links(self, peers: Peers) -> None:
+        state, source, events = self._state, self._source, self._events
         own = state.groups.get(source.name)
         if len(state.links) <= (0 if own is None else len(own)):
-            return []
-        exclude, batch = source.number if source.is_broker else -1, message.batch
+            return
+        exclude, batch = source.number if source.is_broker else -1, self._message.batch
         neighbours = peers.others(source)
         if state.sessions.calls and neighbours:
             self._decided = state.sessions.decide(events)  # now, so that its answers travel
@@ -59,16 +85,26 @@ class Dispatch:
             words = state.links.match_interfaces(events, exclude)
             numbers = [peer.number for peer in neighbours]
             self._links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
-        if self._links and events.batch is not batch:
-            batch = self._results.sealed(events.batch)
-            message = Publish(batch, message.replayed)
-        return [
-            (link, message if mask is None else Publish(batch.filter(mask), message.replayed))
-            for link, mask in self._links
-        ]
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
+        batch, replayed = self._message.batch, self._message.replayed
+        matched = self._match_sessions(peers, registry)
+        if batch.results is not None:
+            batch = batch.with_results(None)
+        messages = []
+        for session, sure, (_, rows, ends, ids) in matched:
+            epoch, own = session.received, batch
+            if not sure:
+                epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
+            own = own if rows is None else own.take(rows)
+            messages.append((session, Deliver(own, ends, ids, epoch, replayed)))
+        return messages
+
+    def _match_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, bool, Share]]:
+        """The sessions that receive events, whether that is decided, and their shares; records all
+        receivers.
+        """
         state, source = self._state, self._source
         batch, replayed = self._message.batch, self._message.replayed
         offsets, uids, (_, undecided) = self._decided or self._decide()
@@ -84,17 +120,8 @@ class Dispatch:
                 {session.serial: share for session, share in receivers},
                 batch.results,
             )
-        if batch.results is not None:
-            batch = batch.with_results(None)
         unsure = set(registry.owner[undecided].tolist()) if len(undecided) else ()
-        messages = []
-        for session, (number, rows, ends, ids) in receivers:
-            epoch, own = session.received, batch
-            if number in unsure:
-                epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
-            own = own if rows is None else own.take(rows)
-            messages.append((session, Deliver(own, ends, ids, epoch, replayed)))
-        return messages
+        return [(session, share[0] not in unsure, share) for session, share in receivers]
 
     def _decide(self) -> Decided:
         """The matches of sessions."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.messages import Drop, Publish, Refuse
+from covey.overlay.core.messages import Drop, Publish, Refuse, Store
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
 from covey.overlay.core.routing.peers import Peer
@@ -26,7 +26,10 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     peer.counters.events_received += count
     state = tables.types.get(name)
     declared = None if state is None else state.declared.get(peer.name)
-    if state is None or declared is None or not declared.includes(batch.event_type):
+    admitted = declared is not None and declared.includes(batch.event_type)
+    if not admitted and state is not None and peer.is_broker and name in tables.durable:
+        admitted = state.event_type.agrees(batch.event_type)  # stored, of a publisher that has left since
+    if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
         return
     promise = None if peer.is_broker else state.promises.get(peer.name)
@@ -35,9 +38,18 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         _refuse_outside(call, promise, batch, promised, peer)
         batch = batch.filter(promised)
         message, count = Publish(batch), len(batch)
+    durable = None if message.replayed else tables.durable.get(name)
+    if durable is not None and count:
+        fresh = durable.fresh(batch)
+        if fresh is not None:
+            batch = batch.filter(fresh)
+            message, count = Publish(batch), len(batch)
     if not count:
         return
     dispatched = Dispatch(message, peer, state, tables.results)
+    if durable is not None:
+        _store(tables, call, batch, dispatched)
+        return
     for link, publish in dispatched.to_links(tables.peers):
         link.counters.events_sent += publish.batch.count
         call.send(link, publish)
@@ -45,6 +57,15 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         deliver(tables, call, dispatched)
     else:
         call.deferred.append(dispatched)
+
+
+def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch) -> None:
+    receivers = dispatched.receivers(tables.peers, tables.registry)
+    for receiver in receivers:
+        rows = receiver.rows
+        tables.peers[receiver.interface].counters.events_sent += batch.count if rows is None else len(rows)
+    if receivers:
+        call.actions.append(Store(batch.with_results(None), receivers))
 
 
 def deliver(tables: Tables, call: Call, dispatched: Dispatch) -> None:

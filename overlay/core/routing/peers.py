@@ -29,6 +29,13 @@ class Counters:
     events_unwanted: int = 0
     """Events that a neighbour sent and no subscription at this broker matched: the excess of merged slots."""
 
+    def add(self, other: Counters) -> None:
+        """The events of an interface that has ended."""
+        self.events_received += other.events_received
+        self.events_sent += other.events_sent
+        self.events_dropped += other.events_dropped
+        self.events_unwanted += other.events_unwanted
+
     def to_dict(self) -> dict[str, object]:
         return {
             "received": {kind.__name__: count for kind, count in self.received.items()},
@@ -97,6 +104,8 @@ class Peers(dict[Interface, Peer]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.ended_sessions = Counters()
+        """The events of sessions that have ended."""
         self._links: dict[int, Peer] = {}
         self._sessions: dict[int, Peer] = {}
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
@@ -122,6 +131,8 @@ class Peers(dict[Interface, Peer]):
     def remove(self, peer: Peer) -> None:
         """Remove an interface; its number may be reused."""
         del self[peer.name]
+        if not peer.is_broker:
+            self.ended_sessions.add(peer.counters)
         del (self._links if peer.is_broker else self._sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
 

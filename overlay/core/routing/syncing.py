@@ -48,8 +48,11 @@ def on_connect(tables: Tables, call: Call) -> None:
             call.send(peer, Advertise(sent.epoch, schema, promise))
     for state in tables.types.values():
         if name in state.outgoing:
-            for message in state.outgoing[name].slots.resend():
-                call.send(peer, message)
+            messages = state.outgoing[name].slots.resend()
+        else:
+            messages = state.open(name, tables.new_slots(peer)) if state.floods else []
+        for message in messages:
+            call.send(peer, message)
     tables.pending_sync_ends[name] = None
     _send_sync_ends(tables, call)
     tables.acks.defer(name, peer.epoch)
@@ -83,6 +86,8 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
     tables.acks.remove_source(peer.name)
     for state in tables.types.values():
         state.advertised_to.pop(peer.name, None)
+        if state.floods:
+            state.outgoing.pop(peer.name, None)
     _revoke(tables, call, peer, list(peer.subscriptions), list(peer.advertised))
     if peer.is_broker:
         tables.acks.remove_neighbour(peer.name)

@@ -13,6 +13,7 @@ from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.operators.notices import Notices
 from covey.overlay.core.routing.acks import Acks
+from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.listeners import ListenerReports
 from covey.overlay.core.routing.moving_interests import MovingInterests
 from covey.overlay.core.routing.peers import Peer, Peers
@@ -42,6 +43,8 @@ class Tables:
     """Asks the named operators that filters call."""
     results: TravellingResults
     """What these have answered, as it leaves with events."""
+    durable: dict[str, DurableType] = field(default_factory=dict)
+    """The event types whose events are stored; interest in them goes to all neighbours."""
     peers: Peers = field(default_factory=Peers)
     registry: Registry = field(default_factory=Registry)
     acks: Acks = field(default_factory=Acks)
@@ -78,6 +81,10 @@ class Tables:
         state = self.types.get(schema.name)
         if state is None:
             state = self.types[schema.name] = self.new_type(schema)
+            state.floods = schema.name in self.durable
+            if state.floods:
+                for peer in self.peers.neighbours():
+                    state.open(peer.name, self.new_slots(peer))
         else:
             state.declare(schema, self.broker_id)
         return state

@@ -3,15 +3,16 @@
 Interest has two levels. A *group* is a neighbour, or all clients together; each has a poset. For each
 neighbour that publishes the type there is a second poset, over the roots of every group but its own (interest
 sent to k excludes what came from k). Its roots occupy slots. A change that moves no root of its group ends
-there, whatever the number of links.
+there, whatever the number of links. Interest in a durable type goes to all neighbours: a broker that has
+restarted needs it before it knows again who publishes, and for stored events of publishers that have left.
 
 The type's schema is the union of those that publishers and subscribers have declared here, by attributes'
 names: whoever declares more attributes widens it in place. Batches and filters keep the schema they were made
 with.
 
-Invariants: `outgoing` has exactly the neighbours among `publishers`; the nodes of its posets are the roots of
-the other groups; `advertised_to` has exactly the neighbours for which another interface publishes; the schema
-includes that of every publisher and of every interest.
+Invariants: `outgoing` has exactly the neighbours among `publishers`, of a type that `floods` all of them; the
+nodes of its posets are the roots of the other groups; `advertised_to` has exactly the neighbours for which
+another interface publishes; the schema includes that of every publisher and of every interest.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class TypeState:
         self.event_type = event_type
         self.pinned: EventType | None = None
         """The schema with which it stays while idle."""
+        self.floods = False
+        """Whether interest goes to all neighbours, whatever these publish."""
         self.subscribed: EventType | None = None
         """The union of the schemas of all subscriptions so far."""
         self.publishers: dict[Interface, int] = {}
@@ -180,10 +183,11 @@ class TypeState:
         messages: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
-                if same_roots and neighbour not in self.promises:
+                promise = self._promise_of(neighbour)
+                if same_roots and promise is None:
                     messages.append((neighbour, outgoing.change(first, ())))
                     continue
-                within = scoped(self.promises.get(neighbour), outgoing.poset, first)
+                within = scoped(promise, outgoing.poset, first)
                 second = outgoing.poset.change(*within)
                 if second:
                     handovers = chain(first.handovers, second.handovers)
@@ -197,7 +201,7 @@ class TypeState:
         return len(self.groups) == 1 and self._new_poset is Forest and not roots.entered and not roots.left
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
-        """A neighbour publishes from now on: send it the existing interest."""
+        """Interest goes to a neighbour from now on: send it what exists."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
         change = outgoing.poset.change(entered=self.joint_roots(neighbour))
         return outgoing.change(Change(entered=change.entered), ())
@@ -210,7 +214,7 @@ class TypeState:
 
     def joint_roots(self, neighbour: Interface) -> list[Interest]:
         """The roots of the other groups that the neighbour's promise admits. O(roots)."""
-        promise = self.promises.get(neighbour)
+        promise = self._promise_of(neighbour)
         return [
             root
             for group, poset in self.groups.items()
@@ -218,6 +222,10 @@ class TypeState:
             for root in poset.roots()
             if promise is None or promise.admits(root)
         ]
+
+    def _promise_of(self, neighbour: Interface) -> Promise | None:
+        """The content to which interest sent to a neighbour is limited; None for everything."""
+        return None if self.floods else self.promises.get(neighbour)
 
     def set_promise(self, publisher: Interface, filter: Filter | None) -> bool:
         """The content that an interface advertises from now on; whether that is a change."""
@@ -250,7 +258,7 @@ class TypeState:
         return outgoing.change(change, change.handovers) if change else []
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
-        """A neighbour no longer publishes: withdraw the interest sent to it."""
+        """Interest goes to a neighbour no longer: withdraw what was sent to it."""
         return self.outgoing.pop(neighbour).slots.withdraw()
 
     def covering_slot(self, interest: Interest, neighbour: Interface) -> Slot | None:

@@ -11,8 +11,11 @@ for a silent peer. All is drawn from a seed.
 
 Judged are the two subscribers of all events: the overlay keeps the order of a publisher, so a number that is
 left out was missed, and one that is not above all before it was repeated. Brokers are sampled: memory,
-descriptors, sessions, tasks of the event loop. Memory is *flat* if the line through the samples, without
-those of the first fifth of the time, rises by less than 5 % from its start to its end. At the end, once the
+descriptors, sessions, tasks of the event loop. Memory is judged by the line through the samples, without
+those of the first fifth of the time. In an hour or more it is *flat* if that rises by less than 1 % an hour;
+in less time such a slope is within its own uncertainty, and it is flat if it rises by less than 5 % from its
+start to its end. The slope has the interval in which it is with 95 %, of the averages of twenty spans of
+time, since samples that follow each other are much alike. At the end, once the
 leases of killed clients have expired, descriptors, sessions and tasks must be as many as before the first
 visitor.
 """
@@ -45,7 +48,12 @@ from covey.sim.progress import Progress, silent
 _TURN_S = 0.005
 _BATCH = 1024
 _PATIENCE_S = 60.0
-_FLAT = 0.05
+_RISE = 0.05
+_RISE_PER_HOUR = 0.01
+_HOUR_S = 3_600.0
+_SPANS = 20
+_STUDENT = 2.1
+"""The 97.5 % quantile of Student's distribution, of 18 degrees of freedom and about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,34 @@ class Sample:
     descriptors: int
     sessions: int
     tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """Of a broker's memory, in per cent of its start per hour: between `low` and `high` with 95 %."""
+
+    percent_per_hour: float
+    low: float
+    high: float
+    flat: bool
+
+
+def slope_of(seconds: npt.NDArray[np.float64], memory: npt.NDArray[np.float64], duration_s: float) -> Slope:
+    """Of at least three samples of a run of so many seconds."""
+    spans = min(_SPANS, len(seconds))
+    times = np.array([part.mean() for part in np.array_split(seconds - seconds[0], spans)])
+    sizes = np.array([part.mean() for part in np.array_split(memory, spans)])
+    slope, start = np.polyfit(times, sizes, 1)
+    residual = sizes - (slope * times + start)
+    spread = np.sqrt((residual**2).sum() / (spans - 2) / ((times - times.mean()) ** 2).sum())
+    each = 100.0 * _HOUR_S / start
+    if duration_s >= _HOUR_S:
+        flat = slope * _HOUR_S < _RISE_PER_HOUR * start
+    else:
+        flat = slope * (seconds[-1] - seconds[0]) < _RISE * start
+    half = _STUDENT * spread
+    low, high = (slope - half) * each, (slope + half) * each
+    return Slope(round(float(slope * each), 3), round(float(low), 3), round(float(high), 3), bool(flat))
 
 
 @dataclass(slots=True)
@@ -115,7 +151,7 @@ class SoakResult:
     sessions: int = 0
     """Those of the processes that were not killed."""
     samples: list[Sample] = field(default_factory=list)
-    mb_per_minute: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, Slope] = field(default_factory=dict)
     flat: bool = True
     left: list[str] = field(default_factory=list)
 
@@ -315,9 +351,8 @@ class _Soak:
             if len(samples) < 3:
                 continue
             seconds, memory = np.array(samples).T
-            slope, start = np.polyfit(seconds - seconds[0], memory, 1)
-            result.mb_per_minute[broker] = round(60 * float(slope), 3)
-            result.flat &= bool(slope * (seconds[-1] - seconds[0]) < _FLAT * start)
+            slope = result.memory[broker] = slope_of(seconds, memory, result.seconds)
+            result.flat &= slope.flat
 
     async def _judge_rest(self, before: list[Sample]) -> None:
         """Compare with the state before the first visitor, once leases have expired."""

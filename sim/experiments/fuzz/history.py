@@ -9,23 +9,22 @@ missing, all control must have settled, and every link must carry the interest t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
+from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.expressions.expression import Constraint, Variable
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.moving.motion import Motion, directions, leaves
-from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
 from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
 from covey.sim.experiments.fuzz.filters import CONTENTS, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
 from covey.sim.experiments.fuzz.outcome import HistoryOutcome
-from covey.sim.experiments.fuzz.stalling import StallingHistory
-from covey.sim.experiments.processes import Workers
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS
@@ -35,12 +34,34 @@ from covey.sim.topology import Topology, TreeLink
 
 _RATES = (-40.0, -1.0, -0.1, -0.02, 0.02, 0.1, 1.0, 40.0)
 _LIVELOCK_STEPS = 200_000
+DURABLE = tuple(event_type.name for event_type in TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """Of what a history draws how fast its wires and disks are."""
+
+    frame_bytes: tuple[int, ...] = (1, 300, 4 << 20)
+    frames_in_flight: tuple[int, ...] = (1, 2, 16)
+    jitters_ms: tuple[int, ...] = (0, 5, 40)
+    losses: tuple[float, ...] = (0.0, 0.0, 0.1)
+    syncs_ms: tuple[int, ...] = (0, 20, 300, 1_000)
 
 
 class FuzzHistory:
     """One history; `play` returns its outcome."""
 
-    def __init__(self, seed: int, options: FuzzOptions) -> None:
+    _paces = Paces()
+
+    def __init__(
+        self,
+        seed: int,
+        options: FuzzOptions,
+        *,
+        repair_after_ns: int = 0,
+        reaches: Callable[[str, str], bool] | None = None,
+        sessions: SessionLimits | None = None,
+    ) -> None:
         self.seed = seed
         self.options = options
         self.findings = Findings()
@@ -59,32 +80,46 @@ class FuzzHistory:
             service=options.service,
             defect=self._defect,
             link={
-                "max_frame_bytes": draw.choice((1, 300, 4 << 20)),
-                "frames_in_flight": draw.choice((1, 2, 16)),
+                "max_frame_bytes": draw.choice(self._paces.frame_bytes),
+                "frames_in_flight": draw.choice(self._paces.frames_in_flight),
                 "window_bytes": draw.choice((600, 4 << 20)),
             },
             wire=WireOptions(
                 delay_ns=self._delay_ms * NS_PER_MS,
-                jitter_ns=draw.choice((0, 5, 40)) * NS_PER_MS,
-                loss=draw.choice((0.0, 0.0, 0.1)),
+                jitter_ns=draw.choice(self._paces.jitters_ms) * NS_PER_MS,
+                loss=draw.choice(self._paces.losses),
             ),
-            options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
+            options=EndpointOptions(sessions=sessions or SessionLimits(lease_s=2.0)),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
+            durable=DURABLE if options.durable else (),
+            sync_ns=draw.choice(self._paces.syncs_ms) * NS_PER_MS if options.durable else NS_PER_MS,
             evaluator=partial(evaluator_of, random.Random(f"operators {seed}"))
             if options.calls
             else Evaluator,
+            repair_after_ns=repair_after_ns,
         )
         conditions = filters_with_calls() if options.calls else {}
         clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=options.lossy, conditions=conditions)
+        self.judge = Judge(
+            self.findings,
+            lambda: clock.now_ns,
+            lossy=options.lossy,
+            conditions=conditions,
+            durable=DURABLE if options.durable else (),
+            reaches=reaches,
+            slow=sessions is not None,
+        )
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
         self.simulation.observers += [self.judge, self.traffic]
         self._filters = filters_of(options)
         self._types = TYPES if draw.random() < 0.5 and not options.dense else TYPES[:1]
         self._pauses_ms = (1, 5, 20, 100) + ((20_000, 60_000) if options.motion else ())
+        if options.durable:
+            self._pauses_ms += (1_500,)  # progress is saved each second
         self._bounds = {filter: _bounds(filter) for filters in self._filters.values() for filter in filters}
         """By filter, the variables that may have a rate."""
+        self._brokers = 1, 6
         self._joined = 0
         self._contents: dict[tuple[str, str], Filter | None] = {}
         """The content filter of each client and event type."""
@@ -92,7 +127,7 @@ class FuzzHistory:
             self._join: 4,
             self._leave: 2,
             self._vanish: 1,
-            self._move: 3,
+            self._move: 8 if options.moves else 3,
             self._disconnect: 2,
             self._advertise: 8,
             self._unadvertise: 1,
@@ -101,7 +136,7 @@ class FuzzHistory:
             self._unsubscribe: 5,
             self._publish: 50,
             self._partition: 2,
-            self._crash: 1 if options.crashes else 0,
+            self._crash: (6 if options.durable else 1) if options.crashes else 0,
             self._rest: 4,
             self._widen: 8 if options.widen else 0,
         }
@@ -135,11 +170,11 @@ class FuzzHistory:
 
     def _play(self) -> None:
         simulation, draw = self.simulation, self._random
-        names = [f"b{i}" for i in range(draw.randint(1, 6))]
+        names = [f"b{i}" for i in range(draw.randint(*self._brokers))]
         links = tuple(
             TreeLink(names[draw.randrange(i)], name, self._delay_ms) for i, name in enumerate(names) if i
         )
-        simulation.build(Topology("history", tuple(names), links))
+        self._build(Topology("history", tuple(names), links))
         if self.options.motion:
             simulation.clock.run(NS_PER_MS)  # at 0, a Motion would have no start
         for _ in range(3):
@@ -153,6 +188,9 @@ class FuzzHistory:
             if self.findings:
                 return
         self._rest()
+
+    def _build(self, topology: Topology) -> None:
+        self.simulation.build(topology)
 
     def _run(self, until_ns: int | None = None) -> None:
         """Advance to a time, or until only polls are pending; stop at a finding or a livelock."""
@@ -178,27 +216,38 @@ class FuzzHistory:
 
     def _join(self) -> None:
         self._joined += 1
-        self.simulation.join(f"client/c{self._joined}", self._some_broker())
+        durable = self.options.durable and self._random.random() < 0.7
+        self.simulation.join(f"client/c{self._joined}", self._some_broker(), durable=durable)
 
     def _leave(self) -> None:
         client = self._some_client()
         if client is not None and not client.moving:
+            if client.durable:
+                for subscription_id in list(client.subscriptions):
+                    client.unsubscribe(subscription_id)
+                for type_name in list(client.session.advertised):
+                    client.unadvertise(type_name)
             self.simulation.leave(client.name)
 
     def _vanish(self) -> None:
         client = self._some_client()
+        if client is not None and client.durable:
+            return  # its session would stay for good
         if client is not None and not client.moving and client.port.wire is not None:
             self.simulation.vanish(client.name)
 
     def _move(self) -> None:
         client = self._some_client()
-        if client is not None:
+        if client is not None and (self.options.moves or not client.durable):
             self.simulation.move(client.name, self._some_broker())
 
     def _disconnect(self) -> None:
         client = self._some_client()
         if client is not None:
-            self.simulation.disconnect(client.name, self._random.randrange(1, 400) * NS_PER_MS)
+            # Longer than the lease: a publisher's advertisement has to spread again, before its events.
+            longer = client.durable or (self.options.durable and not client.subscriptions)
+            most_ms = 3_000 if longer else 400
+            self.simulation.disconnect(client.name, self._random.randrange(1, most_ms) * NS_PER_MS)
 
     def _advertise(self) -> None:
         client = self._some_client()
@@ -291,7 +340,8 @@ class FuzzHistory:
     def _partition(self) -> None:
         if self.simulation.links:
             a, b = self._random.choice(self.simulation.links)
-            self.simulation.partition(a, b, self._random.randrange(1, 800) * NS_PER_MS)
+            most_ms = 3_000 if self.options.durable else 800
+            self.simulation.partition(a, b, self._random.randrange(1, most_ms) * NS_PER_MS)
 
     def _crash(self) -> None:
         self.simulation.crash(self._some_broker(), self._random.randrange(1, 500) * NS_PER_MS)
@@ -305,6 +355,7 @@ class FuzzHistory:
         self.traffic.quiet()
         check_quiet(self.simulation, self.findings)
         check_routes(self.simulation, self.findings)
+        check_logs(self.simulation, self.findings)
 
 
 def _bounds(filter: Filter) -> list[str]:
@@ -312,24 +363,3 @@ def _bounds(filter: Filter) -> list[str]:
     operands = [leaf.operand for leaf in leaves(filter.expression) if isinstance(leaf, Constraint)]
     constrained = {operand.name for operand in operands if isinstance(operand, Variable)}
     return [name for name, way in directions(filter).items() if way and name not in constrained]
-
-
-def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
-    """Run the history of a seed.
-
-    Kernels are loaded first, since when a background thread loads them is not reproducible.
-    """
-    compile_kernels()
-    if options.stalls:
-        return StallingHistory(seed, options.steps).play()
-    return FuzzHistory(seed, options).play()
-
-
-def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1) -> Iterator[HistoryOutcome]:
-    """Run many histories in `jobs` processes; the outcomes are in the order of their seeds."""
-    if jobs == 1:
-        yield from map(partial(play_history, options=options), seeds)
-        return
-    with Workers(jobs) as pool:
-        for outcome in [pool.submit(play_history, seed, options) for seed in seeds]:
-            yield outcome.result()

@@ -11,6 +11,23 @@ from covey.overlay.core.merging.mergers import MERGINGS
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.simulator.service import SERVICES
 
+FAULTS = {
+    "crashes": "brokers are killed at any time, or at a drawn kind of message, and start again",
+    "power": "crashes are losses of power, which tear what is being written",
+    "partitions": "links break for a time",
+    "swizzles": "links break one after the other and come back in another order",
+    "clogs": "what is sent over some connections arrives much later",
+    "connections": "connections are dropped, opened late, or opened again while the first seems open",
+    "slow": "clients stop reading for a while",
+    "clocks": "clocks of brokers and clients are set by an hour, forward and back",
+    "damage": "bits of stored records flip",
+    "full": "disks are full, or fail to sync, until an operator starts the broker again",
+    "moves": "clients move from broker to broker",
+}
+"""The faults of `covey sim fuzz --faults`."""
+REFUSED_TOGETHER = (frozenset({"durable", "repair"}),)
+"""Options of which a history draws one, since an overlay file cannot have both."""
+
 
 class FuzzError(CoveyError, ValueError):
     """An option has an unknown value."""
@@ -26,7 +43,11 @@ class FuzzOptions:
     `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
     publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
     `defects.DEFECTS`, `service` that of brokers (`simulator/service.py`). `stalls` plays histories of another
-    kind (`stalling.py`), to which only `steps` applies.
+    kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
+    of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
+    brokers that die and parts of the network that lose each other (`repairing.py`). With `faults`, names of
+    `FAULTS` with commas between them or "all", histories have these and no others, and draw routing,
+    `durable`, `repair` and `gapless` where these are not set (`faulty.py`).
     """
 
     routing: str = "parametric"
@@ -48,6 +69,10 @@ class FuzzOptions:
     defect: str | None = None
     service: str = "broker"
     stalls: bool = False
+    durable: bool = False
+    moves: bool = False
+    repair: bool = False
+    faults: str = ""
 
     def __post_init__(self) -> None:
         for name, value, expected in (
@@ -62,8 +87,24 @@ class FuzzOptions:
             if value not in expected:
                 known = ", ".join(each for each in expected if each is not None)
                 raise FuzzError(f"{name} is {value!r}: expected one of {known}")
+        for name in self.fault_kinds:
+            if name not in FAULTS:
+                raise FuzzError(f"faults has {name!r}: expected all, or some of {', '.join(FAULTS)}")
+        if self.faults and not self.crashes:
+            raise FuzzError("crashes is off: expected it on with faults, which name crashes or do not")
+        if self.faults and (self.stalls or self.motion):
+            name = "stalls" if self.stalls else "motion"
+            raise FuzzError(f"{name} is on: expected it off with faults, which have slow clients and clocks")
         if self.motion and self.routing == "static":
             raise FuzzError("motion is on: expected routing parametric, since static routing has no motion")
+
+        if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
+            raise FuzzError("repair is on: expected durable off, since links of durable types do not move")
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """The faults that histories have, if they are named."""
+        return tuple(FAULTS) if self.faults == "all" else tuple(filter(None, self.faults.split(",")))
 
     @property
     def lossy(self) -> bool:

@@ -19,6 +19,10 @@ class HistoryOutcome:
     fired: int = 0
     """How often the injected defect changed the brokers' actions."""
     error: str = ""
+    faults: tuple[tuple[str, int], ...] = ()
+    """How often there was each fault, where faults are named."""
+    damaged: int = 0
+    """Events of records in which a bit has flipped."""
 
     @property
     def failed(self) -> bool:

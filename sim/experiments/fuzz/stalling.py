@@ -191,7 +191,8 @@ class StallingHistory:
     def _join(
         self, name: str, policy: SlowConsumer = SlowConsumer.BLOCK, broker: str = "", **options: int
     ) -> SimulatedClient:
-        return self.simulation.join(f"client/{name}", broker or self._some_broker(), policy, **options)
+        broker = broker or self._some_broker()
+        return self.simulation.join(f"client/{name}", broker, policy, durable=False, **options)
 
     def _pair(self, name: str, event_type: EventType, source: str, target: str) -> None:
         self._join(f"{name}-p", broker=source).advertise(event_type)

@@ -15,8 +15,8 @@ from typing import Any
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """The quantiles 0.975 of Student's t for 1 to 10 degrees of freedom."""
 _T_MORE = 2.2
-_NONE_SEEN = 3.0
-"""None in a time is consistent, at 95 %, with a mean of up to three (Poisson)."""
+_UNLIKELY = 0.05
+"""What has a smaller probability is ruled out, at 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> 
     compare.
 
     Where a run counted none, the ratio is that of the sums, with an interval by leaving out one run at a
-    time; where no run counted any in `worse`, it is a bound. `unit` is the value in a run of a single event.
+    time; where no run counted any in `worse`, it is a bound: of n events that come to either side by chance
+    all come to `better`. `unit` is the value in a run of a single event.
     """
     pairs = list(zip(better, worse, strict=True))
     if not pairs or not any(better):
@@ -85,8 +86,11 @@ def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> 
         high = exp(middle + half) if isfinite(half) else inf
         return Estimate(exp(middle), exp(middle - half), high, len(pairs))
     if not any(worse):
-        bound = sum(better) / (_NONE_SEEN * unit) if unit else 0.0
-        return Estimate(bound, bound, inf, len(pairs), above=True) if unit else None
+        if not unit:
+            return None
+        share = _UNLIKELY ** (unit / sum(better))
+        bound = share / (1 - share)
+        return Estimate(bound, bound, inf, len(pairs), above=True)
     return _jackknife(pairs)
 
 

@@ -115,7 +115,7 @@ def _finding(
     missing = [label for label in needed if any(label not in results for results in runs.values())]
     if missing:
         conclusion = f"Not loaded within the limit: {', '.join(missing)}."
-        return PaperFinding(figure, title, claim, conclusion, Verdict.UNMEASURED, rows, plot)
+        return PaperFinding(figure, title, claim, conclusion, Verdict.UNDECIDED, rows, plot)
     verdict, conclusion = judge(series)
     return PaperFinding(figure, title, claim, conclusion, verdict, rows, plot)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim.experiments.papers.estimates import Estimate, gain, mean
 from covey.sim.experiments.papers.jayaram_calibrations import Calibrations
 from covey.sim.experiments.papers.jayaram_cases import (
+    KNEE,
     Assumption,
     Case,
     Grid,
@@ -36,6 +38,10 @@ from covey.sim.progress import Progress, labelled, part
 from covey.sim.scenario.scenario import Scenario
 
 _RESULTS = "results.json"
+_ROUND = 250
+"""So many runs are measured and stored together: a query of Spark takes half a minute for a few."""
+_OF_THE_MACHINE = ("real_s", "cpu_s", "memory_bytes", "steps_per_real_s")
+"""The fields of a summary that differ each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,12 @@ class Results:
             for seed in range(max(self.grid.seeds, self.grid.assumption_seeds))
         ]
 
+    def at_the_knee(self, case: Case, assumption: Assumption, metric: str) -> Estimate | None:
+        """A factor of D, over the seeds that all assumptions have, the base's others aside: what differs is
+        then not the seeds."""
+        known = replace(self, grid=replace(self.grid, seeds=self.grid.assumption_seeds))
+        return known.factor(case, assumption, KNEE, metric)
+
     def value(
         self, case: Case, assumption: Assumption, system: str, rho: float, metric: str
     ) -> Estimate | None:
@@ -129,8 +141,8 @@ def _factor(pairs: Sequence[tuple[Measured, Measured]], metric: str) -> Estimate
     if metric == "spurious":
         return gain([a.spurious for a, _ in pairs], [b.spurious for _, b in pairs], unit)
     answered = [(a, b) for a, b in pairs if b.delay_ms]
-    # a run in which no change was answered has a delay above its whole length
-    late = [a.delay_ms or a.duration_s * 1e3 for a, _ in answered]
+    # changes come evenly, so where none is answered they have waited half of the run on average
+    late = [a.delay_ms or a.duration_s * 1e3 / 2 for a, _ in answered]
     factor = gain(late, [b.delay_ms or 0.0 for _, b in answered])
     if factor is None or all(a.delay_ms for a, _ in answered):
         return factor
@@ -149,26 +161,33 @@ def run_grid(
 
     runs = _Runs(folder, jobs)
     points = list(grid.points())
-    stored = _Stored(folder / _RESULTS)
+    stored = Stored(folder / _RESULTS)
     if not stored.names >= {point.name for point in points}:
         check_spark()
     pilots = runs.pilots(pilots_of(points), calibrations, part(progress, 0.0, 0.05))
-    rounds = [list(group) for _, group in groupby(points, key=lambda point: point.seed)]
+    rounds = [points[at : at + _ROUND] for at in range(0, len(points), _ROUND)]
     measured: dict[str, Measured] = {}
     for done, group in enumerate(rounds):
         at = part(progress, 0.05 + 0.95 * done / len(rounds), 0.05 + 0.95 * (done + 1) / len(rounds))
-        label = f"seed {done + 1} of {len(rounds)}"
+        label = f"part {done + 1} of {len(rounds)}"
         scenarios = [_scenario(point, pilots, calibrations) for point in group]
         outcomes = runs.run(scenarios, part(labelled(at, label), 0.0, 0.85))
         fresh = [each for each in outcomes if not stored.has(each)]
-        at(f"{label}: metrics of {len(fresh)} runs", 0.85)
         if fresh:
             by_name = {each.run: each for each in fresh}
-            for summary in summarise([each.trace for each in fresh]):
+            reading = part(labelled(at, f"{label}, {len(fresh)} runs"), 0.85, 1.0)
+            for summary in summarise([each.trace for each in fresh], progress=reading):
                 stored.put(by_name[summary["run"]], Measured.of(summary, by_name[summary["run"]]))
             stored.save()
-        measured |= {each.run: stored.get(each) for each in outcomes}
+        measured |= {each.run: stored.get(each.run) for each in outcomes}
     return Results(grid, measured)
+
+
+def stored_results(grid: Grid, folder: Path) -> Results:
+    """The points of a grid that were measured in `folder`."""
+    stored = Stored(folder / _RESULTS)
+    names = [point.name for point in grid.points()]
+    return Results(grid, {name: stored.get(name) for name in names if name in stored.names})
 
 
 def _scenario(point: Point, pilots: Mapping[str, Mapping[str, Any]], calibrations: Calibrations) -> Scenario:
@@ -200,9 +219,9 @@ class _Runs:
         return {each.run: each.summary for each in outcomes if each.summary is not None}
 
 
-class _Stored:
-    """The metrics of runs in a file, each with the summary's fingerprint, so that those of a run that was
-    repeated are computed again."""
+class Stored:
+    """The metrics of runs in a file, each with a digest of the run's own summary and of the version of Covey,
+    so that those of a run that was repeated with another outcome are computed again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -217,13 +236,18 @@ class _Stored:
 
     def has(self, outcome: RunOutcome) -> bool:
         entry = self._entries.get(outcome.run)
-        return entry is not None and entry["scenario"] == _scenario_json(outcome)
+        return entry is not None and entry.get("digest") == _digest(outcome)
 
-    def get(self, outcome: RunOutcome) -> Measured:
-        return Measured(**self._entries[outcome.run]["measured"])
+    def get(self, name: str) -> Measured:
+        return Measured(**self._entries[name]["measured"])
 
     def put(self, outcome: RunOutcome, measured: Measured) -> None:
-        self._entries[outcome.run] = {"scenario": _scenario_json(outcome), "measured": asdict(measured)}
+        assert outcome.summary is not None
+        self._entries[outcome.run] = {
+            "digest": _digest(outcome),
+            "scenario": outcome.summary["scenario"],
+            "measured": asdict(measured),
+        }
 
     def save(self) -> None:
         written = self._path.with_suffix(".new")
@@ -231,6 +255,7 @@ class _Stored:
         written.replace(self._path)  # so that an interruption leaves the old one
 
 
-def _scenario_json(outcome: RunOutcome) -> Any:
+def _digest(outcome: RunOutcome) -> str:
     assert outcome.summary is not None
-    return json.loads(json.dumps(outcome.summary["scenario"]))
+    stated = {name: value for name, value in outcome.summary.items() if name not in _OF_THE_MACHINE}
+    return sha256(json.dumps([version("covey"), stated], sort_keys=True).encode()).hexdigest()

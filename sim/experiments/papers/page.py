@@ -10,7 +10,11 @@ _DEFINITIONS = (
     ("reached", "The claim was measured here; of a factor, at least 90 % of the paper's."),
     ("same direction, smaller", "What the paper claims was measured to a smaller degree."),
     ("differs", "The claim was not measured here, or the opposite of it was."),
-    ("not measured", "An engine did not load within the limit, or there were too few events to compare."),
+    (
+        "undecided",
+        "Too few events to compare, an interval that holds both no effect and the paper's, or an engine that "
+        "did not load within the limit.",
+    ),
     ("interval", "Of a mean over runs: 95 %, by Student's distribution."),
 )
 
@@ -21,7 +25,7 @@ def page(report: PaperReport) -> Report:
     tiles = [
         Tile(verdict.value, count, _GOOD.get(verdict) if count else None)
         for verdict in Verdict
-        if (count := verdicts.count(verdict)) or verdict is not Verdict.UNMEASURED
+        if (count := verdicts.count(verdict)) or verdict is not Verdict.UNDECIDED
     ]
     return Report(
         f"{report.paper.capitalize()}, measured again",
@@ -51,9 +55,9 @@ def conclusion(report: PaperReport) -> list[str]:
         sentences.append(f"{_counted(smaller, 'has', 'have')} the same direction, with a smaller effect.")
     if differs := by_verdict[Verdict.DIFFERS]:
         sentences.append(f"{_counted(differs, 'differs', 'differ')}.")
-    if unmeasured := by_verdict[Verdict.UNMEASURED]:
-        sentences.append(f"{_counted(unmeasured, 'was', 'were')} not measured.")
-    first = next((each for each in report.findings if each.verdict is not Verdict.UNMEASURED), None)
+    if undecided := by_verdict[Verdict.UNDECIDED]:
+        sentences.append(f"{_counted(undecided, 'is', 'are')} undecided.")
+    first = next((each for each in report.findings if each.verdict is not Verdict.UNDECIDED), None)
     if first is not None and not report.summary:
         sentences.append(f"{first.figure}: {first.conclusion}")
     if report.size != "full":

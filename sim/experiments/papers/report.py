@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     REACHED = "reached"
     SMALLER = "same direction, smaller"
     DIFFERS = "differs"
-    UNMEASURED = "not measured"
+    UNDECIDED = "undecided"
 
     @classmethod
     def of(cls, reached: bool, direction: bool = False) -> Verdict:
@@ -47,13 +47,13 @@ class Verdict(StrEnum):
         cls, here: float | None, paper: float, low: float | None = None, high: float | None = None
     ) -> Verdict:
         """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` and `high`
-        are its interval. UNMEASURED where that leaves both open, no factor at all and the paper's.
+        are its interval. UNDECIDED where that leaves both open, no factor at all and the paper's.
         """
         if here is None:
-            return cls.UNMEASURED
+            return cls.UNDECIDED
         told = (here if low is None else low) > _EQUAL
         possible = (here if high is None else high) >= _REACHED * paper
-        return cls.UNMEASURED if possible and not told else cls.of(here >= _REACHED * paper, told)
+        return cls.UNDECIDED if possible and not told else cls.of(here >= _REACHED * paper, told)
 
 
 _EQUAL = 1.05
@@ -73,7 +73,7 @@ class PaperFinding:
     """The paper's claim, paraphrased."""
     conclusion: str
     """The conclusion from the rows, with figures of this run."""
-    verdict: Verdict = Verdict.UNMEASURED
+    verdict: Verdict = Verdict.UNDECIDED
     rows: list[dict[str, Cell]] = field(default_factory=list)
     plot: Plot | None = None
 

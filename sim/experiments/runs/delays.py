@@ -105,13 +105,12 @@ class DelayedOverlay(LocalOverlay):
         self._delays_ms = delays_ms
         self._client_delay_ms = client_delay_ms
         self._proxies: list[DelayProxy] = []
-        self._link_addresses: dict[tuple[str, str], str] = {}
         self.client_addresses = dict(self.addresses)
 
     async def __aenter__(self) -> Self:
         try:
             for (listener, dialer), delay_ms in self._delays_ms.items():
-                self._link_addresses[listener, dialer] = await self._proxy(listener, delay_ms)
+                self.link_addresses[listener, dialer] = await self._proxy(listener, delay_ms)
             for broker in self.brokers:
                 self.client_addresses[broker] = await self._proxy(broker, self._client_delay_ms)
             return await super().__aenter__()
@@ -131,11 +130,3 @@ class DelayedOverlay(LocalOverlay):
         proxy = await DelayProxy(self.addresses[broker], delay_ms / 1e3).start()
         self._proxies.append(proxy)
         return proxy.address
-
-    def configuration(self, broker: str) -> dict[str, Any]:
-        configuration = super().configuration(broker)
-        addresses = {
-            listener: a for (listener, dialer), a in self._link_addresses.items() if dialer == broker
-        }
-        brokers = {name: {"address": addresses.get(name, a)} for name, a in self.addresses.items()}
-        return {**configuration, "brokers": brokers}

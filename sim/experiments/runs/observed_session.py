@@ -32,6 +32,7 @@ class ObservedSession(ClientSession):
         self.name = name
         self.broker = broker
         self.present = True
+        self.durable = False
         self._observers = observers
         for observer in observers:
             observer.joined(self)
@@ -71,9 +72,16 @@ class ObservedSession(ClientSession):
             observer.subscribed(self, subscription_id)
         return subscription_id, messages
 
-    def update(self, subscription_id: int, values: Mapping[str, object], **times_ns: int) -> list[Message]:
+    def update(
+        self,
+        subscription_id: int,
+        values: Mapping[str, object],
+        *,
+        traceparent: str = "",
+        **times_ns: int,
+    ) -> list[Message]:
         old = self.values(subscription_id)
-        messages = super().update(subscription_id, values, **times_ns)
+        messages = super().update(subscription_id, values, traceparent=traceparent, **times_ns)
         if messages:
             for observer in self._observers:
                 observer.updated(self, subscription_id, old)

@@ -19,7 +19,7 @@ from covey.sim.experiments.runs.closed_loop import ClosedLoop
 from covey.sim.experiments.runs.link_control import LinkControl
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.experiments.runs.work import WorkByKind
-from covey.sim.progress import Progress, silent
+from covey.sim.progress import Progress, part, silent
 from covey.sim.scenario.fields import inputs_of
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
@@ -36,6 +36,8 @@ from covey.sim.trace.trace import Trace
 
 _LINKS_COMPARED = 20
 _PROGRESS_STEPS = 50
+_SUBSCRIBED, _RUN = 0.1, 0.95
+"""The shares of progress at which all have subscribed, and at which the schedule has ended."""
 _CRASH_NS = 200 * NS_PER_MS
 _PARTITION_NS = 500 * NS_PER_MS
 
@@ -121,14 +123,15 @@ class SimulatedRun:
             if self._closed_loop is not None:
                 simulation.observers.append(self._closed_loop.under_way)
             simulation.build(self.topology)
-            self._advertise(progress)
-            self._subscribe(progress)
-            self._run_schedule(progress)
+            progress("advertising", 0.0)
+            self._advertise()
+            self._subscribe(part(progress, 0.0, _SUBSCRIBED))
+            self._run_schedule(part(progress, _SUBSCRIBED, _RUN))
             self._start_phase("resting")
-            progress("coming to rest", 0.0)
+            progress("coming to rest", _RUN)
             simulation.run()
             self._start_phase("quiet")
-            progress("checking", 0.0)
+            progress("checking", _RUN)
             self.judge.quiet()
             self.traffic.quiet()
             self._check_window()
@@ -155,9 +158,8 @@ class SimulatedRun:
         if self._trace is not None:
             self._trace.phase(phase, self.simulation.busy_ns)
 
-    def _advertise(self, progress: Progress) -> None:
+    def _advertise(self) -> None:
         self._start_phase("advertising")
-        progress("advertising", 0.0)
         for number in range(self.scenario.publishers):
             broker, types = self.load.publisher(number)
             client = self.simulation.join(f"client/p{number}", f"broker/{broker}")
@@ -200,18 +202,19 @@ class SimulatedRun:
             clock.at(running_ns + self._random.randrange(duration_ns or 1), self._crash)
         for _ in range(scenario.partitions):
             clock.at(running_ns + self._random.randrange(duration_ns or 1), self._partition)
+        warm = warm_ns / max(warm_ns + duration_ns, 1)
         if warm_ns:
-            self._run_until(running_ns, "warming up", progress)
+            self._run_until(running_ns, "warming up", part(progress, 0.0, warm))
         self._start_phase("running")
         busy_ns = simulation.busy_ns
-        self._run_until(end_ns, "running", progress)
+        self._run_until(end_ns, "running", part(progress, warm, 1.0))
         self.summary.busiest_share = busiest_share(busy_ns, simulation.busy_ns, duration_ns)
 
     def _run_until(self, end_ns: int, phase: str, progress: Progress) -> None:
         start_ns = self.simulation.clock.now_ns
-        for part in range(_PROGRESS_STEPS):
-            progress(phase, part / _PROGRESS_STEPS)
-            self.simulation.run(start_ns + (end_ns - start_ns) * (part + 1) // _PROGRESS_STEPS)
+        for done in range(_PROGRESS_STEPS):
+            progress(phase, done / _PROGRESS_STEPS)
+            self.simulation.run(start_ns + (end_ns - start_ns) * (done + 1) // _PROGRESS_STEPS)
 
     def _run_orderly(self, steps: Iterator[PublishStep | UpdateStep], warm_ns: int) -> None:
         """Each step takes effect before the next; the steps of the warm-up are those due in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from covey.cli import metrics
 from covey.cli.support import output
 
 SYSTEMS = ("siena-subscribe-first", "siena-parametric", "rete-subscribe-first", "rete-parametric")
@@ -40,3 +41,10 @@ def test_a_name_that_is_too_long_is_folded(capsys: pytest.CaptureFixture[str]) -
     name = " ".join(["word"] * 30)
     output.print_table("", ["run", "events/s"], [[name, 1.0]])
     assert capsys.readouterr().out.count("word") == 30
+
+
+def test_a_few_rows_that_begin_with_numbers_are_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[list[float]] = [[1, 3, 20.0], [0.5, 2, 30.0]]
+    metrics._print_table("Settings", ["update_rate", "runs", "events/s"], rows)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
+    assert lines == [["Settings"], ["update_rate", "1", "0.5"], ["runs", "3", "2"], ["events/s", "20", "30"]]

@@ -18,7 +18,7 @@ from random_filters import POOLS, TIMES, event_types, events, expressions, filte
 from covey.matcher import EventType, Filter, parse
 from covey.matcher.covering.covering import covers_region, intersects_region
 from covey.matcher.covering.cuts import LINES, point_of
-from covey.matcher.covering.intervals import difference, intersection, overlap, union, within
+from covey.matcher.covering.intervals import common, difference, intersection, overlap, union, within
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator, prefix_span
@@ -404,6 +404,8 @@ def test_sets_of_intervals_are_sets(a: tuple[int, ...], b: tuple[int, ...], c: t
         return {x for i in range(0, len(cuts), 2) for x in range(cuts[i], cuts[i + 1])}
 
     assert members(intersection(a, b)) == members(a) & members(b)
+    assert members(common([a, b, c])) == members(a) & members(b) & members(c)
+    assert common([a]) == a
     assert members(difference(a, b, line)) == members(a) - members(b)
     assert members(union([a, b, c])) == members(a) | members(b) | members(c)
     joined = union([a, b, c])

@@ -61,14 +61,19 @@ def test_shared_options() -> None:
     assert options == {
         "routing": "parametric",
         "links": "b1-b2 b2-b3",
+        "durable": "none",
         "limits.max_event_bytes": "65536",
         "limits.max_batch_events": "4096",
         "limits.max_frame_bytes": "4194304",
+        "repair_after_s": "0",
     }
     turned = replace(overlay, links=(("b3", "b2"), ("b2", "b1")))
     assert turned.shared_options() == options, "who dials does not matter"
     long = replace(overlay, links=tuple((f"b{i}", f"b{i + 1}") for i in range(100)))
     assert long.shared_options()["links"].startswith("100 with digest ")
+    moving = replace(overlay, repair_after_s=2.5, fallbacks={"b3": ("b1",)}).shared_options()
+    assert (moving["repair_after_s"], moving["order"]) == ("2.5", "b1 b2 b3")
+    assert moving["fallbacks"] == "b3: b1"
 
 
 def test_options_of_brokers_of_different_versions() -> None:

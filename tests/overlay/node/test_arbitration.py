@@ -9,7 +9,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.overlay import Client
-from covey.overlay.core.endpoint import broker_endpoint
+from covey.overlay.core.endpoint import interfaces
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
@@ -66,7 +66,7 @@ def dialled(overlay: Brokers) -> int:
 async def test_where_neither_dials_the_operator_is_told_who_should(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_endpoint, "NEVER_LINKED_NS", 200_000_000)
+    monkeypatch.setattr(interfaces, "NEVER_LINKED_NS", 200_000_000)
     caplog.set_level("INFO", "covey.broker")
     overlay = Disagreeing(both_dial=False)
     try:

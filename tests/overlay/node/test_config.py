@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_certificates import files_as, overlay_files
 
 from covey.matcher import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.operators.limits import OperatorLimits
-from covey.overlay.node.config import ConfigError, import_operators, load_overlay, select_broker
+from covey.overlay.node.config import (
+    ConfigError,
+    check_certificate,
+    import_operators,
+    load_overlay,
+    select_broker,
+)
 from covey.overlay.transport.rpc_server import ConnectionLimits
+from covey.overlay.transport.tls import Tls
 
 FIVE = Path(__file__).parents[3] / "examples" / "five.yaml"
 TWO = """
@@ -68,20 +77,22 @@ def test_every_limit_can_be_set_and_has_a_default(tmp_path: Path) -> None:
 limits: {session_queue_events: 1, session_queue_bytes: 2, session_stall_limit_s: 3.5, session_lease_s: 4,
          link_queue_bytes: 5, link_held_bytes: 6, max_connections: 7, max_connections_per_address: 8,
          max_sessions: 9, max_session_subscriptions: 10, max_session_types: 11, max_types: 12,
-         max_filter_bytes: 13, max_filter_depth: 14}
+         max_filter_bytes: 13, max_filter_depth: 14, max_filter_conjunctions: 15,
+         max_session_updates_per_s: 16, max_session_events_per_s: 17, max_session_event_bytes_per_s: 18,
+         max_client_sessions: 19}
 """,
     )
     assert overlay.sessions == SessionLimits(4, 1, 2, 3.5)
     assert overlay.link_limits == LinkLimits(5, 6)
     assert overlay.connections == ConnectionLimits(7, 8)
-    assert overlay.bounds == Bounds(9, 10, 11, 12, 13, 14)
+    assert overlay.bounds == Bounds(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
     default = load(tmp_path, TWO)
     assert (default.sessions, default.link_limits) == (SessionLimits(), LinkLimits())
     assert (default.connections, default.bounds) == (ConnectionLimits(), Bounds())
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
-    overlay = load(tmp_path, TWO, COVEY_ROUTING="static")
+    overlay = load(tmp_path, f"{TWO}\ninsecure: true\n", COVEY_ROUTING="static")
     assert overlay.routing == "static"
     for listen in ("[::]:9", "[::]:9, unix:/run/b1"):
         assert select_broker(overlay, "b1", {"COVEY_LISTEN": listen}).listen == listen
@@ -232,3 +243,101 @@ def test_a_module_of_operators_that_cannot_be_imported(
         complaint = f"operators.modules names '{name}': expected a module that can be imported .{why}"
         with pytest.raises(ConfigError, match=complaint):
             import_operators(overlay)
+
+
+def test_metrics_have_an_address_per_broker_or_one_for_all(tmp_path: Path) -> None:
+    assert load(tmp_path, TWO).metrics == {}
+    one = load(tmp_path, TWO + "metrics: {b2: '127.0.0.1:9102'}")
+    assert one.metrics == {"b2": "127.0.0.1:9102"}
+    every = load(tmp_path, TWO + "metrics: '0.0.0.0:9100'")
+    assert every.metrics == {"b1": "0.0.0.0:9100", "b2": "0.0.0.0:9100"}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("metrics: {b9: '127.0.0.1:9102'}", ("metrics", "b9", "expected one of b1, b2")),
+        ("metrics: {b1: 'unix:/tmp/m'}", ("metrics", "unix:/tmp/m", 'expected "host:port"')),
+        ("metrics: 9100", ("metrics", "9100")),
+        ("log_level: LOUD", ("log_level", "LOUD", "DEBUG")),
+    ],
+)
+def test_wrong_metrics_and_levels_are_one_sentence(
+    tmp_path: Path, text: str, parts: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, TWO + text)
+    assert all(part in str(caught.value) for part in parts), caught.value
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "b1:1", "10.0.0.7:1", "127.0.0.1:1, [::]:2"])
+def test_a_broker_beyond_this_machine_needs_tls_or_a_word(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(ConfigError, match=r"in plain text: expected a section tls .*, or insecure: true"):
+        select_broker(load(tmp_path, TWO), "b1", {"COVEY_LISTEN": listen})
+    for told in ("insecure: true", "tls: {certificate: c, key: k, authority: a}"):
+        overlay = load(tmp_path, f"{TWO}\n{told}\n")
+        assert select_broker(overlay, "b1", {"COVEY_LISTEN": listen}).listen == listen
+    with pytest.raises(ConfigError, match=r"listens at 0\.0\.0\.0:7002"):
+        select_broker(load(tmp_path, TWO), "b2", {})
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/run/b1", "[::ffff:127.0.0.1]:1"]
+)
+def test_a_broker_of_this_machine_needs_none(tmp_path: Path, listen: str) -> None:
+    assert select_broker(load(tmp_path, TWO), "b1", {"COVEY_LISTEN": listen}).listen == listen
+
+
+def test_the_files_of_tls_are_relative_to_the_overlay_file(tmp_path: Path) -> None:
+    overlay = load(tmp_path, f'{TWO}\ntls: {{certificate: "c/{{name}}.pem", key: /k, authority: a.pem}}\n')
+    assert overlay.tls is not None
+    assert overlay.tls.of("b1") == Tls(f"{tmp_path}/a.pem", f"{tmp_path}/c/b1.pem", "/k")
+    with pytest.raises(ConfigError, match=r"tls\.key is missing"):
+        load(tmp_path, f"{TWO}\ntls: {{certificate: c, authority: a}}\n")
+
+
+def test_the_certificate_of_a_broker_names_it_and_is_valid(tmp_path: Path) -> None:
+    overlay = load(tmp_path, TWO.replace("two", "test"))
+    check_certificate(overlay, "b1")
+    overlay = replace(overlay, tls=overlay_files())
+    check_certificate(overlay, "b1")
+    files = files_as("b2")
+    with pytest.raises(ConfigError, match=r"b2.pem does not name broker b1: expected covey://test/broker/b1"):
+        check_certificate(replace(overlay, tls=files), "b1")
+    with pytest.raises(ConfigError, match=r"expired.pem has expired"):
+        check_certificate(replace(overlay, tls=files_as("expired")), "b1")
+
+
+MOVING = """
+overlay: three
+repair_after_s: {seconds}
+brokers:
+  b1: {{address: "127.0.0.1:7001"}}
+  b2: {{address: "127.0.0.1:7002"}}
+  b3: {{address: "127.0.0.1:7003", fallbacks: {fallbacks}}}
+links: [[b2, b1], [b1, b3]]
+"""
+
+
+def test_where_links_move_the_lower_end_dials_and_has_fallbacks(tmp_path: Path) -> None:
+    overlay = load(tmp_path, MOVING.format(seconds=2.5, fallbacks="[b2]"))
+    assert overlay.repair_after_s == 2.5
+    assert overlay.neighbours("b2") == {"b1": True}, "whatever the order in the file"
+    assert overlay.rule().candidates("b3") == ("b1", "b2")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fallbacks", "complaint"),
+    [
+        ("2.5", "[b3]", r"brokers.b3.fallbacks names 'b3': expected brokers .* before b3: b1, b2"),
+        ("2.5", "[b9]", r"brokers.b3.fallbacks names 'b9': expected brokers"),
+        ("0", "[b1]", r"brokers.b3.fallbacks needs repair_after_s: expected it beside"),
+        ("-1", "[b1]", r"repair_after_s is -1: expected a number greater than or equal to 0"),
+    ],
+)
+def test_wrong_fallbacks_are_one_sentence(
+    tmp_path: Path, seconds: str, fallbacks: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(tmp_path, MOVING.format(seconds=seconds, fallbacks=fallbacks))

@@ -38,7 +38,7 @@ async def test_a_stream_that_has_ended_before_it_began_is_dialled_again(
 ) -> None:
     node = Node(Brokers([("b1", "b2")]).overlay("b2"), "b2")
     errors: list[Exception] = [CallError("UNAVAILABLE", "the connection broke") for _ in range(3)]
-    monkeypatch.setattr(dialer, "Channel", lambda *_: Broken(errors, node))
+    monkeypatch.setattr(dialer, "Channel", lambda *_, **__: Broken(errors, node))
     with caplog.at_level("INFO", "covey.broker"):
         await keep_connected(node, "b1")
     assert not errors
@@ -66,7 +66,7 @@ async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
             assert dialled.connection is not None
             dialled.connection.close("INTERNAL", "cannot take this")
             await until(lambda broken=broken: len(pauses) > broken)
-        assert pauses[-1] >= 1.0
+        assert pauses[-1] >= 0.5
         assert sorted(pauses)[0] == pauses[0]
 
 
@@ -104,7 +104,7 @@ async def test_a_broker_that_stops_does_not_retry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node(Brokers([("b1", "b2")]).overlay("b2"), "b2")
-    monkeypatch.setattr(dialer, "Channel", lambda *_: Broken([CallError("UNAVAILABLE", "no")], node))
+    monkeypatch.setattr(dialer, "Channel", lambda *_, **__: Broken([CallError("UNAVAILABLE", "no")], node))
     with caplog.at_level("INFO", "covey.broker"):
         await keep_connected(node, "b1")
     assert not caplog.records
@@ -116,7 +116,7 @@ def test_pauses_double_up_to_a_bound_and_start_over_after_a_connection_that_last
     now_s = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     backoff = Backoff()
-    for longest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0):
+    for longest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         backoff.connected()
         now_s += 4.9
         assert longest_s / 2 <= backoff.pause_s() <= longest_s

@@ -21,7 +21,8 @@ class Limited:
         handler = logging.Handler()
         handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
         self.log.addHandler(handler)
-        self.log.addFilter(LogLimit(self.log, clock=lambda: self.now_s, defer=self.defer))
+        self.limit = LogLimit(self.log, clock=lambda: self.now_s, defer=self.defer)
+        self.log.addFilter(self.limit)
 
     def defer(self, seconds: float, call: Callable[[], None]) -> None:
         self.due.append((self.now_s + seconds, call))
@@ -62,12 +63,19 @@ def test_names_that_change_do_not_help(limited: Limited) -> None:
     assert limited.lines[-1] == "others: 4900 more lines within 10 s, not written: %s connected"
 
 
-def test_errors_and_other_kinds_are_written(limited: Limited) -> None:
+def test_the_end_of_a_broker_and_other_kinds_are_written(limited: Limited) -> None:
     for i in range(100):
-        limited.log.error("%s", i)
+        limited.log.critical("%s", i)
         limited.log.info("stopping")
     limited.log.warning("%s broke the protocol", "client/a")
     assert len(limited.lines) == 100 + LINES + 1
+
+
+def test_errors_are_limited_since_a_peer_may_cause_them(limited: Limited) -> None:
+    for _ in range(1_000):
+        limited.log.error("the handler of %s failed", "/x")
+    assert len(limited.lines) == LINES
+    assert limited.limit.suppressed == {"ERROR": 990}
 
 
 def test_the_next_line_ends_a_window_where_no_timer_does(limited: Limited) -> None:

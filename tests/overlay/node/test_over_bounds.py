@@ -41,6 +41,31 @@ async def test_a_client_over_a_bound_is_refused_and_goes_on() -> None:
 
 
 @on_a_loop
+async def test_what_is_over_a_rate_is_refused_and_counted() -> None:
+    bounds = Bounds(session_updates_per_s=1, session_events_per_s=1, filter_conjunctions=4)
+    async with Brokers(bounds=bounds) as overlay, Client(overlay.address("b1"), "c") as client:
+        await client.advertise(QUOTE)
+        mine = await client.subscribe("Quote", "price < $limit", limit=5.0)
+
+        async def update() -> None:
+            for i in range(100):
+                await mine.update(limit=float(i))
+
+        async def publish() -> None:
+            for _ in range(100):
+                await client.publish("Quote", price=-1.0, confirm=True)
+
+        with pytest.raises(RefusedError, match=r"an update: expected at most 1/s .*_updates_per_s"):
+            await update()
+        with pytest.raises(RefusedError, match=r"at most 1 events/s of client/c"):
+            await publish()
+        with pytest.raises(RefusedError, match="a normal form of 8 conjunctions"):
+            await client.subscribe("Quote", " and ".join(f"(price < {i} or volume < {i})" for i in range(3)))
+        assert (await asyncio.wait_for(anext(mine), 60))["price"] == -1.0
+        assert overlay.nodes["b1"].endpoint.refused["RESOURCE_EXHAUSTED"] >= 3
+
+
+@on_a_loop
 async def test_a_long_filter_does_no_harm() -> None:
     """40,000 values made the engine ask for 24 GiB: brokers ended, or lost acknowledged events."""
     async with (

@@ -152,7 +152,7 @@ async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
         await feed.advertise("Reading", "number", "value")
         feed.heeds_holds = False
         endpoint = overlay.nodes["b1"].endpoint
-        endpoint.options = replace(endpoint.options, after_hold_bytes=500_000)
+        endpoint.set_options(replace(endpoint.options, after_hold_bytes=500_000))
         slow = PlainClient(overlay.address("b2"), "slow")
         slow.reading = False
         async with slow:

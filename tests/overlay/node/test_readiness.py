@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running import Brokers, on_a_loop, until
 
-from covey.cli.health import _check, _missing
+from covey.cli.health import _check, _state
 from covey.overlay.core.endpoint import recovery
 from covey.overlay.node.readiness import missing
 
@@ -28,12 +28,12 @@ async def test_a_broker_without_its_neighbour_serves_and_is_not_ready() -> None:
         await until(lambda: bool(missing(brokers.nodes["b2"])), "b2 has lost its link")
         assert await health_of(brokers.address("b2")) == ["SERVING", "NOT_SERVING"]
         assert await health_of(brokers.address("b1")) == ["SERVING", "SERVING"]
-        (each,) = await _missing(brokers.address("b2"), 10)
+        (each,) = (await _state(brokers.address("b2"), 10))["missing"]
         assert (each["what"], each["why"]) == ("broker/b3", "not connected")
         assert each["seconds"] >= 0
         await brokers.start("b3")
         await until(lambda: not missing(brokers.nodes["b2"]), "b2 is ready again")
-        assert await _missing(brokers.address("b2"), 10) == []
+        assert (await _state(brokers.address("b2"), 10))["missing"] == []
 
 
 @on_a_loop

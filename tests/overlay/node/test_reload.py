@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import re
 import signal
+import time
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import jwt
 import pytest
 import yaml
 from bystanders import FLOOD, Flood, Reader, Tasks
 from running import on_a_loop, run_on_loop, until
 
-from covey.overlay import Client
+from covey.overlay import Client, RefusedError
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.local_overlay import LocalOverlay, free_addresses
-from covey.overlay.node.config import load_overlay
+from covey.overlay.node.config import ConfigError, load_overlay
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
@@ -29,6 +33,7 @@ from covey.overlay.node.readiness import missing
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.server import Server
 
+SECRET = "s" * 40
 TWO: dict[str, Any] = {
     "overlay": "two",
     "brokers": {"b1": {"address": "127.0.0.1:7001"}, "b2": {"address": "127.0.0.1:7002"}},
@@ -97,6 +102,44 @@ def test_a_reloaded_file_that_has_not_changed_changes_nothing(tmp_path: Path) ->
     assert (reloading.overlay, reloading.changed, reloading.kept) == (running, (), ())
 
 
+ROW: dict[str, Any] = {
+    "overlay": "row",
+    "brokers": {name: {"address": f"127.0.0.1:700{i}"} for i, name in enumerate(("b1", "b2", "b3"))},
+    "links": [["b1", "b2"], ["b2", "b3"]],
+}
+
+
+def _without(configuration: dict[str, Any], name: str, links: list[list[str]]) -> dict[str, Any]:
+    brokers = {each: value for each, value in configuration["brokers"].items() if each != name}
+    return {**configuration, "brokers": brokers, "links": links}
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({**ROW, "links": [["b1", "b2"], ["b1", "b3"]]}, "links end (b2-b3)"),
+        (_without(ROW, "b2", [["b1", "b3"]]), "links end (those of a middle broker)"),
+        (_without(ROW, "b3", [["b1", "b2"]]), ""),
+    ],
+)
+@on_a_loop
+async def test_links_with_durable_types_stay(tmp_path: Path, changed: dict[str, Any], refused: str) -> None:
+    """What waits for a link that ends would be lost."""
+    durable = {"durable": {"T": {}}, "storage": "store"}
+    file = tmp_path / "overlay.yaml"
+    file.write_text(yaml.safe_dump({**ROW, **durable}))
+    process = Process(file, "b1")
+    before = process.node.overlay
+    file.write_text(yaml.safe_dump({**changed, **durable, "log_level": "DEBUG"}))
+    try:
+        with pytest.raises(ConfigError, match=re.escape(refused)) if refused else nullcontext():
+            await process.reloader.reload()
+        assert process.levels == ([] if refused else ["DEBUG"])
+        assert (process.node.overlay is before) is bool(refused)
+    finally:
+        process.node.close()
+
+
 class Process:
     """A broker of a file in this process, which reads it again on request."""
 
@@ -122,7 +165,8 @@ class Process:
     async def reload(self, configuration: dict[str, Any] | str) -> None:
         text = configuration if isinstance(configuration, str) else yaml.safe_dump(configuration)
         self.file.write_text(text)
-        await self.reloader.reload()
+        with suppress(ConfigError):
+            await self.reloader.reload()
 
     def neighbours(self) -> list[str]:
         return [name for name in self.node.core.tables.peers if name.startswith("broker/")]
@@ -268,6 +312,78 @@ async def test_a_neighbour_that_never_came_delays_nobody_once_it_has_left_the_fi
     finally:
         for broker in overlay.brokers.values():
             await broker.stop()
+
+
+def token(subject: str, seconds: float = 600) -> str:
+    return jwt.encode({"sub": subject, "exp": time.time() + seconds}, SECRET, algorithm="HS256")
+
+
+def rule(subject: str, *types: str) -> dict[str, Any]:
+    return {"subjects": [subject], "publish": ["*"], "subscribe": list(types)}
+
+
+@on_a_loop
+async def test_clients_whose_permissions_change_come_back_and_others_notice_nothing(tmp_path: Path) -> None:
+    (address,) = free_addresses(1)
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    tokens = {"key": str(key)}
+
+    def file(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+        clients = {"tokens": tokens, "permissions": [rule("feed", "*"), *rules]}
+        return {"overlay": "one", "brokers": {"b1": {"address": address}}, "clients": clients, **more}
+
+    path = tmp_path / "overlay.yaml"
+    path.write_text(yaml.safe_dump(file(rule("alice", "Flood"), rule("bob", "Flood"))))
+    broker = await Process(path, "b1").start()
+    states: dict[str, list[bool]] = {"alice": [], "bob": [], "feed": []}
+
+    def client(name: str) -> Client:
+        return Client(address, token=token(name), on_state=lambda up, _: states[name].append(up))
+
+    try:
+        async with (
+            client("feed") as publisher,
+            client("alice") as alice,
+            client("bob") as bob,
+            Tasks() as tasks,
+        ):
+            await publisher.advertise(FLOOD)
+            reader = Reader()
+            tasks.start(reader.read(await alice.subscribe(FLOOD)))
+            theirs = await bob.subscribe(FLOOD)
+            tasks.start(Flood(publisher, 500).run())
+            await until(lambda: len(reader.numbers) > 10, "alice reads")
+
+            await broker.reload(file(rule("alice", "Flood"), rule("bob", "Other"), rule("carol", "*")))
+            other = Reader()
+            with pytest.raises(RefusedError, match="'bob' may not subscribe to events of type 'Flood'"):
+                await asyncio.wait_for(other.read(theirs), 60)
+            assert broker.node.authentication._clients == broker.node.overlay.clients
+            seen = len(reader.numbers)
+            await until(lambda: len(reader.numbers) > seen + 10, "alice reads on")
+            assert reader.numbers == list(range(len(reader.numbers)))
+            assert states == {"alice": [True], "bob": [True, False, True], "feed": [True]}
+
+            tokens["key"] = str(tmp_path / "absent")  # changes nothing
+            await broker.reload(file(rule("alice", "Other")))
+            await alice.subscribe(FLOOD, "number >= 0")
+            tokens["key"] = str(key)
+            await broker.reload(file(rule("alice", "Flood"), log_level="DEBUG"))
+            await until(lambda: states["bob"] == [True, False] * 2 + [True], "bob has come back")
+            assert broker.levels[-1] == "DEBUG"
+            assert states["alice"] == states["feed"] == [True]
+    finally:
+        await broker.stop()
+
+
+def test_rules_for_certificates_wait_for_the_restart_that_brings_tls(tmp_path: Path) -> None:
+    running = overlay(tmp_path)
+    certificates = {"certificate": "c", "key": "k", "authority": "a"}
+    read = overlay(tmp_path, tls=certificates, clients={"permissions": [rule("alice", "*")]})
+    reloading = merge(running, read, "b1")
+    assert reloading.overlay == running
+    assert set(reloading.kept) == {"tls", "clients"}
 
 
 @pytest.mark.thorough

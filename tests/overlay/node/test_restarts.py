@@ -7,11 +7,9 @@ neighbours come back one after the other, in either order.
 from __future__ import annotations
 
 import asyncio
-import copy
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from bystanders import FLOOD, Flood, Reader, Tasks
@@ -33,15 +31,10 @@ class Proxied(LocalOverlay):
         self.proxies: dict[str, Proxy] = {}
 
     async def open_proxies(self) -> None:
-        for broker in ("b1", "b2"):
-            self.proxies[broker] = await Proxy(int(self.addresses[broker].rpartition(":")[2])).start()
-
-    def configuration(self, broker: str) -> dict[str, Any]:
-        configuration = copy.deepcopy(self._configuration)
-        dialled = {"b2": "b1", "b3": "b2"}.get(broker)
-        if dialled is not None:
-            configuration["brokers"][dialled]["address"] = self.proxies[dialled].address
-        return configuration
+        for listener, dialer in chain(3):
+            proxy = await Proxy(int(self.addresses[listener].rpartition(":")[2])).start()
+            self.proxies[listener] = proxy
+            self.link_addresses[listener, dialer] = proxy.address
 
     async def end(self, broker: str, how: signal.Signals) -> None:
         process = self._processes[broker]

@@ -17,13 +17,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpcio import grpcio_channel
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch
+from covey.matcher import EventBatch, parse
 from covey.overlay import Client
 from covey.overlay.core.endpoint import interface_queue
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
-from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
+from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Subscribe, Update
 from covey.overlay.transport.channel import CONNECT, DESCRIBE
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
@@ -100,6 +100,25 @@ async def still_works(overlay: Brokers) -> None:
         mine = await client.subscribe("Quote", "price < $limit", limit=5.0)
         await client.publish("Quote", price=1.0)
         assert (await asyncio.wait_for(anext(mine), 60))["price"] == 1.0
+
+
+@on_a_loop
+async def test_a_frame_of_many_turns_is_handled_whole_and_in_order() -> None:
+    filter = parse("price < $limit", QUOTE)
+    many = [Subscribe(i, i, filter, {"limit": float(i)}) for i in range(1, 1_001)]
+    async with Brokers() as overlay, stranger_at(overlay) as stranger:
+        await stranger.greet()
+        stranger.link.sent = 2
+        await stranger.call.write(encode_frame(Frame(1, 0, 1 << 40, tuple(many)), schemas=True))
+        last = Frame[Message](2, 0, 1 << 40, (Update(1_001, 1_000, {"limit": 0.0}),), probe=True)
+        await stranger.call.write(encode_frame(last))
+        settled = 0
+        while settled < 1_001:
+            settled = (await stranger.hear(Acknowledge)).epoch
+        subscriptions = overlay.nodes["b1"].core.tables.peers["client/stranger"].subscriptions
+        assert sorted(subscriptions) == list(range(1, 1_001))
+        assert subscriptions[1_000].values == {"limit": 0.0}
+        await still_works(overlay)
 
 
 FRAME = encode_frame(Frame(1, 0, 0, (Update(1, 1, {}),)))
@@ -199,7 +218,7 @@ async def test_an_event_that_is_too_large_is_refused_and_takes_no_other_with_it(
             await stranger.hear(Acknowledge)
             mine = await reader.subscribe(QUOTE)
             rows = [{"firm": "x" * size, "volume": i} for i, size in enumerate((5, 2_000, 7, 990))]
-            batch = EventBatch.from_pylist(QUOTE, rows, publisher="s", first_sequence=100)
+            batch = EventBatch.from_pylist(QUOTE, rows, publisher="stranger/1", first_sequence=100)
             await stranger.say(Publish(batch))
             for sequence, size in ((101, 2_020), (103, 1_010)):
                 refusal = await stranger.hear(Refuse)
@@ -212,7 +231,7 @@ async def test_an_event_that_is_too_large_is_refused_and_takes_no_other_with_it(
                     sequence,
                     1,
                 )
-            many = EventBatch.from_pylist(QUOTE, [{}] * 11, publisher="s", first_sequence=200)
+            many = EventBatch.from_pylist(QUOTE, [{}] * 11, publisher="stranger/1", first_sequence=200)
             await stranger.say(Publish(many))
             refusal = await stranger.hear(Refuse)
             assert refusal.reason == "a batch of 11 events of Quote: expected at most 10"

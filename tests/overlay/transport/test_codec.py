@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -22,9 +23,11 @@ from covey.overlay.core.messages import (
     Hold,
     ListenersReport,
     Message,
+    MoveStep,
     Notice,
     Publish,
     Refuse,
+    SessionMove,
     Subscribe,
     SyncBegin,
     SyncEnd,
@@ -33,7 +36,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.transport.codec import decode_message, event_bytes
+from covey.overlay.transport.codec import decode_from_client, decode_message, event_bytes
 from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.packets import (
     Goodbye,
@@ -44,7 +47,7 @@ from covey.overlay.transport.packets import (
     encode_goodbye,
     encode_greeting,
 )
-from covey.overlay.transport.wire_values import decode_event_type, encode_event_type
+from covey.overlay.transport.wire_values import decode_event_type, encode_event_type, fill_events
 from covey.proto import broker_pb2 as pb
 
 QUOTE = EventType(
@@ -90,6 +93,7 @@ MESSAGES: list[Message] = [
     ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
+    Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
     Hold("Quote", True),
     Gap("Quote", 1, 2, 3),
     Notice("within", "b2", "unknown", 7, (1, 2**32 - 1)),
@@ -102,6 +106,12 @@ MESSAGES: list[Message] = [
     Publish(ARROW),
     Publish(ARROW.filter(np.array([True, False, True]))),
     Publish(EventBatch.from_pylist(QUOTE, [])),
+    SessionMove("b1", "b9", "client/c", 2**62, MoveStep.READ, "9", "Quote", -1),
+    SessionMove("b9", "b1", "client/c", 7, MoveStep.FLUSHED, offsets={"Quote": -7, "T": 2**40}),
+    SessionMove("b9", "b1", "client/c", 7, MoveStep.REFUSED, reason="moved", moved_to="b5"),
+    SessionMove(
+        "b9", "b1", "client/c", 7, MoveStep.STATE, "9", subscriptions=(Subscribe(3, 4, FILTER, VALUES),)
+    ),
     Refuse(9, "NOT_FOUND", "event type 'x' is not known", 3, "x", 40, 2),
 ]
 DELIVERIES = [
@@ -137,6 +147,19 @@ def test_round_trip_of_deliveries(message: Deliver) -> None:
     assert again.offsets.tolist() == message.offsets.tolist()
     assert again.ids.tolist() == message.ids.tolist()
     assert (again.epoch, again.replayed) == (message.epoch, message.replayed)
+
+
+def test_round_trip_of_records_that_move_through_a_broker_without_their_type() -> None:
+    records = tuple(DELIVERIES[:4])
+    begin = ("b9", "b1", "client/c", 7, MoveStep.RECORDS, "", "Quote", 9, {"Quote": 5})
+    message = SessionMove(*begin, (), records)
+    frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
+    assert isinstance(frame, Frame)
+    again = decode_message(frame.messages[0], {}.get)
+    assert isinstance(again, SessionMove)
+    assert [each.batch for each in again.records] == [each.batch for each in records]
+    assert [each.ids.tolist() for each in again.records] == [each.ids.tolist() for each in records]
+    assert replace(again, records=()) == replace(message, records=())
 
 
 @pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
@@ -190,7 +213,8 @@ def test_a_subscription_may_bring_its_schema() -> None:
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("policy", SlowConsumer)
 def test_round_trip_of_greetings(role: Role, policy: SlowConsumer) -> None:
-    greeting = Greeting(role, "b1", Hello(1, 2, 3, 4), "five", policy, Limits(10, 20, 30), {"a": "b"})
+    hello = Hello(1, 2, 3, 4, "ticket")
+    greeting = Greeting(role, "b1", hello, "five", policy, Limits(10, 20, 30), {"a": "b"})
     assert decode_packet(encode_greeting(greeting)) == greeting
 
 
@@ -357,6 +381,42 @@ def test_invalid_messages(wire: pb.Message, status: str, reason: str, about: dic
     assert reason in refuse.reason
     for field, value in about.items():
         assert getattr(refuse, field) == value
+
+
+def test_a_client_may_not_send_what_brokers_send() -> None:
+    """A Deliver of 4,096 events with 1 MB of ids would take 8 GB once its ids are repeated for each event."""
+    events = EventBatch.from_pylist(EventType("Flag", {"up": "bool"}), [{}] * 4_096)
+    wire = pb.Message()
+    fill_events(wire.deliver.events, events)
+    wire.deliver.ids = bytes(1 << 20)
+    for each in (
+        wire,
+        pb.Message(refuse=pb.Refuse(epoch=3)),
+        pb.Message(gap=pb.Gap()),
+        pb.Message(notice=pb.Notice()),
+        pb.Message(listeners_report=pb.ListenersReport()),
+    ):
+        with pytest.raises(MessageError, match=f"of kind {each.WhichOneof('kind')} from a client"):
+            decode_from_client(each, {"Flag": events.event_type}.get, 100)
+
+
+def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
+    for wire, about in (
+        (pb.Message(subscribe=pb.Subscribe(epoch=3, subscription_id=4, type_name="Quote")), (3, 4)),
+        (pb.Message(advertise=pb.Advertise(epoch=5, event_type=pb.EventType(name="Quote"))), (5, 0)),
+    ):
+        getattr(wire, wire.WhichOneof("kind")).filter = "é <<" * 8
+        with pytest.raises(MessageError) as raised:
+            decode_from_client(wire, TYPES.get, 39)
+        assert raised.value.refuse == Refuse(
+            about[0],
+            "RESOURCE_EXHAUSTED",
+            "a filter on 'Quote' has 40 bytes: expected at most 39 (max_filter_bytes)",
+            about[1],
+            "Quote",
+        )
+        with pytest.raises(MessageError, match="expected"):
+            decode_from_client(wire, TYPES.get, 40)
 
 
 WHOLE = encode_frame(Frame(3, 2, 1, (*MESSAGES, *DELIVERIES)), schemas=True)

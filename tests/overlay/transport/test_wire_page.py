@@ -22,8 +22,10 @@ from covey.overlay.core.endpoint import (
     client_endpoint,
     dialling,
     interface_queue,
+    interfaces,
     outbox,
     recovery,
+    turns,
 )
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -34,6 +36,7 @@ from covey.overlay.core.link import joining, link, size
 from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Hello, Link
 from covey.overlay.core.messages import Deliver
 from covey.overlay.core.routing.broker import Broker
+from covey.overlay.http2 import connection as http2_connection
 from covey.overlay.http2 import rpc
 from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.options import Http2Options
@@ -99,10 +102,12 @@ def test_its_timers_are_those_of_the_code() -> None:
             f"{s(channel._CONNECT_WITHIN_S)}; {s(dialer._ANSWER_WITHIN_S)}"
         ),
         "answer of the holder of a name": of_ns(challenges.PROBE_NS),
-        "full queue of a disconnected interface holds publishers": of_ns(broker_endpoint.BLOCK_WHILE_AWAY_NS),
+        "full queue of a disconnected interface holds publishers": of_ns(interfaces.BLOCK_WHILE_AWAY_NS),
         "lease of a disconnected session": s(limits.lease_s),
         "stall limit of a client": s(limits.stall_limit_s),
-        "pause in reading a client while a neighbour has too much control": f"{1000 * pump._BUSY_S:g} ms",
+        "pause in reading a client while a neighbour has too much control": of_ns(
+            broker_endpoint._CONGESTED_NS
+        ),
         "recovery: clients, all; counted from its start": (
             f"{of_ns(recovery.CLIENTS_NS)}, {of_ns(recovery.RECOVERY_NS)}; {of_ns(recovery._STARTING_NS)}"
         ),
@@ -119,7 +124,9 @@ def test_its_timers_are_those_of_the_code() -> None:
 
 
 def test_its_limits_are_those_of_the_overlay_file() -> None:
-    def shown(name: str, value: float) -> str:
+    def shown(name: str, value: float | None) -> str:
+        if value is None:
+            return "none"
         large = name.endswith("_bytes") and value > 65_536
         return of_bytes(int(value)) if large else f"{value:,g}" if value % 1 else f"{int(value):,}"
 
@@ -155,6 +162,9 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"with up to {of_bytes(link.CONTROL_BYTES)} of control",
         f"while less than {of_bytes(rpc_call._QUEUED_BYTES)} wait for the peer",
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
+        f"at most {ours.turn_messages} messages of a client",
+        f"whose turns take {turns.DEAR_NS // 10**6} ms and more",
+        f"the RST_STREAM of an open stream takes {http2_connection._RESET_COST}",
         f"more than {ours.max_queued_control:,} control messages wait for a neighbour",
         f"more than {ours.max_unsettled:,} unsettled changes",
         f"still taken, up to {of_bytes(ours.after_hold_bytes)} per client and type",

@@ -23,6 +23,12 @@ T = EventType("T", {"x": "int64", "s": "string"})
         "s == $n or x > $a",
         "exists(x) and s != $n",
         "not exists(s)",
+        'x == 3 and s == "p"',
+        's == "p" and x <= $a',
+        's == "p" or x <= $a',
+        's == "p" or s == "q"',
+        "x not between 2 and 5",
+        "x not in (3, 4)",
     ],
 )
 def test_columns_match_the_members_whose_filters_match(text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from commands import run
 
 from covey.sim.experiments.bench import soak
-from covey.sim.experiments.bench.soak import Arrivals, SoakPlan, SoakResult, measure_soak
+from covey.sim.experiments.bench.soak import Arrivals, SoakPlan, SoakResult, measure_soak, slope_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,20 @@ def test_missed_and_repeated_events_are_counted(
     for batch in batches:
         arrivals.add(np.array(batch))
     assert (arrivals.delivered, arrivals.missed, arrivals.repeated) == counts
+
+
+@pytest.mark.parametrize(
+    ("percent_per_hour", "hours", "flat"),
+    [(0.0, 1.0, True), (0.8, 1.0, True), (1.3, 1.0, False), (1.3, 0.1, True), (90.0, 0.1, False)],
+)
+def test_memory_is_flat_by_its_slope(percent_per_hour: float, hours: float, flat: bool) -> None:
+    rng = np.random.default_rng(5)
+    seconds = np.arange(0.0, 3600.0 * hours, 5.0)
+    memory = 200.0 * (1 + percent_per_hour / 100 * seconds / 3600) + rng.normal(0, 0.02, len(seconds))
+    slope = slope_of(seconds + 700.0, memory, 3600.0 * hours)
+    assert slope.low < percent_per_hour < slope.high
+    assert slope.low < slope.percent_per_hour < slope.high
+    assert slope.flat is flat
 
 
 @pytest.mark.parametrize(
@@ -63,4 +77,4 @@ def test_a_short_run_leaves_nothing_behind() -> None:
     assert result.delivered >= 2 * result.published
     assert result.processes >= 4
     assert {sample.broker for sample in result.samples} == {"b1", "b2", "b3"}
-    assert set(result.mb_per_minute) == {"b1", "b2", "b3"}
+    assert set(result.memory) == {"b1", "b2", "b3"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -48,10 +49,23 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("way", ["each", "pool"])
 def test_ctrl_c_ends_the_workers_and_prints_nothing(way: str, tmp_path: Path) -> None:
-    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    assert _interrupted(way, tmp_path) == (130, "", 2)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_process_that_started_them(ending: signal.Signals, tmp_path: Path) -> None:
+    status, _, begun = _interrupted("each", tmp_path, ending)
+    assert (status, begun) == (-ending, 2)
+
+
+def _interrupted(way: str, folder: Path, only_first: signal.Signals | None = None) -> tuple[int, str, int]:
+    """Status, output, and how many calls have begun."""
+    script, begun = folder / "script.py", folder / "begun"
     script.write_text(_INTERRUPTED)
     begun.mkdir()
     status, output = interrupted(
-        [sys.executable, str(script), str(begun), way], lambda: len([*begun.iterdir()]) >= 2
+        [sys.executable, str(script), str(begun), way],
+        lambda: len([*begun.iterdir()]) >= 2,
+        only_first=only_first,
     )
-    assert (status, output, len([*begun.iterdir()])) == (130, "", 2)
+    return status, output, len([*begun.iterdir()])

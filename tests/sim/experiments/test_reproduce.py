@@ -46,7 +46,7 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperR
         assert finding.claim.endswith(".")
         assert finding.conclusion.endswith(".")
         assert len({tuple(row) for row in finding.rows}) <= 1
-        if finding.verdict is not Verdict.UNMEASURED:
+        if finding.verdict is not Verdict.UNDECIDED:
             assert len(finding.rows) >= 2
             assert finding.plot is not None
             assert all(len(points) >= 2 for points in finding.plot.series.values())

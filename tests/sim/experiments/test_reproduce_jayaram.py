@@ -4,13 +4,17 @@ smallest size. Whether a factor is reached is not tested: it would mean nothing 
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from covey.sim.experiments.papers import PaperPlan
+from covey.sim.experiments.papers import PaperPlan, jayaram_runs
 from covey.sim.experiments.papers.jayaram import checkers_note, expected, findings, run
+from covey.sim.experiments.papers.jayaram_agreement import agreement, factors_of, full_factors
 from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in, most_filters
 from covey.sim.experiments.papers.jayaram_cases import (
     BASE,
@@ -32,8 +36,9 @@ from covey.sim.experiments.papers.jayaram_prediction import (
     open_loop_fifo,
     utilisation_for,
 )
-from covey.sim.experiments.papers.jayaram_runs import Measured, Results
+from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.report import Verdict
+from covey.sim.experiments.runs.planned import RunOutcome
 from covey.sim.simulator.costs import Calibrated, Sample
 
 
@@ -126,13 +131,39 @@ def test_other_costs_are_other_scenarios(tmp_path: Path) -> None:
     assert most_filters(table) >= 1_000
 
 
+def measured(throughput: float, delay_ms: float | None, spurious: float) -> Measured:
+    return Measured(throughput, delay_ms, spurious, 100.0, 5, 10, 1.0, 10.0, 0)
+
+
+def test_every_factor_of_a_quick_evaluation_has_one_of_the_full_size_beside_it() -> None:
+    planned = replace(grid(PaperPlan("quick")), rhos=(KNEE,), seeds=2)
+    case = planned.cases[0]
+    measurements = {
+        Point(case, BASE, system, KNEE, planned.first_seed + seed).name: measured(rate, delay_ms, 0.0)
+        for system, rate, delays in (
+            (case.static, 100.0, (10.0, 10.0)),
+            (case.parametric, 300.0, (10.0, 90.0)),
+        )
+        for seed, delay_ms in enumerate(delays)
+    }
+    results = Results(planned, measurements)
+    same = agreement(results, factors_of(results))
+    assert (same.verdict, same.conclusion) == (
+        Verdict.REACHED,
+        "The intervals of 1 of 1 factors meet those of the full size. 14 are undecided: the interval here "
+        "spans more than 4 times, or nothing was counted.",
+    )
+    full = full_factors()
+    assert {f"{case.key}.throughput.rho-{rho:g}" for rho in grid(PaperPlan("quick")).rhos} <= full.keys()
+    finding = agreement(results, full)
+    assert finding.rows[0]["agrees"] == "no", "three times is less than the full size measured"
+    assert f"apart are {case.title}, throughput at {KNEE:g}" in finding.conclusion
+    assert [row["agrees"] for row in finding.rows[1:]] == ["undecided"] * 14
+
+
 def test_none_under_resubscription_counts() -> None:
     planned = replace(grid(PaperPlan("quick")), seeds=2)
     case = planned.cases[0]
-
-    def measured(throughput: float, delay_ms: float | None, spurious: float) -> Measured:
-        return Measured(throughput, delay_ms, spurious, 100.0, 5, 10, 1.0, 10.0, 0)
-
     measurements = {}
     for seed in range(planned.seeds):
         for system, values in (
@@ -147,7 +178,48 @@ def test_none_under_resubscription_counts() -> None:
     assert throughput is not None
     assert delay is not None
     assert spurious is not None
-    assert (str(throughput), str(delay), str(spurious)) == ("> 60", "> 200", "> 26.7")
+    assert (str(throughput), str(delay), str(spurious)) == ("> 59.6", "> 100", "> 26.2")
+
+
+def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
+    """Runs that an assumption does not change have the base's factor, though the base has further seeds."""
+    planned = replace(grid(PaperPlan("full")), seeds=3, assumption_seeds=2)
+    case = planned.cases[0]
+    unmerged = next(each for each in planned.assumptions if each.key == "unmerged")
+    measurements = {}
+    for seed, events in enumerate((40.0, 44.0, 10.0)):
+        for system, throughput in ((case.static, 4.0), (case.parametric, events)):
+            measured = Measured(throughput, 50.0, 0.0, 0.9, 5, 10, 1.0, 10.0, 0)
+            for assumption in (BASE, unmerged) if seed < 2 else (BASE,):
+                name = Point(case, assumption, system, KNEE, planned.first_seed + seed).name
+                measurements[name] = measured
+    results = Results(planned, measurements)
+    base, changed = (results.at_the_knee(case, each, "throughput") for each in (BASE, unmerged))
+    assert base == changed
+    assert base is not None
+    assert base.runs == 2
+    whole = results.factor(case, BASE, KNEE, "throughput")
+    assert whole is not None
+    assert whole.runs == 3
+    table = next(each for each in findings(results) if each.figure == "D, assumptions")
+    conclusion = "Parametric subscriptions are ahead in 2 of 4 comparisons, equal within the intervals in 2, "
+    assert table.conclusion == f"{conclusion}behind in 0.", "equal delays are not ahead"
+
+
+def test_metrics_of_a_run_that_was_repeated_are_computed_again(tmp_path: Path) -> None:
+    """A run is repeated under the same scenario by another version of Covey, or where its trace is gone."""
+    summary = {"scenario": {"seed": 1}, "delivered": 7, "real_s": 1.5}
+    first = RunOutcome("a", "runs/a", summary)
+    repeated = replace(first, summary={**summary, "delivered": 9})
+    measured = Measured(1.0, None, 0.0, 0.5, 0, 3, 0.9, 20.0, 0)
+    stored = Stored(tmp_path / "results.json")
+    stored.put(first, measured)
+    stored.save()
+    stored = Stored(tmp_path / "results.json")
+    assert stored.has(first)
+    assert stored.get("a") == measured
+    assert not stored.has(repeated)
+    assert stored.has(replace(first, summary={**summary, "real_s": 2.5})), "the same but for its time"
 
 
 def test_the_note_counts_violations() -> None:
@@ -176,6 +248,46 @@ def test_an_evaluation_resumes(tmp_path: Path) -> None:
     again = run(plan, lambda step, share: None)
     assert again.as_json() == report.as_json()
     assert findings(Results(grid(plan), {}))[0].verdict is not Verdict.REACHED
+
+
+def run_until(folder: Path, share: float, signal_number: int) -> Results:
+    """Run two seeds of three runs, after a pilot each; from a share of the progress on, send this process a
+    signal."""
+    tiny = grid(PaperPlan("tiny"))
+    small = replace(tiny, cases=tiny.cases[:1], rhos=(KNEE,), assumptions=(), assumption_seeds=0)
+
+    def progress(step: str, at: float) -> None:
+        if at >= share:
+            os.kill(os.getpid(), signal_number)
+
+    calibrations = Calibrations.write(folder.parent / "calibrations", checked_in())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jayaram_runs, "_ROUND", 3)
+        return run_grid(small, calibrations, folder, progress, jobs=1)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("spark")
+def test_an_evaluation_that_was_killed_has_the_results_of_one_that_was_not(tmp_path: Path) -> None:
+    """Killed in the runs of the first seed, then interrupted in those of the second, then left with half a
+    file of results."""
+    killed, never, whole = tmp_path / "killed", 2.0, tmp_path / "whole"
+    process = get_context("spawn").Process(target=run_until, args=(killed, 0.15, signal.SIGKILL))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert 0 < len(list((killed / "runs").glob("*/manifest.json"))) < 8
+    with pytest.raises(KeyboardInterrupt):
+        run_until(killed, 0.65, signal.SIGINT)
+    stored = killed / "results.json"
+    half = stored.read_bytes()[: stored.stat().st_size // 2]
+    resumed = run_until(killed, never, signal.SIGINT)
+    assert len(resumed.measured) == 6
+    assert resumed == run_until(whole, never, signal.SIGINT)
+    assert stored.read_bytes() == (whole / "results.json").read_bytes()
+    stored.write_bytes(half)
+    assert run_until(killed, never, signal.SIGINT) == resumed
+    assert stored.read_bytes() == (whole / "results.json").read_bytes()
 
 
 def test_systems_of_one_matcher_have_one_cost_of_an_event() -> None:

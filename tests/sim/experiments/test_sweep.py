@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.planned import RunOutcome
 from covey.sim.experiments.runs.run_all import _check_names
 from covey.sim.experiments.sweep import load_sweep
+from covey.sim.progress import Progress
 from covey.sim.scenario.scenario import Scenario
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sweep.yaml"
@@ -156,6 +159,19 @@ def test_json_of_a_sweep_without_a_successful_run_is_an_empty_list(
     assert printed.err == "covey: run seed-0 failed: has no places\n"
 
 
+def test_runs_that_fail_for_one_reason_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = ["3 brokers", "a process died", "3 brokers", "3 brokers"]
+    failed = [RunOutcome(f"seed-{n}", str(tmp_path), error=reason) for n, reason in enumerate(reasons)]
+    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: failed)
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "covey: run seed-0 and 2 more failed: 3 brokers",
+        "covey: run seed-1 failed: a process died",
+    ]
+
+
 def test_an_unreadable_trace_fails_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +190,15 @@ def test_one_command_goes_from_a_scenario_to_a_page(
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     (tmp_path / "mine.yaml").write_text("brokers: 4\ntypes: 5\nsubscribers: 9\nduration_s: 1\n")
     page = tmp_path / "run.html"
+    steps: list[str] = []
+
+    @contextmanager
+    def recorded() -> Iterator[Progress]:
+        yield lambda step, share: steps.append(step)
+
+    monkeypatch.setattr("covey.cli.support.progress.progress", recorded)
     assert run("sim", tmp_path / "mine.yaml", "--seed", 3, "--report", page) == 0
+    assert steps.index("checking") < steps.index("starting Spark") < steps.index("page")
     assert capsys.readouterr().out.endswith(f"  report: {page}\n")
     assert "Run mine" in page.read_text()
     assert not list(folder.glob("covey-sim-*")), "the trace is temporary"

@@ -112,3 +112,12 @@ def test_the_conclusion_counts_what_was_excused_and_lost() -> None:
     lossy = run | {"missed": 3, "lost": 3}
     (first, *_) = conclusion([lossy], compare([lossy]))
     assert "3 were missed, 3 of them where a change may lose events" in first
+
+
+def test_the_conclusion_does_not_say_that_a_run_that_was_killed_missed_nothing() -> None:
+    killed = summary("mine", Scenario(), 11.0) | {"complete": False, "missed": None}
+    (first, *_) = conclusion([killed], compare([killed]))
+    assert first.startswith("How many events were missed in the run, which has not ended, is unknown (112 ")
+    ended = summary("other", Scenario(), 11.0)
+    (first, *_) = conclusion([killed, ended], compare([killed, ended]))
+    assert "1 incomplete, whose missed deliveries are unknown" in first

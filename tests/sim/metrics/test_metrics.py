@@ -290,6 +290,7 @@ def test_a_summary_takes_two_queries(traces: Path, summaries: dict[str, Any]) ->
         before = set(tracker.getJobIdsForGroup(None))
     summarise([traces], progress=lambda step, share: steps.append(step))
     assert len(set(tracker.getJobIdsForGroup(None)) - before) <= 2
+    assert steps[0] == "starting Spark"
     assert any("tasks" in step for step in steps)
 
 

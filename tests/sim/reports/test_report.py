@@ -191,9 +191,9 @@ def test_a_name_has_one_style_on_every_page() -> None:
         (1.2, 8.0, 0.9, 1.5, "differs"),
         (1.0, 1.5, 1.0, 1.0, "differs"),
         (0.8, 8.0, None, None, "differs"),
-        (7.3, 8.0, 0.6, 60.0, "not measured"),
-        (1.2, 8.0, 0.9, 9.0, "not measured"),
-        (None, 8.0, None, None, "not measured"),
+        (7.3, 8.0, 0.6, 60.0, "undecided"),
+        (1.2, 8.0, 0.9, 9.0, "undecided"),
+        (None, 8.0, None, None, "undecided"),
     ],
 )
 def test_a_factor_is_reached_smaller_or_differs(

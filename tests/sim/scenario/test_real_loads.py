@@ -76,7 +76,7 @@ def test_a_run_on_detectors_is_judged(files: tuple[str, str]) -> None:
     assert report.findings == []
     assert report.brokers == 9
     assert report.delivered > 20
-    assert any(client.session.publisher.count("~") for client, _, _ in run._subscribers), (
+    assert any(client.session.publisher.count("/") for client, _, _ in run._subscribers), (
         "none changed brokers"
     )
 

@@ -128,3 +128,11 @@ def test_an_invalid_calibration_file_is_rejected_by_name(text: str, complaint: s
         load_costs(file, "s", "boxes")
     with pytest.raises(CalibrationError, match="cannot be read"):
         load_costs(tmp_path / "absent.json", "s", "boxes")
+
+
+def test_progress_of_a_run_never_goes_back() -> None:
+    shares: list[float] = []
+    scenario = Scenario(brokers=4, publishers=2, subscribers=600, types=4, duration_s=0.2, warm_up_s=0.1)
+    SimulatedRun(scenario.having(cpu="measured")).run(progress=lambda step, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] <= 1

@@ -9,7 +9,7 @@ from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.client import watermarks
+from covey.overlay.core import watermarks
 from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (

@@ -12,7 +12,7 @@ from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Frame, Hello
-from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unadvertise
+from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unadvertise, Update
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
 
@@ -27,7 +27,7 @@ def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> 
     broker.accept(Peer("client/a", Hello(1)), holder, 0)
     broker.accept(Peer("client/a", Hello(2)), claimant, 0)
     assert claimant.answer is None
-    broker._end_session(broker.queues["client/a"], "it does not keep up", "RESOURCE_EXHAUSTED")
+    broker._interfaces.end_session(broker.queues["client/a"], "it does not keep up", "RESOURCE_EXHAUSTED")
     broker.accept(Peer("client/b", Hello(3)), other, 1)
     assert other.resumed is False
     broker.handle_timer(10 * S)
@@ -112,6 +112,58 @@ def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_long
         assert connection.resumed
     assert held[0] is True
     assert not any(held[3:])
+
+
+def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the_last() -> None:
+    """All that had arrived of a client was handled at once, seconds of it, while the others waited."""
+    quote = EventType("Quote", {"x": "int64"})
+    broker = broker_endpoint("b1", options=EndpointOptions(turn_messages=100))
+    filter = parse("x < $limit", quote)
+    first = Noted()
+    broker.accept(Peer("client/a", Hello(1)), first, 0)
+    frames = [
+        frame_of(1, *(Subscribe(i, i, filter, {"limit": i}) for i in range(1, 251))),
+        frame_of(2, *(Update(250 + i, i, {"limit": 0}) for i in range(1, 31))),
+    ]
+
+    def turn(connection: Noted) -> tuple[int, int, int]:
+        """What is done with, what was subscribed to, and what is acknowledged."""
+        handled = broker.receive("client/a", connection, frames, 0)
+        del frames[:handled]
+        while (frame := broker.next_frame("client/a", connection)) is not None:
+            assert frame.received == broker.queues["client/a"].link.received
+        subscriptions = len(broker.core.tables.peers["client/a"].subscriptions)
+        return handled, subscriptions, broker.queues["client/a"].link.received
+
+    assert turn(first) == (0, 100, 0)
+    assert turn(first) == (0, 200, 0)
+    broker.lost("client/a", first, 0)
+    again = Noted()
+    assert first.answer is not None
+    broker.accept(Peer("client/a", Hello(1, first.answer.incarnation)), again, 0)
+    assert again.answer is not None
+    assert (again.resumed, again.answer.received) == (True, 0)
+    assert turn(again) == (2, 250, 2)
+    assert broker.refused == {}
+    assert broker.core.tables.peers["client/a"].subscriptions[30].values == {"limit": 0}
+
+
+def test_a_new_link_begins_with_whole_frames() -> None:
+    quote = EventType("Quote", {"x": "int64"})
+    broker = broker_endpoint("b1", options=EndpointOptions(turn_messages=2))
+    connections = [Noted(), Noted()]
+    frame = frame_of(1, *(Subscribe(i, i, parse("x < 1", quote), {}) for i in range(1, 4)))
+    for incarnation, connection in enumerate(connections, 1):
+        broker.accept(Peer("client/a", Hello(incarnation)), connection, 0)
+        assert broker.receive("client/a", connection, [frame], 0) == 0
+        broker.lost("client/a", connection, 0)
+    assert sorted(broker.core.tables.peers["client/a"].subscriptions) == [1, 2]
+
+
+def frame_of(number: int, *messages: Message) -> Frame[WireMessage]:
+    packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages), schemas=True))
+    assert isinstance(packet, Frame)
+    return packet
 
 
 def take(

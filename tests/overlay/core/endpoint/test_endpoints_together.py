@@ -63,7 +63,10 @@ class BrokerEnd(End, Noted):
 
     def read(self, packets: list[bytes], now_ns: int) -> None:
         frames = [frame_of(packet) for packet in packets]
-        self.broker.run(lambda: self.broker.endpoint.receive(self.interface, self, frames, now_ns))
+        handled: list[int] = []
+        receive = self.broker.endpoint.receive
+        self.broker.run(lambda: handled.append(receive(self.interface, self, frames, now_ns)))
+        self.arriving.extendleft(reversed(packets[handled[0] :]))  # the client's next turn
 
     def lost(self, now_ns: int) -> None:
         self.broker.run(lambda: self.broker.endpoint.lost(self.interface, self, now_ns))
@@ -204,6 +207,7 @@ class World:
         self.now_ns = 1
         self.resets = False
         options = EndpointOptions(
+            turn_messages=rng.choice((1, 3, 128)),
             limits=LIMITS,
             sessions=SessionLimits(
                 lease_s=1e6, queue_events=rng.choice((50, 5_000)), queue_bytes=64 << 10, stall_limit_s=1e6

@@ -21,6 +21,21 @@ def recovering(of_neighbour: Hello) -> tuple[Recovery, Timers[tuple[str, str]]]:
     return recovery, timers
 
 
+def test_a_broker_that_knows_its_clients_waits_for_none_or_until_the_last_is_back() -> None:
+    timers: Timers[tuple[str, str]] = Timers()
+    recovery = Recovery(8, STARTED_NS, timers)
+    recovery.begin(STARTED_NS, [])
+    recovery.neighbour_connected(hello(0))  # it has restarted, too, and waits for its own clients by itself
+    assert recovery.synchronised(STARTED_NS)
+    recovery = Recovery(8, STARTED_NS, timers)
+    recovery.begin(STARTED_NS, ["client/a", "client/b"])
+    assert not recovery.returned("client/a")
+    assert not recovery.returned("client/c")
+    assert not recovery.synchronised(STARTED_NS)
+    assert recovery.returned("client/b")
+    assert recovery.synchronised(STARTED_NS)
+
+
 def hello(peer_incarnation: int) -> Hello:
     return Hello(5, peer_incarnation)
 

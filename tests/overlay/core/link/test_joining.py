@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType
+from covey.matcher.events.trace_contexts import TraceContext
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
@@ -126,3 +127,13 @@ def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     assert a.retained_bytes == size_of(second.messages[0])
     a.resume(b.hello())  # neither end has the other's newest state: the joined batch is queued again
     assert (a.backlog_events, a.backlog_bytes) == (4, size_of(second.messages[0]))
+
+
+def test_no_batch_gets_more_trace_contexts_than_travel() -> None:
+    def traced(first: int) -> Publish:
+        context = TraceContext(first, first, f"00-{first:032x}-{1:016x}-01")
+        return Publish(batch(first, 1).with_contexts((context,)))
+
+    joined = join([traced(first) for first in range(1, 101)], 1_000, 1 << 20)
+    assert [len(message.batch.contexts) for message in joined] == [16] * 6 + [4]  # type: ignore[union-attr]
+    assert [len(message.batch) for message in joined] == [16] * 6 + [4]  # type: ignore[union-attr]

@@ -1,4 +1,5 @@
-"""The newest event of each publisher that a client has received, so that no event is delivered twice.
+"""The newest event of each publisher that a client, or a broker for durable types, has received, so that none
+is delivered twice.
 
 Each publisher's events of one type arrive in order, so the highest sequence number is enough. What a
 publisher sends again, after a crash of its broker, may have been joined into one batch with the first copies.

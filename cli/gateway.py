@@ -1,0 +1,114 @@
+"""`covey gateway`: WebSocket and server-sent events for browsers, in front of a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli.support.access import NO_ACCESS, Access, with_access
+from covey.cli.support.modules import Modules, import_modules
+
+_LISTENING = "Listening"
+
+
+@with_access
+def gateway(
+    broker: Annotated[
+        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
+    listen: Annotated[
+        str, typer.Option(help="Address to listen at.", rich_help_panel=_LISTENING)
+    ] = "127.0.0.1:8080",
+    publish: Annotated[
+        list[str] | None,
+        typer.Option(help="Event types that browsers may publish, as a glob. Repeatable; none by default."),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Origin of pages from elsewhere that may connect, such as https://app.example; * for all. "
+            "Repeatable.",
+            rich_help_panel=_LISTENING,
+        ),
+    ] = None,
+    serve_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the gateway's certificate.", rich_help_panel=_LISTENING)
+    ] = None,
+    serve_key: Annotated[
+        Path | None, typer.Option(help="PEM file of its key.", rich_help_panel=_LISTENING)
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine without TLS.", rich_help_panel=_LISTENING
+        ),
+    ] = False,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of a proxy whose X-Forwarded-For names the browser. Repeatable.",
+            rich_help_panel=_LISTENING,
+        ),
+    ] = None,
+    modules: Modules = None,
+    max_connections: Annotated[int, typer.Option(help="Connections of all browsers.")] = 10_000,
+    max_connections_per_address: Annotated[int, typer.Option(help="Connections of one address.")] = 100,
+    max_sessions: Annotated[int, typer.Option(help="Sessions, those of the last 30 s included.")] = 10_000,
+    max_message_bytes: Annotated[int, typer.Option(help="Bytes of a message of a browser.")] = 65_536,
+    max_messages_per_s: Annotated[int, typer.Option(help="Messages per second of a browser.")] = 200,
+    queue_bytes: Annotated[int, typer.Option(help="Bytes that wait for a browser.")] = 1 << 20,
+    access: Access = NO_ACCESS,
+) -> None:
+    """Serve browsers until SIGTERM or Ctrl-C: WebSocket at /socket, server-sent events at /events/TYPE.
+
+    The page's client is at /covey.js, with types at /covey.d.ts. /openapi.json and /asyncapi.json describe
+    everything. The options for TLS and tokens are those of the gateway as a client of the broker: browsers
+    that bring no token of their own may do what it may.
+
+    Needs `pip install '.[gateway]'`. docs/gateway.md has an example of a page.
+
+    Example: covey gateway --broker localhost:7001 --listen 127.0.0.1:8080
+    """
+    import asyncio
+
+    from covey.gateway import Limits, application
+    from covey.gateway.server import bind, server
+    from covey.matcher.errors import InputError
+    from covey.overlay.transport.event_loop import run
+
+    import_modules(modules or ())
+    if (serve_certificate is None) is not (serve_key is None):
+        raise InputError("--serve-certificate and --serve-key: expected both or none")
+    limits = Limits(
+        max_connections=max_connections,
+        max_connections_per_address=max_connections_per_address,
+        max_sessions=max_sessions,
+        max_message_bytes=max_message_bytes,
+        max_messages_per_s=max_messages_per_s,
+        queue_bytes=queue_bytes,
+    )
+    app = application(
+        broker,
+        tls=access.tls,
+        token=access.token,
+        publish=publish or (),
+        origins=origin or (),
+        limits=limits,
+    )
+    listener = bind(listen, tls=serve_certificate is not None, insecure=insecure)
+
+    async def serve() -> None:
+        serving = server(
+            app, limits, certificate=serve_certificate, key=serve_key, proxies=tuple(proxy or ())
+        )
+        done = asyncio.create_task(serving.serve(sockets=[listener]))
+        while not serving.started and not done.done():
+            await asyncio.sleep(0.01)
+        if serving.started:
+            scheme = "http" if serve_certificate is None else "https"
+            print(f"gateway to {broker} at {scheme}://{listen}", flush=True)
+        await done
+
+    run(serve())

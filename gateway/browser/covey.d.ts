@@ -1,0 +1,80 @@
+/** What a message of the gateway that is neither events nor an answer says; its fields are in /asyncapi.json. */
+export type Notice =
+  | { kind: "gap"; cause: "overflow" | "broker" | "resume"; type: string; count: number; first_ms: number; last_ms: number }
+  | { kind: "overflow"; policy: Overflow; pending_bytes: number }
+  | { kind: "expiry"; expires_in_s: number }
+  | { kind: "connection"; connected: boolean; message: string }
+  | { kind: "notice"; subscription: number; message: string }
+  | { kind: "error"; status: string; message: string };
+
+export type Overflow = "drop_oldest" | "drop_newest" | "disconnect" | "block";
+
+/** A value of an attribute; null where it is absent. Timestamps are ISO 8601. */
+export type Value = string | number | boolean | string[] | null;
+
+/** A value of a variable, or one that changes by `rate` per second by itself. */
+export type VariableValue = Value | { value: number; rate: number };
+
+export interface Batch {
+  subscription: number;
+  type: string;
+  publisher: string;
+  /** With the publisher, what identifies each event. */
+  sequences: number[];
+  /** When they entered the overlay, in ms since 1970. */
+  ingress_ms: number;
+  /** Out of their publisher's order, in answer to a gapless update. */
+  replayed?: boolean;
+}
+
+export interface Options {
+  /** A bearer token, or a function that returns one; it is called for each connection and before a token ends. */
+  token?: string | (() => string | Promise<string>);
+  /** What a full queue of this client at the gateway does; "drop_oldest" by default. */
+  overflow?: Overflow;
+  /** With "arrow", subscriptions get Arrow IPC streams as Uint8Array in place of arrays of objects. */
+  format?: "json" | "arrow";
+  /** Called when the connection opens ("resumed": nothing is lost, "afresh": a new session) and when it breaks. */
+  onState?: (connected: boolean, reason: string) => void;
+  onNotice?: (notice: Notice) => void;
+  /** A class to use in place of the global WebSocket, such as that of the package ws. */
+  WebSocket?: new (url: string) => WebSocket;
+}
+
+export class CoveyError extends Error {
+  /** The name of a gRPC status, such as "INVALID_ARGUMENT". */
+  readonly status: string;
+  constructor(status: string, message: string);
+}
+
+export class Subscription<E = Record<string, Value>> {
+  readonly number: number;
+  readonly type: string;
+  readonly filter: string;
+  /** The newest values of the variables. */
+  readonly values: Readonly<Record<string, VariableValue>>;
+  /** The attributes of the event type, and their kinds. */
+  readonly attributes: Readonly<Record<string, string>>;
+  /** Resolves when every broker that it concerns has applied the values; no event comes after it that they do not match. */
+  update(values: Record<string, VariableValue>, options?: { gapless?: boolean }): Promise<void>;
+  unsubscribe(): Promise<void>;
+}
+
+export class Client {
+  /** `url` is that of the gateway: "https://example.org", or a path such as "/covey" on a page. */
+  constructor(url: string, options?: Options);
+  readonly connected: boolean;
+  /** Resolves once connected; rejects where the gateway refuses this client for good. */
+  opened(): Promise<void>;
+  /** `onEvents` gets each batch: an array of objects, or with format "arrow" an Arrow IPC stream. */
+  subscribe<E = Record<string, Value>>(
+    type: string,
+    filter?: string,
+    values?: Record<string, VariableValue>,
+    onEvents?: (events: E[] & Uint8Array, batch: Batch) => void,
+  ): Promise<Subscription<E>>;
+  /** Resolves when the broker has accepted the events. */
+  publish(type: string, events: Record<string, Value> | Record<string, Value>[]): Promise<void>;
+  /** Ends the session at the gateway. */
+  close(): void;
+}

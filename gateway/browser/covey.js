@@ -1,0 +1,297 @@
+// The client of Covey's gateway, for browsers and Node: one module, no dependencies.
+// Typed by covey.d.ts; the messages are those of /asyncapi.json.
+
+const SOON_MS = 100; // received messages are acknowledged at least this often
+const FINAL = 1008; // after this close code another attempt does not help
+const SHARE = 0.25; // of the gateway's window; from so many bytes on they are acknowledged at once
+const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [100, 5_000]; // between attempts to connect
+
+export class CoveyError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.name = "CoveyError";
+    this.status = status;
+  }
+}
+
+export class Subscription {
+  #client;
+  #onEvents;
+
+  constructor(client, number, type, filter, values, onEvents) {
+    this.#client = client;
+    this.#onEvents = onEvents;
+    this.number = number;
+    this.type = type;
+    this.filter = filter;
+    this.values = { ...values };
+    this.attributes = {};
+  }
+
+  // Resolves when every broker that it concerns has applied the values: events published after that are matched by them.
+  async update(values, { gapless = false } = {}) {
+    this.values = { ...this.values, ...values };
+    await this.#client._request({ kind: "update", subscription: this.number, values, gapless });
+  }
+
+  async unsubscribe() {
+    await this.#client._cancel(this);
+  }
+
+  _deliver(batch) {
+    this.#onEvents(batch.events ?? batch.arrow, batch);
+  }
+}
+
+export class Client {
+  #url;
+  #options;
+  #socket = null;
+  #session = null;
+  #received = 0;
+  #unacknowledgedSize = 0;
+  #window = Infinity;
+  #mostBytes = Infinity;
+  #timer = null;
+  #retry = null;
+  #requests = new Map();
+  #nextRequest = 1;
+  #subscriptions = new Map();
+  #nextSubscription = 1;
+  #pauseMs = 0;
+  #error = null;
+  #refusal = null;
+  #opened;
+  #open;
+  #fail;
+
+  // `url` is that of the gateway, such as "http://127.0.0.1:8080" or, mounted, "/covey".
+  constructor(url, options = {}) {
+    const base = new URL(url, globalThis.location?.href);
+    base.protocol = base.protocol.replace("http", "ws");
+    base.pathname = base.pathname.replace(/\/$/, "") + "/socket";
+    this.#url = base.href;
+    this.#options = options;
+    this.connected = false;
+    this.#opened = new Promise((resolve, reject) => ([this.#open, this.#fail] = [resolve, reject]));
+    this.#opened.catch(() => {});
+    this.#connect();
+  }
+
+  // Resolves once connected, or rejects where the gateway refuses this client.
+  opened() {
+    return this.#opened;
+  }
+
+  async subscribe(type, filter = "", values = {}, onEvents = () => {}) {
+    const number = this.#nextSubscription++;
+    const subscription = new Subscription(this, number, type, filter, values, onEvents);
+    this.#subscriptions.set(number, subscription);
+    try {
+      const answer = await this._request({ kind: "subscribe", subscription: number, type, filter, values });
+      subscription.attributes = answer.attributes;
+    } catch (error) {
+      this.#subscriptions.delete(number);
+      throw error;
+    }
+    return subscription;
+  }
+
+  // Resolves when the broker has accepted the events, which are one object or an array.
+  async publish(type, events) {
+    await this._request({ kind: "publish", type, events: Array.isArray(events) ? events : [events] });
+  }
+
+  // Ends the session at the gateway.
+  close() {
+    this.#end(new CoveyError("CANCELLED", "the client is closed"));
+    this.#socket?.close(1000);
+  }
+
+  _request(message) {
+    if (this.#error) return Promise.reject(this.#error);
+    const request = this.#nextRequest++;
+    return new Promise((resolve, reject) => {
+      const numbered = { ...message, request };
+      const waiting = { message: numbered, sent: false, resolve, reject };
+      this.#requests.set(request, waiting);
+      if (this.connected) this.#sendRequest(request, waiting);
+    });
+  }
+
+  async _cancel(subscription) {
+    if (!this.#subscriptions.delete(subscription.number)) return; // it was cancelled before
+    await this._request({ kind: "unsubscribe", subscription: subscription.number });
+  }
+
+  async #connect() {
+    let token;
+    try {
+      token = await this.#token();
+    } catch (error) {
+      return this.#end(new CoveyError("UNAUTHENTICATED", `the token: ${error.message ?? error}`));
+    }
+    if (this.#error) return;
+    const socket = (this.#socket = new (this.#options.WebSocket ?? globalThis.WebSocket)(this.#url));
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => {
+      const { overflow, format } = this.#options;
+      const hello = { kind: "hello", token, overflow, format };
+      if (this.#session) Object.assign(hello, { session: this.#session, received: this.#received });
+      this.#send(hello);
+    };
+    socket.onmessage = (event) => socket === this.#socket && this.#receive(event.data);
+    socket.onclose = (event) => socket === this.#socket && this.#closed(event);
+    socket.onerror = () => {};
+  }
+
+  async #token() {
+    const { token } = this.#options;
+    return typeof token === "function" ? await token() : token;
+  }
+
+  #send(message) {
+    if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+  }
+
+  #sendRequest(request, waiting) {
+    const size = new TextEncoder().encode(JSON.stringify(waiting.message)).length;
+    if (size > this.#mostBytes) { // it would end the connection
+      this.#requests.delete(request);
+      const reason = `a message of ${size} bytes: expected at most ${this.#mostBytes}`;
+      return waiting.reject(new CoveyError("RESOURCE_EXHAUSTED", reason));
+    }
+    waiting.sent = true;
+    this.#send(waiting.message);
+  }
+
+  #receive(data) {
+    const message = typeof data === "string" ? JSON.parse(data) : binaryMessage(data);
+    if (message.kind === "welcome") return this.#welcome(message);
+    if (!this.connected) return void (this.#refusal = message);
+    this.#received += 1;
+    this.#unacknowledgedSize += data.length ?? data.byteLength;
+    try {
+      this.#handle(message);
+    } finally {
+      if (this.#unacknowledgedSize > this.#window * SHARE) this.#acknowledge();
+      else this.#timer ??= setTimeout(() => this.#acknowledge(), SOON_MS);
+    }
+  }
+
+  #handle(message) {
+    switch (message.kind) {
+      case "events":
+        return this.#subscriptions.get(message.subscription)?._deliver(message);
+      case "answer":
+      case "error": {
+        const waiting = this.#requests.get(message.request);
+        this.#requests.delete(message.request);
+        if (message.kind === "answer") return waiting?.resolve(message);
+        if (waiting) return waiting.reject(new CoveyError(message.status, message.message));
+        this.#refusal = message; // of the session, which ends
+        break;
+      }
+      case "expiry":
+        this.#renew();
+    }
+    this.#options.onNotice?.(message);
+  }
+
+  async #renew() {
+    try {
+      const token = typeof this.#options.token === "function" ? await this.#token() : undefined;
+      if (token) await this._request({ kind: "authenticate", token });
+    } catch {
+      // The session ends with its token, and the gateway says so.
+    }
+  }
+
+  #acknowledge() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#unacknowledgedSize = 0;
+    if (this.connected) this.#send({ kind: "acknowledge", received: this.#received });
+  }
+
+  #welcome(message) {
+    this.connected = true;
+    this.#session = message.session;
+    this.#window = message.window_bytes;
+    this.#mostBytes = message.max_message_bytes;
+    this.#pauseMs = 0;
+    this.#refusal = null;
+    if (message.resumed) {
+      for (const [request, waiting] of this.#requests) {
+        if (request > message.request) this.#sendRequest(request, waiting); // else its answer will come
+      }
+    } else {
+      this.#received = 0;
+      this.#beginAnew();
+    }
+    this.#open();
+    this.#options.onState?.(true, message.resumed ? "resumed" : "afresh");
+  }
+
+  // A new session has no subscriptions, and nobody knows what became of requests of the old one.
+  #beginAnew() {
+    const pending = [...this.#requests.values()];
+    this.#requests.clear();
+    const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
+    const settled = new Map();
+    for (const [number, { type, filter, values }] of this.#subscriptions) {
+      if (subscribing.has(number)) continue;
+      const again = this._request({ kind: "subscribe", subscription: number, type, filter, values });
+      settled.set(number, again);
+      again.catch((error) => {
+        this.#subscriptions.delete(number);
+        this.#options.onNotice?.({ kind: "error", status: error.status, message: error.message });
+      });
+    }
+    for (const { message, sent, resolve, reject } of pending) {
+      const again = settled.get(message.subscription);
+      if (message.kind === "publish" && sent) {
+        reject(new CoveyError("ABORTED", "the session was lost: the broker may have accepted the events or not"));
+      } else if (message.kind === "unsubscribe" || message.kind === "authenticate") {
+        resolve({});
+      } else if (message.kind === "update" && again) {
+        again.then(resolve, reject); // it has the newest values
+      } else {
+        this._request(message).then(resolve, reject);
+      }
+    }
+  }
+
+  #closed(event) {
+    const wasConnected = this.connected;
+    this.connected = false;
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    const reason = this.#refusal?.message || event.reason || `the connection broke (${event.code})`;
+    if (event.code === FINAL) this.#end(new CoveyError(this.#refusal?.status ?? "FAILED_PRECONDITION", reason));
+    if (wasConnected) this.#options.onState?.(false, reason);
+    if (this.#error) return;
+    const pauseMs = this.#pauseMs;
+    this.#pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));
+    this.#retry = setTimeout(() => this.#connect(), pauseMs * (0.5 + Math.random() / 2));
+  }
+
+  #end(error) {
+    if (this.#error) return;
+    this.#error = error;
+    clearTimeout(this.#retry);
+    clearTimeout(this.#timer);
+    this.#fail(error);
+    for (const { reject } of this.#requests.values()) reject(error);
+    this.#requests.clear();
+  }
+}
+
+const isSubscribe = (each) => each.message.kind === "subscribe";
+
+// A binary message: the length of a JSON head as uint32, the head, and an Arrow IPC stream.
+function binaryMessage(data) {
+  const length = new DataView(data).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length)));
+  return { ...head, arrow: new Uint8Array(data, 4 + length) };
+}

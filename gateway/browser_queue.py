@@ -1,0 +1,195 @@
+"""What waits for one browser: a bounded queue with the brokers' policies, and what was sent and may be lost.
+
+Messages are numbered by their order alone, 1, 2, 3, ... behind the first welcome of a session, so that the
+text of a frame is the same for all browsers. Invariants: events of at most `queue_bytes` and one frame are
+pending, and of `window_bytes` and one frame sent and not acknowledged; every event that is dropped is in a
+gap, which is sent before all that is still pending; other messages are never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from covey.gateway.encoding import Frame
+from covey.gateway.limits import Limits, Overflow
+from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
+from covey.overlay import Gap
+
+_MOST_CONTROL = 1_000
+"""Messages that are no events may be pending; then the gateway stops to read what the browser sends."""
+_MOST_FORGOTTEN = 10_000
+"""Of a browser that does not acknowledge: how far back a gap can name what was lost."""
+
+
+class BrowserQueue:
+    """The queue of one session. `acknowledges` is false for a browser that cannot answer (server-sent
+    events): then the window keeps the newest frames, and the oldest are forgotten."""
+
+    def __init__(self, overflow: Overflow, limits: Limits, *, acknowledges: bool) -> None:
+        self.dropped = 0
+        self.overflowed = False
+        """The policy is to disconnect, and the queue was full."""
+        self._overflow = overflow
+        self._limits = limits
+        self._acknowledges = acknowledges
+        self._pending: deque[Frame] = deque()
+        self._pending_bytes = 0
+        self._control = 0
+        self._sent: deque[Frame] = deque()
+        self._sent_bytes = 0
+        self._acknowledged = 0
+        self._forgotten: deque[Frame] = deque(maxlen=_MOST_FORGOTTEN)
+        """The newest of those that were dropped from the window, without their data."""
+        self._gaps: dict[tuple[str, str], Gap] = {}
+        self._full = False
+        self._changed = asyncio.Event()
+        self._emptier = asyncio.Event()
+        self._emptier.set()
+
+    # --- what comes ---------------------------------------------------------------------------------
+
+    def put(self, frame: Frame) -> None:
+        """Events. A queue that is not full takes any frame; one that is drops, as its policy says."""
+        if self._pending_bytes >= self._limits.queue_bytes:
+            self._overflow_begins()
+            if self._overflow is Overflow.DROP_NEWEST or self.overflowed:
+                self._drop(frame)
+                return
+            if self._overflow is Overflow.DROP_OLDEST:
+                self._drop_oldest(frame.size)
+        self._append(frame)
+
+    def tell(self, message: Message) -> None:
+        """A message that is not dropped."""
+        self._append(Frame(encode(message)))
+
+    def lose(self, cause: str, gap: Gap) -> None:
+        """Tell of events that this browser does not get."""
+        known = self._gaps.get((cause, gap.type_name))
+        self._gaps[cause, gap.type_name] = gap if known is None else known.union(gap)
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Until the queue is no longer full (`block`)."""
+        while self._full or self._pending_bytes >= self._limits.queue_bytes:
+            self._overflow_begins()
+            await self._emptier.wait()
+
+    async def calm(self) -> None:
+        """Until so few answers are pending that there may be more."""
+        while self._control >= _MOST_CONTROL:
+            self._emptier.clear()
+            await self._emptier.wait()
+
+    def _append(self, frame: Frame, *, first: bool = False) -> None:
+        (self._pending.appendleft if first else self._pending.append)(frame)
+        self._count(frame, 1)
+        self._changed.set()
+
+    def _count(self, frame: Frame, by: int) -> None:
+        """Of events the bytes are bounded, of other messages the number."""
+        if frame.event_count:
+            self._pending_bytes += by * frame.size
+        else:
+            self._control += by
+
+    def _overflow_begins(self) -> None:
+        if not self._full:
+            self._full = True
+            self._emptier.clear()
+            self.overflowed = self._overflow is Overflow.DISCONNECT
+            notice = OverflowNotice(policy=self._overflow.value, pending_bytes=self._pending_bytes)
+            self._append(Frame(encode(notice)), first=True)
+
+    def _drop(self, frame: Frame, cause: str = "overflow") -> None:
+        self.dropped += frame.event_count
+        at_ns = int(frame.ingress_ms * 1e6)
+        self.lose(cause, Gap(frame.type_name, at_ns, at_ns, frame.event_count))
+
+    def _drop_oldest(self, size: int) -> None:
+        """Make room for a frame of this size, as far as events are pending."""
+        kept: list[Frame] = []
+        while self._pending and self._pending_bytes + size > self._limits.queue_bytes:
+            frame = self._pending.popleft()
+            if frame.event_count:
+                self._count(frame, -1)
+                self._drop(frame)
+            else:
+                kept.append(frame)
+        self._pending.extendleft(reversed(kept))
+
+    # --- what goes ----------------------------------------------------------------------------------
+
+    async def next(self) -> tuple[int, Frame]:
+        """The next message to send, and its number; it is kept until it is acknowledged."""
+        while not self._can_send():
+            self._changed.clear()
+            await self._changed.wait()
+        if self._gaps:
+            (cause, _), gap = key, _ = next(iter(self._gaps.items()))
+            del self._gaps[key]
+            frame = Frame(encode(_gap_notice(cause, gap)), gap=gap)
+        else:
+            frame = self._pending.popleft()
+            self._count(frame, -1)
+            self._relax()
+        self._sent.append(frame)
+        self._sent_bytes += frame.size
+        if not self._acknowledges:
+            while self._sent_bytes > self._limits.window_bytes and len(self._sent) > 1:
+                self._forgotten.append(self._sent[0]._replace(data=""))
+                self._forget()
+        return self._acknowledged + len(self._sent), frame
+
+    def _can_send(self) -> bool:
+        if self._acknowledges and self._sent_bytes >= self._limits.window_bytes:
+            return False
+        return bool(self._pending or self._gaps)
+
+    def _relax(self) -> None:
+        if self._full and self._pending_bytes <= self._limits.queue_bytes // 2:
+            self._full = False
+        if not self._full and self._control < _MOST_CONTROL:
+            self._emptier.set()
+
+    def acknowledge(self, received: int) -> bool:
+        """All messages up to this number have arrived; false for a number that was not sent."""
+        if received > self._acknowledged + len(self._sent):
+            return False
+        while self._acknowledged < received:
+            self._forget()
+        self._changed.set()
+        return True
+
+    def _forget(self) -> None:
+        self._sent_bytes -= self._sent.popleft().size
+        self._acknowledged += 1
+
+    def resume(self, received: int) -> bool:
+        """Send again what is behind this number, on a new connection; events that are kept no more are in a
+        gap. False for a number that was never sent, or is too old to tell what is lost."""
+        lost = self._acknowledged - received
+        if lost > len(self._forgotten):
+            return False
+        if lost > 0:
+            for frame in [*self._forgotten][-lost:]:
+                if frame.event_count:
+                    self._drop(frame, "resume")
+                elif frame.gap is not None:
+                    self.lose("resume", frame.gap)
+            self._forgotten.clear()
+            self._acknowledged = received
+        elif not self.acknowledge(received):
+            return False
+        while self._sent:
+            frame = self._sent.pop()
+            self._sent_bytes -= frame.size
+            self._append(frame, first=True)
+        self._changed.set()
+        return True
+
+
+def _gap_notice(cause: str, gap: Gap) -> GapNotice:
+    first_ms, last_ms = gap.first_ns / 1e6, gap.last_ns / 1e6
+    return GapNotice(cause=cause, type=gap.type_name, count=gap.count, first_ms=first_ms, last_ms=last_ms)

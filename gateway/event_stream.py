@@ -1,0 +1,203 @@
+"""One subscription as server-sent events, which any browser reads without a script of ours.
+
+The id of an event is that of its session and its number, so `Last-Event-ID` goes on behind it: within the
+lease each event comes once, and what was in flight and is kept no more is told in a gap. After the lease, or
+in another gateway, a new session begins, and its welcome says so (`resumed` is false).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import orjson
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from covey.gateway.messages import (
+    Error,
+    Hello,
+    Message,
+    MessageError,
+    Policy,
+    Subscribe,
+    Welcome,
+    check,
+    cut,
+    encode,
+    status_of,
+)
+from covey.gateway.session import Session
+from covey.gateway.sessions import Sessions
+from covey.matcher.errors import CoveyError
+from covey.overlay import RefusedError
+
+SUBSCRIPTION = 1
+"""The number of the one subscription of a stream."""
+_KEEPALIVE_S = 15.0
+_RETRY_MS = 1_000
+_HTTP_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
+class Query(Message):
+    """The parameters of a stream of events."""
+
+    kind = "events"
+    filter: str = Field("", description="Of the filter language; empty for all events.")
+    values: str = Field("{}", description='Of the filter\'s variables, as a JSON object: {"limit": 100}.')
+    overflow: Policy = Field("drop_oldest", description="What a full queue of this browser does.")
+
+
+async def open_stream(request: Request, sessions: Sessions) -> Response:
+    """The response to a request for events: a stream, or an error as JSON."""
+    address = request.client.host if request.client is not None else "unix"
+    refusal = sessions.addresses.enter(address)
+    if refusal is not None:
+        return error_response(RefusedError("RESOURCE_EXHAUSTED", refusal))
+    stream = EventStream(sessions, address)
+    try:
+        await stream.open(request)
+    except (CoveyError, TimeoutError) as error:
+        stream.close()
+        return error_response(error)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def error_response(error: Exception) -> JSONResponse:
+    status = status_of(error)
+    content = {"kind": "error", "status": status, "message": cut(str(error))}
+    return JSONResponse(content, _HTTP_STATUS.get(status, 500))
+
+
+class EventStream(Response):
+    """A response that lasts; the holder of its session."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, sessions: Sessions, address: str) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._sessions = sessions
+        self._address = address
+        self._session: Session | None = None
+        self._resumed = False
+        self._error: Exception | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, request: Request) -> None:
+        """Raises what the session and the subscription raise."""
+        query = check(Query, _single(request.query_params), "events")
+        last, _, number = request.headers.get("last-event-id", "").rpartition(":")
+        hello = Hello(
+            token=_bearer(request.headers.get("authorization")),
+            session=last or None,
+            received=int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0,
+            overflow=query.overflow,
+            format="json",
+        )
+        type_name = request.path_params["type"]
+        purpose = f"{type_name} {query.filter} {query.values}"
+        session, self._resumed = await self._sessions.open(
+            hello, self, acknowledges=False, purpose=purpose
+        )
+        self._session = session
+        if not self._resumed:
+            fields = {"type": type_name, "filter": query.filter, "values": _values(query.values)}
+            await session.subscribe(
+                check(Subscribe, {"request": 0, "subscription": SUBSCRIPTION, **fields}, "events")
+            )
+
+    def end(self, error: Exception) -> None:
+        self._error = error
+        for task in self._tasks:
+            task.cancel()
+
+    def close(self) -> None:
+        """Leave the session; one that has not begun to stream ends."""
+        self._sessions.addresses.leave(self._address)
+        if self._session is not None:
+            self._sessions.leave(self._session, self, end=not self._tasks)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._tasks = {
+                asyncio.create_task(self._until_disconnected(receive)),
+                asyncio.create_task(self._write(send)),
+            }
+            try:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.wait(self._tasks)
+            if self._error is not None:
+                error = Error(status=status_of(self._error), message=cut(str(self._error)))
+                await _send(send, f"data: {encode(error)}\n\n")
+                await send({"type": "http.response.body", "body": b""})
+        except OSError:  # the browser has gone
+            pass
+        finally:
+            self.close()
+
+    async def _until_disconnected(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _write(self, send: Send) -> None:
+        session, limits = self._session, self._sessions.limits
+        assert session is not None
+        welcome = Welcome(
+            session=session.id,
+            resumed=self._resumed,
+            request=0,
+            max_message_bytes=limits.max_message_bytes,
+            window_bytes=limits.window_bytes,
+            lease_s=limits.lease_s,
+        )
+        await _send(send, f"retry: {_RETRY_MS}\ndata: {encode(welcome)}\n\n")
+        while True:
+            try:
+                async with asyncio.timeout(_KEEPALIVE_S):
+                    number, frame = await session.queue.next()
+            except TimeoutError:
+                await _send(send, ":\n\n")
+            else:
+                await _send(send, f"id: {session.id}:{number}\ndata: {frame.data!s}\n\n")
+
+
+async def _send(send: Send, text: str) -> None:
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+def _single(parameters: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _values(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MessageError(f"events: values is {cut(text)!r}: expected a JSON object: {error}") from None
+
+
+def _bearer(header: str | None) -> str | None:
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise RefusedError("UNAUTHENTICATED", "authorization: expected Bearer and a token")
+    return token.strip()

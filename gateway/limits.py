@@ -1,0 +1,98 @@
+"""What browsers may cost a gateway. Every bound has a default; over one there is a refusal that names it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from covey.matcher.errors import InputError
+
+_MOST = 1 << 40
+
+
+class Overflow(StrEnum):
+    """What a full queue of a browser does: the policies of brokers for slow consumers."""
+
+    DROP_OLDEST = "drop_oldest"
+    DROP_NEWEST = "drop_newest"
+    DISCONNECT = "disconnect"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one gateway: sizes in bytes, times in seconds. `InputError` for what is no bound."""
+
+    max_connections: int = 10_000
+    max_connections_per_address: int = 100
+    max_sessions: int = 10_000
+    """Of browsers that are connected, and of those that are away for less than `lease_s`."""
+    max_message_bytes: int = 65_536
+    max_messages_per_s: int = 200
+    """Of one browser, after a second's worth at once; the gateway reads no faster."""
+    max_requests: int = 64
+    """Of one browser that are not answered; the gateway reads on when one is."""
+    max_subscriptions: int = 100
+    """Of one browser."""
+    queue_bytes: int = 1 << 20
+    """Not sent to one browser; over it, `Overflow` decides."""
+    window_bytes: int = 1 << 18
+    """Sent to one browser and not acknowledged; kept for its next connection."""
+    lease_s: int = 30
+    """How long a session outlives its connection."""
+    timeout_s: int = 10
+    """For the first message of a connection, and for the answer to a request."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or not 1 <= value <= _MOST:
+                raise InputError(f"{field.name} is {value!r}: expected an integer from 1 to {_MOST}")
+
+
+class Addresses:
+    """Counts the connections of each address, and of all."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._counts: Counter[str] = Counter()
+        self.total = 0
+        self.refused = 0
+
+    def enter(self, address: str) -> str | None:
+        """Count a connection; or else a sentence on why it is refused."""
+        limits, most = self._limits, self._limits.max_connections_per_address
+        if self._counts[address] >= most:
+            why = f"max_connections_per_address is {most}, and {address} has them"
+        elif self.total >= limits.max_connections:
+            why = f"max_connections is {limits.max_connections}, and the gateway has them"
+        else:
+            self._counts[address] += 1
+            self.total += 1
+            return None
+        if not self._counts[address]:
+            del self._counts[address]
+        self.refused += 1
+        return why
+
+    def leave(self, address: str) -> None:
+        self.total -= 1
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+
+class Pace:
+    """How fast one browser may send: a bucket that holds a second's worth."""
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._rate = rate
+        self._level = float(rate)
+        self._since = now
+
+    def pause_s(self, now: float) -> float:
+        """Count a message; how long to wait before the next one is read."""
+        self._level = min(self._rate, self._level + max(0.0, now - self._since) * self._rate) - 1
+        self._since = now
+        return max(0.0, -self._level / self._rate)

@@ -1,0 +1,323 @@
+"""One browser at the gateway: its subscriptions and its queue, over any number of connections.
+
+Requests take effect in the order in which they came, and several may be unanswered. Invariant: behind the
+answer to an update no event comes that the newest values do not match, for answers and events are one queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Awaitable, Callable, Coroutine
+from fnmatch import fnmatchcase
+from typing import Any
+
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.encoding import EncodedBatch, Rows
+from covey.gateway.limits import Limits
+from covey.gateway.messages import (
+    Acknowledge,
+    Answer,
+    Authenticate,
+    Connection,
+    Error,
+    Expiry,
+    Message,
+    MessageError,
+    OperatorNotice,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Update,
+    cut,
+    status_of,
+    values_of,
+)
+from covey.gateway.upstream import Upstream
+from covey.matcher.errors import CoveyError
+from covey.overlay import Gap, Notice, RefusedError, Subscription
+
+log = logging.getLogger("covey.gateway")
+
+_TOLD_BEFORE_S = 30.0
+"""Before its token ends a browser is told."""
+
+
+class BearerToken:
+    """The newest token of one browser, which its client session reads before each connection."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self) -> str:
+        return self._token
+
+    def renew(self, token: str) -> None:
+        self._token = token
+
+    def expires_in_s(self) -> float | None:
+        """The time to its end, as far as it can be read; the broker alone verifies it."""
+        try:
+            claims = self._token.split(".")[1]
+            end = json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
+            return float(end) - time.time()
+        except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError):
+            return None
+
+    def __repr__(self) -> str:
+        return "BearerToken()"
+
+
+class Session:
+    """`publishable` are globs of event types. `ended` is set with the error that ends it."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        queue: BrowserQueue,
+        form: str,
+        limits: Limits,
+        publishable: tuple[str, ...],
+        token: BearerToken | None,
+        on_end: Callable[[Session], None],
+    ) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.queue = queue
+        self.token = token
+        self.error: Exception | None = None
+        self.newest_request = 0
+        """The highest number of a request, whose answer the queue has or will have."""
+        self.upstream = upstream
+        self._form = form
+        self._limits = limits
+        self._publishable = publishable
+        self._on_end = on_end
+        self._subscriptions: dict[int, asyncio.Future[Subscription]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(limits.max_requests)
+        self._expiry: asyncio.TimerHandle | None = None
+        upstream.join(self)
+        self._watch_token()
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    async def handle(self, message: Message) -> None:
+        """Begin what the browser asks for; waits where too much of it is under way."""
+        match message:
+            case Acknowledge():
+                if not self.queue.acknowledge(message.received):
+                    self.refuse(None, MessageError(
+                        f"acknowledge: received is {message.received}: expected the number of a message that "
+                        "was sent"
+                    ))  # fmt: skip
+            case Authenticate():
+                self.newest_request = max(self.newest_request, message.request)
+                self._answer_with(message.request, self._authenticate(message.token))
+            case Subscribe():
+                await self._begin(message.request, self._subscribe(message, self._claim(message)))
+            case Update() | Unsubscribe():
+                await self._change(message)
+            case Publish():
+                await self._begin(message.request, self._publish(message))
+            case _:
+                self.refuse(None, MessageError(f"{message.kind}: expected as the first message alone"))
+        await self.queue.calm()
+
+    async def subscribe(self, message: Subscribe) -> None:
+        """Returns when it is answered; raises what the client raises."""
+        await self._subscribe(message, self._claim(message))
+
+    async def _change(self, message: Update | Unsubscribe) -> None:
+        """A subscription that is not applied yet is waited for here, so that its changes keep their order."""
+        number = message.subscription
+        future = self._subscriptions.get(number)
+        if future is not None and not future.done():
+            await asyncio.wait({future})
+        if future is None or future.cancelled() or future.exception() is not None:
+            reason = f"{message.kind}: subscription is {number}: expected one of this session"
+            self.refuse(message.request, MessageError(reason))
+        elif isinstance(message, Update):
+            await self._begin(message.request, self._update(message, future.result()))
+        else:
+            del self._subscriptions[number]
+            await self._begin(message.request, self._unsubscribe(message, future.result()))
+
+    async def _begin(self, request: int, work: Coroutine[Any, Any, Answer]) -> None:
+        self.newest_request = max(self.newest_request, request)
+        try:
+            await self._room.acquire()
+        except BaseException:  # the connection has broken, and nothing of the request has begun
+            work.close()
+            self.refuse(request, RefusedError("ABORTED", "the connection broke before the request began"))
+            raise
+        task = asyncio.create_task(self._run(request, work))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _run(self, request: int, work: Awaitable[Answer]) -> None:
+        try:
+            self.queue.tell(await work)
+        except (CoveyError, TimeoutError) as error:
+            self.refuse(request, error)
+        except Exception as error:
+            log.exception("a request failed")
+            self.refuse(request, RefusedError("INTERNAL", f"the request failed: {type(error).__name__}"))
+        finally:
+            self._room.release()
+
+    def _answer_with(self, request: int, error: Exception | None) -> None:
+        if error is None:
+            self.queue.tell(Answer(request=request))
+        else:
+            self.refuse(request, error)
+
+    def refuse(self, request: int | None, error: Exception) -> None:
+        """Tell the browser what is wrong with a request, or with a message that is none."""
+        self.newest_request = max(self.newest_request, request or 0)
+        self.queue.tell(Error(request=request, status=status_of(error), message=cut(str(error))))
+
+    def _claim(self, message: Subscribe) -> Exception | None:
+        """Take the number at once, so that requests behind this one find it."""
+        number = message.subscription
+        if number in self._subscriptions:
+            return MessageError(f"subscribe: subscription is {number}: expected one that is not in use")
+        if len(self._subscriptions) >= self._limits.max_subscriptions:
+            bound = self._limits.max_subscriptions
+            return RefusedError("RESOURCE_EXHAUSTED", f"subscription {number}: max_subscriptions is {bound}")
+        future = self._subscriptions[number] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+        return None
+
+    async def _subscribe(self, message: Subscribe, refusal: Exception | None) -> Answer:
+        if refusal is not None:
+            raise refusal
+        future = self._subscriptions[message.subscription]
+        try:
+            subscription = await self.upstream.subscribe(
+                self,
+                message.subscription,
+                message.type,
+                message.filter,
+                values_of(message.values),
+                self._limits.timeout_s,
+            )
+        except BaseException as error:
+            self._subscriptions.pop(message.subscription, None)
+            if isinstance(error, Exception):
+                future.set_exception(error)
+            else:
+                future.cancel()
+            raise
+        future.set_result(subscription)
+        attributes = {name: str(kind) for name, kind in subscription.event_type.attributes.items()}
+        return Answer(request=message.request, attributes=attributes)
+
+    async def _update(self, message: Update, subscription: Subscription) -> Answer:
+        await subscription.update(
+            values=values_of(message.values), gapless=message.gapless, timeout=self._limits.timeout_s
+        )
+        return Answer(request=message.request)
+
+    async def _unsubscribe(self, message: Unsubscribe, subscription: Subscription) -> Answer:
+        await self.upstream.unsubscribe(subscription, self._limits.timeout_s)
+        return Answer(request=message.request)
+
+    async def _publish(self, message: Publish) -> Answer:
+        if not any(fnmatchcase(message.type, glob) for glob in self._publishable):
+            allowed = ", ".join(self._publishable) or "none"
+            reason = f"publish: type is {message.type!r}: expected one that browsers may publish ({allowed})"
+            raise RefusedError("PERMISSION_DENIED", reason)
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                await self.upstream.publish(message.type, message.events)
+        except TimeoutError:
+            within_s = self._limits.timeout_s
+            reason = f"publish: the events are not accepted within {within_s} s: they may be later"
+            raise TimeoutError(reason) from None
+        return Answer(request=message.request)
+
+    # --- the token ----------------------------------------------------------------------------------
+
+    def _authenticate(self, token: str) -> Exception | None:
+        if self.token is None:
+            reason = "authenticate: the session has no token: expected one in hello"
+            return RefusedError("FAILED_PRECONDITION", reason)
+        self.token.renew(token)
+        self._watch_token()
+        return None
+
+    def renew(self, token: str | None) -> bool:
+        """Take the token of a hello that goes on with this session; false where it lacks one, or has one."""
+        if (token is None) is not (self.token is None):
+            return False
+        if self.token is not None and token is not None:
+            self.token.renew(token)
+            self._watch_token()
+        return True
+
+    def _watch_token(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        left_s = None if self.token is None else self.token.expires_in_s()
+        if left_s is not None and 0 <= left_s < 1e9:
+            told_before_s = min(_TOLD_BEFORE_S, left_s / 2)  # so that short ones are not told for ever
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_later(left_s - told_before_s, self._tell_expiry)
+
+    def _tell_expiry(self) -> None:
+        left_s = None if self.token is None else self.token.expires_in_s()
+        self.queue.tell(Expiry(expires_in_s=round(max(0.0, left_s or 0.0), 1)))
+
+    # --- what the upstream calls --------------------------------------------------------------------
+
+    def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None:
+        self.queue.put(batch.frame(rows, subscription, self._form))
+        if self.queue.overflowed:
+            reason = f"the browser does not keep up: queue_bytes is {self._limits.queue_bytes}"
+            self.fail(RefusedError("RESOURCE_EXHAUSTED", reason))
+
+    async def room(self) -> None:
+        await self.queue.room()
+
+    def lose(self, gap: Gap) -> None:
+        ours = (each.result() for each in self._subscriptions.values() if _is_applied(each))
+        if any(each.event_type.name == gap.type_name for each in ours):
+            self.queue.lose("broker", gap)
+
+    def notice(self, subscription: int, notice: Notice) -> None:
+        self.queue.tell(OperatorNotice(subscription=subscription, message=cut(str(notice))))
+
+    def connection(self, connected: bool, reason: str) -> None:
+        self.queue.tell(Connection(connected=connected, message=cut(reason)))
+
+    def fail(self, error: Exception) -> None:
+        """The session ends with this error."""
+        if self.error is None:
+            self.error = error
+            self._on_end(self)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Cancel all subscriptions; what is pending is gone."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for task in self._requests:
+            task.cancel()
+        if self._requests:
+            await asyncio.wait(self._requests)
+        self.upstream.leave(self)
+        for future in self._subscriptions.values():
+            if _is_applied(future):
+                with contextlib.suppress(CoveyError):
+                    await self.upstream.unsubscribe(future.result(), self._limits.timeout_s)
+        self._subscriptions.clear()
+
+
+def _is_applied(future: asyncio.Future[Subscription]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

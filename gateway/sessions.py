@@ -1,0 +1,148 @@
+"""The sessions of a gateway's browsers: opened by a hello, kept for a lease while nobody is connected."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.limits import Addresses, Limits, Overflow
+from covey.gateway.messages import Hello
+from covey.gateway.session import BearerToken, Session
+from covey.gateway.upstream import Access, SharedUpstream, Upstream
+from covey.matcher.errors import CoveyError
+from covey.overlay import RefusedError
+
+log = logging.getLogger("covey.gateway")
+
+
+class Holder(Protocol):
+    """The connection that a session has."""
+
+    def end(self, error: Exception) -> None: ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    session: Session
+    purpose: str
+    """What a stream of events is of; empty for a WebSocket."""
+    holder: Holder | None = None
+    lease: asyncio.TimerHandle | None = None
+
+
+class Sessions:
+    """`publishable` are globs of the event types that browsers may publish."""
+
+    def __init__(self, access: Access, limits: Limits, publishable: tuple[str, ...]) -> None:
+        self.limits = limits
+        self.addresses = Addresses(limits)
+        self._access = access
+        self._publishable = publishable
+        self._shared = SharedUpstream(access)
+        self._entries: dict[str, _Entry] = {}
+        self._opening = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        self._dropped = 0
+
+    async def open(
+        self, hello: Hello, holder: Holder, *, acknowledges: bool = True, purpose: str = ""
+    ) -> tuple[Session, bool]:
+        """The session of a connection, and whether it is an earlier one of the same `purpose`. `ConnectError`
+        if the broker is out of reach or refuses the token, `RefusedError` for too many sessions.
+        """
+        entry = self._entries.get(hello.session or "")
+        if entry is not None and entry.purpose == purpose and self._resumes(entry, hello):
+            if entry.holder is not None:
+                entry.holder.end(RefusedError("ABORTED", "another connection goes on with this session"))
+            if entry.lease is not None:
+                entry.lease.cancel()
+            entry.holder, entry.lease = holder, None
+            return entry.session, True
+        if len(self._entries) + self._opening >= self.limits.max_sessions:
+            bound = self.limits.max_sessions
+            raise RefusedError("RESOURCE_EXHAUSTED", f"max_sessions is {bound}, and the gateway has them")
+        self._opening += 1
+        try:
+            session = await self._new(hello, acknowledges)
+        finally:
+            self._opening -= 1
+        self._entries[session.id] = _Entry(session, purpose, holder)
+        return session, False
+
+    def _resumes(self, entry: _Entry, hello: Hello) -> bool:
+        session = entry.session
+        return session.error is None and session.renew(hello.token) and session.queue.resume(hello.received)
+
+    async def _new(self, hello: Hello, acknowledges: bool) -> Session:
+        overflow = Overflow(hello.overflow)
+        token = None if hello.token is None else BearerToken(hello.token)
+        block = overflow is Overflow.BLOCK
+        if token is None and not block:
+            upstream = await self._shared.get()
+        else:
+            access = self._access if token is None else replace(self._access, token=token)
+            upstream = Upstream(access, block=block)
+            await upstream.open()
+        queue = BrowserQueue(overflow, self.limits, acknowledges=acknowledges)
+        return Session(
+            upstream, queue, hello.format, self.limits, self._publishable, token, self._failed
+        )
+
+    def leave(self, session: Session, holder: Holder, *, end: bool) -> None:
+        """A connection has ended. The session stays for its lease, unless this is its `end`."""
+        entry = self._entries.get(session.id)
+        if entry is None or entry.holder is not holder:
+            return
+        entry.holder = None
+        if end or session.error is not None:
+            self._end(session)
+        else:
+            loop = asyncio.get_running_loop()
+            entry.lease = loop.call_later(self.limits.lease_s, self._end, session)
+
+    def _failed(self, session: Session) -> None:
+        entry = self._entries.get(session.id)
+        if entry is not None and entry.holder is not None and session.error is not None:
+            entry.holder.end(session.error)
+        self._end(session)
+
+    def _end(self, session: Session) -> None:
+        if self._entries.pop(session.id, None) is not None:
+            self._dropped += session.queue.dropped
+            task = asyncio.create_task(self._close(session))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, session: Session) -> None:
+        with contextlib.suppress(CoveyError):
+            if self._shared.has(session.upstream):
+                await session.close()
+            else:  # which ends all subscriptions at once
+                await session.upstream.close()
+                await session.close()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for entry in [*self._entries.values()]:
+            if entry.lease is not None:
+                entry.lease.cancel()
+            if entry.holder is not None:
+                entry.holder.end(RefusedError("UNAVAILABLE", "the gateway stops"))
+            self._end(entry.session)
+        if self._closing:
+            await asyncio.wait(self._closing)
+        await self._shared.close()
+
+    def counts(self) -> dict[str, int]:
+        """What there is, and what was dropped and refused so far."""
+        entries = self._entries.values()
+        return {
+            "sessions": len(entries),
+            "connections": self.addresses.total,
+            "refused_connections": self.addresses.refused,
+            "dropped_events": self._dropped + sum(entry.session.queue.dropped for entry in entries),
+        }

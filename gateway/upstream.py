@@ -1,0 +1,223 @@
+"""A client session at the broker, and the browsers that it serves.
+
+Browsers without a token share one, whose cost is per batch and not per browser; a browser with a token, or
+that wants to block publishers, has its own, so that rights and stalls are its own. Invariant: a subscription
+gets every event that its client is given, also those that come before `subscribe` has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from covey.gateway.encoding import EncodedBatch, Rows
+from covey.matcher.errors import CoveyError
+from covey.overlay import Client, ClosedError, ConnectError, Gap, Notice, Subscription, Tls
+from covey.overlay.core.client.actions import Matches
+
+Token = str | Callable[[], str | Awaitable[str]]
+"""As `Client` takes it."""
+
+log = logging.getLogger("covey.gateway")
+
+_MOST_EARLY = 1_000
+"""Shares of batches that are kept for subscriptions whose `subscribe` has not returned."""
+
+
+class Subscriber(Protocol):
+    """What an upstream calls of a session."""
+
+    def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def lose(self, gap: Gap) -> None: ...
+
+    def notice(self, subscription: int, notice: Notice) -> None: ...
+
+    def connection(self, connected: bool, reason: str) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to connect to the broker."""
+
+    broker: str
+    tls: Tls | str | Path | None = None
+    token: Token | None = None
+    timeout_s: float = 10.0
+
+
+class Upstream:
+    """Opened once; `own` is for one browser alone, else `block` is not possible."""
+
+    def __init__(self, access: Access, *, block: bool) -> None:
+        self._client = Client(
+            access.broker,
+            slow_consumer="block" if block else "drop_oldest",
+            tls=access.tls,
+            token=access.token,
+            connect_timeout=access.timeout_s,
+            on_state=self._on_state,
+            on_gap=self._on_gap,
+            on_notice=self._on_notice,
+        )
+        self._block = block
+        self._subscribers: dict[int, tuple[Subscriber, int]] = {}
+        """By the client's id of a subscription, whose it is, and under which number."""
+        self._sessions: dict[Subscriber, int] = {}
+        """Sessions, and how many subscriptions they have."""
+        self._subscribing = 0
+        self._early: list[tuple[int, EncodedBatch, Rows]] = []
+        self._publishable: set[str] = set()
+        self._advertising = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+        self.error: Exception | None = None
+
+    async def open(self) -> None:
+        """`ConnectError` if no broker answers or it refuses this client."""
+        await self._client.open()
+        self._reader = asyncio.create_task(self._read(), name="covey gateway upstream")
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+        await self._client.close(grace=1.0)
+
+    def join(self, session: Subscriber) -> None:
+        self._sessions[session] = 0
+
+    def leave(self, session: Subscriber) -> None:
+        self._sessions.pop(session, None)
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, session: Subscriber, number: int, type_name: str, filter: str, values: Mapping[str, Any],
+        timeout: float,
+    ) -> Subscription:  # fmt: skip
+        """As `Client.subscribe`, for this number of a session."""
+        self._subscribing += 1
+        try:
+            subscription = await self._client.subscribe(type_name, filter, values=values, timeout=timeout)
+            self._subscribers[subscription.id] = session, number
+            for subscription_id, batch, rows in self._early:
+                if subscription_id == subscription.id:
+                    session.deliver(number, batch, rows)
+            return subscription
+        finally:
+            self._subscribing -= 1
+            if not self._subscribing:
+                self._early.clear()
+
+    async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
+        """From now on no event of it is delivered; returns as `Subscription.unsubscribe`."""
+        self._subscribers.pop(subscription.id, None)
+        await subscription.unsubscribe(timeout=timeout)
+
+    async def publish(self, type_name: str, events: list[dict[str, Any]]) -> None:
+        """Publish events, advertised before the first of their type; returns when they are accepted."""
+        async with self._advertising:
+            if type_name not in self._publishable:
+                await self._client.advertise(await self._client.event_type(type_name))
+                self._publishable.add(type_name)
+        await self._client.publish_batch(type_name, events, confirm=True)
+
+    # --- events -------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        error: Exception = ClosedError("the gateway's client is closed")
+        try:
+            async for matches in self._client.deliveries():
+                await self._hand_out(matches)
+                await asyncio.sleep(0)  # a full inbox must not keep the loop
+        except CoveyError as failure:
+            error = failure
+        except Exception as failure:
+            log.exception("handing out events failed")
+            error = failure
+        self.error = error
+        for session in [*self._sessions]:
+            session.fail(error)
+
+    async def _hand_out(self, matches: Matches) -> None:
+        batch = EncodedBatch(matches.batch, matches.replayed)
+        order = np.argsort(matches.ids, kind="stable")
+        rows, ids = matches.rows[order], matches.ids[order]
+        edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(rows)]
+        for start, stop in pairwise(edges):
+            subscription_id = int(ids[start])
+            known = self._subscribers.get(subscription_id)
+            if known is not None:
+                known[0].deliver(known[1], batch, rows[start:stop])
+            elif self._subscribing:
+                self._keep(subscription_id, batch, rows[start:stop])
+        if self._block:
+            for session in [*self._sessions]:
+                await session.room()
+
+    def _keep(self, subscription_id: int, batch: EncodedBatch, rows: Rows) -> None:
+        if len(self._early) >= _MOST_EARLY:  # a broker that does not answer, and many events
+            _, oldest, lost = self._early.pop(0)
+            self._on_gap(Gap(oldest.batch.event_type.name, oldest.batch.ingress_ns, oldest.batch.ingress_ns,
+                             len(lost)))  # fmt: skip
+        self._early.append((subscription_id, batch, rows))
+
+    # --- what the client tells ------------------------------------------------------------------------
+
+    def _on_gap(self, gap: Gap) -> None:
+        for session in [*self._sessions]:
+            session.lose(gap)
+
+    def _on_notice(self, notice: Notice) -> None:
+        for subscription_id in notice.subscription_ids:
+            known = self._subscribers.get(subscription_id)
+            if known is not None:
+                known[0].notice(known[1], notice)
+
+    def _on_state(self, connected: bool, reason: str) -> None:
+        for session in [*self._sessions]:
+            session.connection(connected, reason)
+
+
+class SharedUpstream:
+    """The upstream of all browsers without a token: opened for the first of them, and again after it has
+    failed for good."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._current: Upstream | None = None
+        self._opening = asyncio.Lock()
+
+    async def get(self) -> Upstream:
+        """`ConnectError` as `Upstream.open`."""
+        async with self._opening:
+            if self._current is None or self._current.error is not None:
+                if self._current is not None:
+                    await self._current.close()
+                self._current = None
+                upstream = Upstream(self._access, block=False)
+                await upstream.open()
+                self._current = upstream
+            return self._current
+
+    def has(self, upstream: Upstream) -> bool:
+        return upstream is self._current
+
+    async def close(self) -> None:
+        async with self._opening:
+            if self._current is not None:
+                with contextlib.suppress(ConnectError):
+                    await self._current.close()
+                self._current = None

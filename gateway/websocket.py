@@ -1,0 +1,189 @@
+"""A connection by WebSocket: messages of the browser in, frames of its session's queue out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from covey.gateway.encoding import Frame
+from covey.gateway.limits import Limits, Pace
+from covey.gateway.messages import (
+    Error,
+    Hello,
+    Message,
+    MessageError,
+    Welcome,
+    cut,
+    encode,
+    parse_message,
+    request_of,
+    status_of,
+)
+from covey.gateway.session import Session
+from covey.gateway.sessions import Sessions
+from covey.matcher.errors import CoveyError
+from covey.overlay import RefusedError
+
+NORMAL, TOO_BIG, POLICY, TRY_LATER = 1000, 1009, 1008, 1013
+"""Codes of RFC 6455: 1000 of the browser ends its session; after 1008 another attempt does not help."""
+_FINAL = {"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
+_REASON_BYTES = 123
+
+
+async def deny(websocket: WebSocket, status: int, reason: str) -> None:
+    """Refuse a connection by an HTTP response."""
+    response = PlainTextResponse(f"{reason}\n", status)
+    del response.headers["content-length"]  # older versions of uvicorn add it once more
+    await websocket.send_denial_response(response)
+
+
+class WebSocketConnection:
+    """One connection; `run` returns when it has ended."""
+
+    def __init__(self, websocket: WebSocket, sessions: Sessions) -> None:
+        self._websocket = websocket
+        self._sessions = sessions
+        self._limits: Limits = sessions.limits
+        self._error: Exception | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        client = self._websocket.client
+        address = client.host if client is not None else "unix"
+        refusal = self._sessions.addresses.enter(address)
+        if refusal is not None:
+            await deny(self._websocket, 429, refusal)
+            return
+        try:
+            await self._websocket.accept()
+            await self._serve()
+        except WebSocketDisconnect:
+            pass
+        except (CoveyError, TimeoutError) as error:
+            await self._close(error)
+        finally:
+            self._sessions.addresses.leave(address)
+
+    def end(self, error: Exception) -> None:
+        """The session has another connection, or has ended."""
+        self._error = error
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                hello, _ = parse_message(await self._receive())
+        except TimeoutError:
+            raise TimeoutError(f"no hello came within {self._limits.timeout_s} s") from None
+        if not isinstance(hello, Hello):
+            raise MessageError(f"the first message is {hello.kind}: expected hello")
+        session, resumed = await self._sessions.open(hello, self)
+        ended = False
+        try:
+            await self._websocket.send_text(encode(self._welcome(session, resumed)))
+            ended = await self._exchange(session)
+        finally:
+            self._sessions.leave(session, self, end=ended)
+
+    def _welcome(self, session: Session, resumed: bool) -> Welcome:
+        limits = self._limits
+        return Welcome(
+            session=session.id,
+            resumed=resumed,
+            request=session.newest_request,
+            max_message_bytes=limits.max_message_bytes,
+            window_bytes=limits.window_bytes,
+            lease_s=limits.lease_s,
+        )
+
+    async def _exchange(self, session: Session) -> bool:
+        """Until one side ends; whether the browser has ended its session."""
+        if self._error is not None:
+            raise self._error
+        reading = asyncio.create_task(self._read(session))
+        writing = asyncio.create_task(self._write(session))
+        self._tasks = {reading, writing}
+        try:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+        if self._error is not None:
+            raise self._error
+        failures = [task.exception() for task in (reading, writing) if not task.cancelled()]
+        for failure in failures:
+            if isinstance(failure, WebSocketDisconnect):
+                return failure.code == NORMAL
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return False
+
+    async def _read(self, session: Session) -> None:
+        clock = asyncio.get_running_loop().time
+        pace = Pace(self._limits.max_messages_per_s, clock())
+        while True:
+            text = ""
+            try:
+                text = await self._receive()
+                message, _ = parse_message(text)
+            except MessageError as error:
+                session.refuse(request_of(text), error)
+            else:
+                await self._handle(session, message)
+            await session.queue.calm()
+            pause_s = pace.pause_s(clock())
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    async def _handle(self, session: Session, message: Message) -> None:
+        await session.handle(message)
+
+    async def _receive(self) -> str:
+        """A text message; `MessageError` for a binary one, `RefusedError` for one that is too large."""
+        received = await self._websocket.receive()
+        if received["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(received.get("code", 1005), received.get("reason"))
+        text = received.get("text")
+        size = len(text.encode()) if text is not None else len(received["bytes"])
+        if size > self._limits.max_message_bytes:
+            bound = self._limits.max_message_bytes
+            raise TooLargeError(f"a message of {size} bytes: max_message_bytes is {bound}")
+        if text is None:
+            raise MessageError(f"a binary message of {size} bytes: expected text, which is JSON")
+        return str(text)
+
+    async def _write(self, session: Session) -> None:
+        while True:
+            _, frame = await session.queue.next()
+            await self._send(frame)
+
+    async def _send(self, frame: Frame) -> None:
+        if isinstance(frame.data, str):
+            await self._websocket.send_text(frame.data)
+        else:
+            await self._websocket.send_bytes(frame.data)
+
+    async def _close(self, error: Exception) -> None:
+        """Tell the browser why, and close; no longer than it takes."""
+        status, reason = status_of(error), cut(str(error))
+        code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if status in _FINAL else TRY_LATER
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            return
+        try:
+            async with asyncio.timeout(1.0):  # it may not read
+                await self._websocket.send_text(encode(Error(status=status, message=reason)))
+                await self._websocket.close(code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
+        except (TimeoutError, WebSocketDisconnect, RuntimeError):
+            pass
+
+
+class TooLargeError(RefusedError):
+    """A message over the bound."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("RESOURCE_EXHAUSTED", reason)

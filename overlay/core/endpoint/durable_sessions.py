@@ -1,0 +1,122 @@
+"""The durable sessions of a broker: their subscriptions are stored, and there again after a restart.
+
+Whatever adds or removes a subscription is stored before it is acknowledged; new values a moment later, since
+who gave them sends them again. What has changed is stored, not the whole session. A session is forgotten when
+its client ends it; one without subscriptions is not kept either, since a goodbye may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.endpoint.core import Core
+from covey.overlay.core.endpoint.storage import Storage, StoredSession, StoredSubscription
+from covey.overlay.core.messages import (
+    Connect,
+    Interface,
+    Message,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Unsubscribe,
+    Update,
+)
+
+
+class DurableSessions:
+    """Those of one broker."""
+
+    def __init__(self, storage: Storage, core: Core) -> None:
+        self._storage = storage
+        self._core = core
+        self._pending: dict[Interface, dict[int, None]] = {}
+        """By session the subscriptions that come and go and are not stored."""
+        self._whole: dict[Interface, None] = {}
+        """Sessions that are stored as a whole next."""
+        self._changed: dict[Interface, dict[int, None]] = {}
+        """By session the subscriptions with values that are not stored."""
+        self._identities: dict[Interface, str] = {}
+
+    def restore(self, now_ns: int) -> Iterator[tuple[Interface, StoredSession]]:
+        """Tell the core of the sessions of an earlier life, and name them."""
+        for interface, session in self._storage.sessions().items():
+            if not session.subscriptions:
+                self._storage.forget_session(interface)
+                continue
+            self._identities[interface] = session.identity
+            yield interface, session
+            self._core.handle(Connect(), interface, now_ns)
+            for epoch, each in enumerate(session.subscriptions, 1):
+                subscribe = Subscribe(epoch, each.subscription_id, each.filter, each.values)
+                self._core.handle(subscribe, interface, now_ns)
+
+    def handled(self, interface: Interface, messages: Sequence[Message]) -> bool:
+        """The core has handled messages of a session; whether it has values that are not stored."""
+        for message in messages:
+            if isinstance(message, Subscribe | Unsubscribe):
+                self._pending.setdefault(interface, {})[message.subscription_id] = None
+            elif isinstance(message, SyncEnd):
+                self._whole[interface] = None
+            elif isinstance(message, Update):
+                self._changed.setdefault(interface, {})[message.subscription_id] = None
+        return interface in self._changed
+
+    def begin(self, interface: Interface, identity: str) -> None:
+        """A session begins, or has a new identity; store it."""
+        self._identities[interface] = identity
+        self.save(interface)
+
+    def save(self, interface: Interface) -> None:
+        """Store a session as it is."""
+        self._forget_changes(interface)
+        subscriptions = [_stored(each) for each in self._subscriptions(interface).values()]
+        self._storage.save_session(interface, self._identities.get(interface, ""), subscriptions)
+
+    def save_pending(self) -> None:
+        """Store what was added and removed. To be called before that is acknowledged."""
+        for interface in list(self._whole):
+            self.save(interface)
+        self._save(self._pending)
+
+    def save_changed(self) -> None:
+        """Store what has changed."""
+        self.save_pending()
+        self._save(self._changed)
+
+    def _save(self, changes: dict[Interface, dict[int, None]]) -> None:
+        for interface, ids in changes.items():
+            subscriptions = self._subscriptions(interface)
+            present = [_stored(subscriptions[each]) for each in ids if each in subscriptions]
+            absent = [each for each in ids if each not in subscriptions]
+            self._storage.save_subscriptions(interface, present, absent)
+        changes.clear()
+
+    def _subscriptions(self, interface: Interface) -> Mapping[int, Interest]:
+        peer = self._core.tables.peers.get(interface)
+        return {} if peer is None else peer.subscriptions
+
+    def _forget_changes(self, interface: Interface) -> None:
+        self._pending.pop(interface, None)
+        self._whole.pop(interface, None)
+        self._changed.pop(interface, None)
+
+    def recalled(self, interface: Interface) -> list[Message]:
+        """The subscriptions of a session for a client that does not know them."""
+        interests = self._subscriptions(interface)
+        subscribes = [
+            Subscribe(epoch, each.subscription_id, each.filter, each.values)
+            for epoch, each in enumerate(interests.values(), 1)
+            if each.subscription_id > 0
+        ]
+        return [SyncBegin(), *subscribes, SyncEnd(len(subscribes) + 1)]
+
+    def forget(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
+        """Its client has ended it, or it is another broker's."""
+        self._forget_changes(interface)
+        self._identities.pop(interface, None)
+        self._storage.forget_session(interface, moved_to, number)
+
+
+def _stored(interest: Interest) -> StoredSubscription:
+    return StoredSubscription(interest.subscription_id, interest.filter, interest.values)

@@ -1,0 +1,146 @@
+"""What arrives at a broker's endpoint, on its way to the core: decoded, counted and admitted.
+
+Invariant: the core gets no message of a client that is over a bound or that the client may not send, and no
+event that is not admitted; each is answered by a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from covey.overlay.core.access.guard import Guard
+from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
+from covey.overlay.core.endpoint.durability import Durability
+from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.quotas import Quotas
+from covey.overlay.core.endpoint.repeats import Repeats
+from covey.overlay.core.endpoint.windows import Windows
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import (
+    Hold,
+    Interface,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    Unsubscribe,
+)
+from covey.overlay.core.routing.tables import Tables
+
+M = TypeVar("M")
+
+_FEW_TYPES = 1_000
+
+
+class Intake(Generic[M]):
+    """That of one endpoint, with what it has there; `refuse` sends a refusal to an interface."""
+
+    def __init__(
+        self,
+        options: EndpointOptions,
+        tables: Tables,
+        queues: Mapping[Interface, InterfaceQueue],
+        *,
+        decode: Callable[[M, bool], Message | Undecodable],
+        refuse: Callable[[InterfaceQueue, Refuse], None],
+        drops: DropCounts,
+        holds: Holds,
+        guard: Guard,
+        quotas: Quotas,
+        windows: Windows,
+        durability: Durability | None,
+    ) -> None:
+        self.options = options
+        self._tables = tables
+        self._queues = queues
+        self._decode = decode
+        self._refuse = refuse
+        self._drops = drops
+        self._holds = holds
+        self._guard = guard
+        self._quotas = quotas
+        self._windows = windows
+        self._durability = durability
+        self.repeats = Repeats() if options.drop_repeats else None
+        self._most_types = _FEW_TYPES
+
+    def take(self, queue: InterfaceQueue, wire: M, clock_ns: int) -> Message | None:
+        """The message, or the admitted part of it; None if it was refused, or was for the endpoint."""
+        message = self._decode(wire, queue.is_broker)
+        if isinstance(message, Undecodable):
+            queue.link.consume(message.size)
+            refuse = self._guard.instead(message.refuse, queue.rights)
+            if queue.is_broker and refuse.count:
+                self._drops.add("malformed or of unknown type", refuse.count)
+                return None
+            return self._refused(queue, refuse)
+        if isinstance(message, Hold):
+            if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
+                queue.set_held(message.type_name, message.held)
+            return None
+        if isinstance(message, Publish):
+            return self._events(queue, message, clock_ns)
+        if queue.is_broker:
+            return message
+        interface, rights = queue.interface, queue.rights
+        denied = self._guard.refusal(message, interface, rights)
+        denied = denied or self._quotas.refusal(message, interface, clock_ns)
+        if denied is not None:
+            return self._refused(queue, denied)
+        if isinstance(message, Subscribe) and rights is not None:
+            restricted = self._guard.restricted(message, interface, rights)
+            return restricted if isinstance(restricted, Subscribe) else self._refused(queue, restricted)
+        return message
+
+    def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
+        type_name, size = message.batch.event_type.name, size_of(message)
+        queue.link.consume(size)
+        if not queue.is_broker:
+            denied = self._guard.refusal(message, queue.interface, queue.rights)
+            if denied is not None:  # before anything that depends on the type: the client may not know of it
+                self._refuse(queue, denied)
+                return None
+            too_fast = self._quotas.events_refusal(message.batch, size, queue.interface, clock_ns)
+            if too_fast is not None:
+                self._refuse(queue, too_fast)
+                return None
+        if self._durability is not None:
+            self._durability.arrives(type_name)
+        since_hold = self._holds.sent(queue.interface, type_name, size)
+        if self._holds.types > self._most_types:
+            self._forget_types()
+        if queue.is_broker:
+            return message if self.repeats is None else self.repeats.fresh(message)
+        options = self.options
+        if since_hold > options.after_hold_bytes:
+            self._refuse(queue, refuse_held(message.batch))
+            return None
+        self._windows.published(queue.interface, queue.link)
+        ingress_ns = clock_ns if options.stamp_ingress else message.batch.ingress_ns
+        batch, refusals = admit(message.batch, options.limits, ingress_ns)
+        if batch is not None:
+            batch, denials = self._guard.select(batch, queue.interface, queue.rights)
+            refusals += denials
+        for refusal in refusals:
+            self._refuse(queue, refusal)
+        if batch is not None and self.repeats is not None:
+            self.repeats.taken(batch)  # it may come back over a link that has moved
+        return None if batch is None else Publish(batch)
+
+    def _forget_types(self) -> None:
+        """Event types come and go: what is noted of those that have gone is dropped, now and then."""
+        known = self._tables.types
+        self._holds.forget_types(known)
+        for queue in self._queues.values():
+            queue.forget_types(known)
+        if self.repeats is not None:
+            self.repeats.forget_types(known)
+        self._most_types = max(_FEW_TYPES, 2 * self._holds.types)
+
+    def _refused(self, queue: InterfaceQueue, refuse: Refuse) -> Message | None:
+        """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""
+        self._refuse(queue, refuse)
+        return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None

@@ -1,0 +1,445 @@
+"""The interfaces of a broker's endpoint: who has one, which connection it has, and when it ends.
+
+Invariant: an interface has one connection at most. A neighbour's interface stays while it is a neighbour; a
+client's is its session, which ends with a goodbye, when its lease has expired, or where a new client has its
+name. A durable session in use has no lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+
+from covey.overlay.core.access.guard import Guard
+from covey.overlay.core.access.rights import AUTHENTICATION
+from covey.overlay.core.endpoint.challenges import Challenges
+from covey.overlay.core.endpoint.clock import EndpointClock
+from covey.overlay.core.endpoint.connections import (
+    Connection,
+    ConnectionRefusedError,
+    IncomingConnection,
+    Peer,
+)
+from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
+from covey.overlay.core.endpoint.durability import Durability
+from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.interface_queue import STALLED, DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.quotas import Quotas
+from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.timings import Timings
+from covey.overlay.core.endpoint.tracing import Tracing
+from covey.overlay.core.endpoint.windows import Windows
+from covey.overlay.core.link.link import Hello, Link, LinkError
+from covey.overlay.core.messages import AwaitClients, Connect, Disconnect, Interface, Message
+from covey.overlay.core.routing.tables import Tables
+
+NS_PER_S = 1_000_000_000
+BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
+"""How long the full queue of a disconnected interface goes on holding the sources."""
+
+
+class Interfaces:
+    """Those of one endpoint, with what it has there: their `queues`, and those of its `neighbours`.
+    `tell_core` passes a message of an interface to the core. `admit` raises `ConnectionRefusedError` for a
+    client that may not have the session of its name, or not yet; `ticket` gives that of a durable session.
+    Sets the timers "away", "expiry", "lease", "stall" and "unlinked" of an interface.
+    """
+
+    def __init__(
+        self,
+        options: EndpointOptions,
+        tables: Tables,
+        queues: dict[Interface, InterfaceQueue],
+        *,
+        new_link: Callable[[int], Link],
+        tell_core: Callable[[Message, Interface], None],
+        warn: Callable[[Interface, str], None],
+        dialled: Collection[Interface],
+        clock: EndpointClock,
+        timers: Timers[tuple[str, Interface]],
+        recovery: Recovery,
+        guard: Guard,
+        quotas: Quotas,
+        windows: Windows,
+        holds: Holds,
+        drops: DropCounts,
+        timings: Timings | None,
+        tracing: Tracing | None,
+        durability: Durability | None,
+        admit: Callable[[Peer], None] | None,
+        ticket: Callable[[InterfaceQueue], str],
+    ) -> None:
+        self.options = options
+        self.draining = False
+        self.neighbours: dict[Interface, InterfaceQueue] = {}
+        self.challenges = Challenges(timers)
+        self._tables = tables
+        self._queues = queues
+        self._new_link = new_link
+        self._tell_core = tell_core
+        self._warn = warn
+        self._dialled = frozenset(dialled)
+        self._clock = clock
+        self._timers = timers
+        self._recovery = recovery
+        self._guard = guard
+        self._quotas = quotas
+        self._windows = windows
+        self._holds = holds
+        self._drops = drops
+        self._timings = timings
+        self._tracing = tracing
+        self._durability = durability
+        self._admit = admit
+        self._ticket = ticket
+        self._links = 0
+
+    # --- beginning ------------------------------------------------------------------------------------------
+
+    def _queue(
+        self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK, *, durable: bool = False
+    ) -> InterfaceQueue:
+        session = not interface.startswith("broker/")
+        queue = InterfaceQueue(
+            interface,
+            self._new_link(self.new_number()),
+            changed=self._fullness_changed,
+            warn=lambda sentence: self._warn(interface, sentence),
+            policy=policy,
+            limits=self.options.queue_limits(session=session),
+            durable=durable and self._durability is not None,
+        )
+        queue.since_ns = self._clock.now_ns
+        if session:
+            self._windows.opened(interface, queue.link)
+        queue.link.withhold_credit(self.draining or self._recovery.going_on)
+        return queue
+
+    def new_number(self) -> int:
+        """A number that no other link or move of a session has.
+
+        Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
+        next session of that name. A link that gives up control takes one of the next thousand.
+        """
+        self._links = (self._links + 1) % (1 << 22)
+        return self._recovery.incarnation(self._links)
+
+    def restored(self, interface: Interface) -> InterfaceQueue:
+        """The queue of a durable session of an earlier life."""
+        self._queues[interface] = queue = self._queue(interface, durable=True)
+        return queue
+
+    def add_neighbour(self, interface: Interface) -> None:
+        """Nothing changes if it is one."""
+        if interface not in self._queues:
+            self._queues[interface] = self.neighbours[interface] = queue = self._queue(interface)
+            if self._durability is not None:
+                self._durability.restore(queue)
+
+    def remove_neighbour(self, interface: Interface, reason: str, status: str) -> None:
+        """All but its state in the core."""
+        queue = self.neighbours.pop(interface)
+        self._remove(queue, "neighbour removed")
+        self.detach(queue, status, reason)
+        self.end_challenge(interface, won=False)
+
+    def set_options(self, options: EndpointOptions) -> None:
+        """From now on other options."""
+        self.options = options
+        for queue in self._queues.values():
+            queue.limits = options.queue_limits(session=not queue.is_broker)
+
+    def set_dialled(self, dialled: Collection[Interface]) -> None:
+        """To which of its neighbours the broker opens the connection from now on."""
+        self._dialled = frozenset(dialled)
+        for interface, queue in self.neighbours.items():
+            if interface in self._dialled:
+                self._timers.cancel(("unlinked", interface))
+            elif not queue.connected and ("unlinked", interface) not in self._timers:
+                self.await_neighbour(interface)
+
+    def await_neighbour(self, interface: Interface) -> None:
+        """Warn if it does not connect."""
+        if interface not in self._dialled:
+            self._timers.set(("unlinked", interface), self._clock.now_ns + NEVER_LINKED_NS)
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def accept(self, peer: Peer, connection: IncomingConnection) -> None:
+        """As `BrokerEndpoint.accept`."""
+        if self.draining:
+            raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
+        if self._admit is not None and not peer.interface.startswith("broker/"):
+            self._admit(peer)
+        queue = self._queues.get(peer.interface)
+        if queue is not None and queue.is_broker:
+            self._arbitrate(queue, peer)
+        if queue is not None and queue.connected:
+            if queue.link.peer_incarnation != peer.hello.incarnation:
+                self.challenges.begin(peer, connection, self._clock.now_ns)
+                queue.link.probe()
+                queue.wake()
+                return
+            self.detach(queue, "ABORTED", "a newer connection replaces this one")
+            self.disconnected(queue)
+        self._open(peer, connection)
+
+    def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
+        """As `BrokerEndpoint.answer`."""
+        queue = self._queues[interface]
+        if queue.connected or not queue.handshake:
+            # The neighbour took a hello from before the other connection, and may have reset its end for it.
+            queue.link.forget_peer()
+            own, name = self._tables.broker_id, interface.removeprefix("broker/")
+            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
+        return self._attach(queue, hello, connection)
+
+    def _arbitrate(self, queue: InterfaceQueue, peer: Peer) -> None:
+        """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
+        own, name = self._tables.broker_id, queue.interface.removeprefix("broker/")
+        again = queue.link.peer_incarnation == peer.hello.incarnation
+        if own_prevails(own, name) and (queue.handshake or (queue.connected and queue.dialled and again)):
+            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
+
+    def end_challenge(self, interface: Interface, *, won: bool) -> None:
+        """The holder of a name has answered, or has not: then who claims the name gets it."""
+        challenge = self.challenges.end(interface)
+        if challenge is None:
+            return
+        if not won:
+            challenge.refuse()
+            return
+        queue = self._queues.get(interface)
+        if queue is not None and queue.connected:
+            self.detach(queue, "ABORTED", "it did not answer when another claimed its name")
+        try:
+            self._open(challenge.peer, challenge.connection)
+        except LinkError as error:
+            challenge.connection.close("INVALID_ARGUMENT", str(error))
+        except ConnectionRefusedError as error:
+            challenge.connection.close(error.status, str(error))
+
+    def _open(self, peer: Peer, connection: IncomingConnection) -> None:
+        queue = self._queues.get(peer.interface)
+        refusal = self._guard.durable_refusal(peer.rights) if peer.durable else None
+        if refusal is not None:
+            raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
+        if queue is not None:
+            renewed = queue.durable or queue.link.peer_incarnation == peer.hello.incarnation
+            if not renewed or not self._may_go_on(queue, peer):
+                self.end_session(queue, "replaced by a new client of that name", "ABORTED")
+                queue = None
+        if queue is None:
+            refusal = self.session_refusal(peer.principal)
+            if refusal is not None:
+                raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
+            queue = self._queue(peer.interface, peer.slow_consumer, durable=peer.durable)
+        self._quotas.session_opened(queue.interface, peer.principal)
+        queue.rights = peer.rights
+        answer = queue.link.hello()
+        if queue.durable and self._durability is not None:
+            if not queue.identity:
+                queue.identity = f"{self._tables.broker_id}/{queue.link.incarnation:x}"
+                self._durability.opened(queue)
+            answer = replace(answer, ticket=self._ticket(queue))
+        self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
+        self._await_expiry(queue)
+
+    def session_refusal(self, principal: str, others: int = 0) -> str | None:
+        """Why no other session of a client may begin here, with so many that are about to; None if it may."""
+        return self._quotas.session_refusal(len(self._queues) - len(self.neighbours) + others, principal)
+
+    def _may_go_on(self, queue: InterfaceQueue, peer: Peer) -> bool:
+        """Whether a session goes on with a client's rights. With others it is a new client, whose
+        subscriptions are admitted anew, but for a durable one that may have all that it has.
+        """
+        same = queue.rights == peer.rights
+        return same or (queue.durable and self._guard.permits_session(queue.interface, peer.rights))
+
+    def _attach(
+        self,
+        queue: InterfaceQueue,
+        hello: Hello,
+        connection: Connection,
+        opened: Callable[[bool], None] | None = None,
+    ) -> bool:
+        """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
+        hello does not fit.
+        """
+        now_ns = self._clock.now_ns
+        queue.handshake = False
+        queue.since_ns = now_ns
+        queue.dialled = opened is None
+        resumed = queue.link.resume(hello)
+        interface = queue.interface
+        self._queues[interface] = queue
+        if opened is not None:
+            opened(resumed)
+        taken = queue.attach(connection)
+        self._timers.cancel(("unlinked", interface))
+        self._timers.cancel(("away", interface))
+        self._timers.cancel(("lease", interface))
+        if taken:
+            self.rearm_stall(queue)
+        if not resumed:
+            if self._timings is not None:
+                self._timings.forget(interface)
+            if self._tracing is not None:
+                self._tracing.forget(interface)
+            self._holds.forget_source(interface)
+            if queue.is_broker:
+                self._recovery.neighbour_connected(hello)
+            if self._recovery.begins(hello, now_ns):
+                self.withhold_credit()
+                self._tell_core(AwaitClients(True), "")
+            self._tell_core(Connect(), interface)
+        if self._durability is not None:
+            if queue.durable and not queue.is_broker and not hello.peer_incarnation:
+                for message in self._durability.recalled(interface):
+                    queue.send(message)
+            self._durability.refill(queue, now_ns)
+        queue.wake()
+        return resumed
+
+    def detach(self, queue: InterfaceQueue, status: str, reason: str) -> None:
+        """End the connection that an interface has, with a goodbye."""
+        connection, queue.connection = queue.connection, None
+        if connection is not None:
+            connection.close(status, reason)
+
+    def lost(self, interface: Interface, connection: Connection) -> None:
+        """A connection has ended. Nothing changes if the interface has another one by then."""
+        queue = self._queues.get(interface)
+        if queue is None or queue.connection is not connection:
+            self.challenges.withdraw(interface, connection)
+            return
+        queue.connection = None
+        self.disconnected(queue)
+        self.end_challenge(interface, won=True)
+
+    def disconnected(self, queue: InterfaceQueue) -> None:
+        """An interface has no connection from now on."""
+        interface, now_ns = queue.interface, self._clock.now_ns
+        queue.since_ns = now_ns
+        self._timers.cancel(("ack", interface))
+        self._timers.cancel(("expiry", interface))
+        self._timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
+        if self._durability is not None and queue.durable:
+            self._durability.save_now(now_ns)  # its client may start anew, without watermarks
+        if queue.is_broker:
+            self.await_neighbour(interface)
+        elif not (queue.durable and self.in_use(interface)):
+            lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
+            self._timers.set(("lease", interface), now_ns + lease_ns)
+
+    def withhold_credit(self) -> None:
+        """While the broker drains or recovers; else grant it."""
+        withhold = self.draining or self._recovery.going_on
+        for queue in self._queues.values():
+            queue.link.withhold_credit(withhold)
+            queue.wake()
+
+    # --- timers ---------------------------------------------------------------------------------------------
+
+    def handle_timer(self, queue: InterfaceQueue, what: str) -> None:
+        """A timer that was set here is due."""
+        if what == "away":
+            queue.stop_blocking("out of reach")
+        elif what == "unlinked":
+            self._warn(queue.interface, NOT_DIALLED)
+        elif what == "lease":
+            self._warn(queue.interface, "session ended: its lease has expired")
+            self.end_session(queue, "its lease has expired", "ABORTED")
+        elif what == "expiry":
+            self._handle_expiry(queue)
+        elif what == "stall" and queue.full:
+            queue.stop_blocking(STALLED)
+            seconds = self.options.sessions.stall_limit_s
+            self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
+
+    def _await_expiry(self, queue: InterfaceQueue) -> None:
+        """Set a timer for the end of a client's rights: at most a minute, since the clock may be set."""
+        if queue.rights is not None and queue.rights.expires_ns is not None:
+            due_ns = queue.rights.expires_ns - self._clock.offset_ns
+            self._timers.set(("expiry", queue.interface), min(due_ns, self._clock.now_ns + 60 * NS_PER_S))
+
+    def _handle_expiry(self, queue: InterfaceQueue) -> None:
+        """A client whose rights have ended is disconnected: within its lease it may come back with new
+        ones."""
+        if not queue.connected or queue.rights is None or queue.rights.expires_ns is None:
+            return
+        if self._clock.stamp_ns < queue.rights.expires_ns:
+            self._await_expiry(queue)
+            return
+        self._guard.denials[AUTHENTICATION] += 1
+        self.disconnect(queue, "UNAUTHENTICATED", "the token or certificate has expired")
+        self.end_challenge(queue.interface, won=True)
+
+    def disconnect(self, queue: InterfaceQueue, status: str, reason: str) -> None:
+        """End the connection of a client, which may come back within its lease."""
+        self.detach(queue, status, reason)
+        self.disconnected(queue)
+
+    def _fullness_changed(self, queue: InterfaceQueue) -> None:
+        types = queue.full_types
+        self._holds.set_full(queue.interface, types)
+        key = ("stall", queue.interface)
+        if not types or queue.is_broker:
+            self._timers.cancel(key)
+        elif key not in self._timers and queue.connected:
+            self.rearm_stall(queue)
+
+    def rearm_stall(self, queue: InterfaceQueue) -> None:
+        """A client with a full queue has taken something, or its queue has become full."""
+        if queue.full and not queue.is_broker:
+            limit_ns = round(self.options.sessions.stall_limit_s * NS_PER_S)
+            self._timers.set(("stall", queue.interface), self._clock.now_ns + limit_ns)
+
+    # --- ending ---------------------------------------------------------------------------------------------
+
+    def in_use(self, interface: Interface) -> bool:
+        """Whether a client has a subscription or an advertisement."""
+        peer = self._tables.peers.get(interface)
+        return peer is not None and bool(peer.subscriptions or peer.advertised)
+
+    def goodbye(self, interface: Interface, connection: Connection) -> None:
+        """A client leaves: its session ends, unless it is durable and has subscriptions."""
+        queue = self._queues.get(interface)
+        if queue is not None and queue.durable and self.in_use(interface):
+            self.lost(interface, connection)
+        elif queue is not None and queue.connection is connection:
+            queue.connection = None
+            self.end_session(queue, "it left", "OK")
+            self.end_challenge(interface, won=True)
+
+    def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
+        """Drop a client's session and its state in the core."""
+        if self._queues.get(queue.interface) is not queue:
+            return
+        self._remove(queue, "session ended")
+        self.detach(queue, status, f"session ended: {why}")
+        self._tell_core(Disconnect(), queue.interface)
+
+    def _remove(self, queue: InterfaceQueue, why: str) -> None:
+        """Drop an interface, all but its state in the core."""
+        interface = queue.interface
+        del self._queues[interface]
+        for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):
+            self._timers.cancel((name, interface))
+        if self._timings is not None:
+            self._timings.forget(interface)
+        if self._tracing is not None:
+            self._tracing.forget(interface)
+        self._windows.forget(interface)
+        self._quotas.forget(interface)
+        self._guard.forget(interface)
+        if queue.durable and self._durability is not None:
+            self._durability.ended(queue)
+        queue.discard(why)
+        self._holds.forget_source(interface)
+        for reason, events in queue.drops.by_reason.items():
+            self._drops.add(reason, events)

@@ -1,0 +1,501 @@
+"""Durable sessions that move from one broker to another.
+
+A client shows the ticket of its session at another broker, the *destination*. This refuses it (UNAVAILABLE,
+so that it tries again) and has the session handed over by the *origin*, the broker that has it:
+
+1. ASK, STATE, some subscriptions at a time: the destination subscribes for the session, and stores its events
+   from then on. The origin goes on storing them, too.
+2. FLUSH, once the subscriptions have taken effect: it follows the events that were stored before it from
+   broker to broker, so that when it has arrived the origin has all that the destination will not get. A
+   broker that was restarted a moment ago lets it wait for what publishers send again.
+3. READ, RECORDS: the destination copies what the session has not acknowledged at the origin.
+4. COMMIT, once all is on disk: the origin forgets the session in one transaction and confirms.
+
+The client gets the copies first, then what the destination has stored itself; it drops what is in both. A
+broker that does not know where another is passes a message on to all its neighbours, and learns from what
+comes back. Every message is sent again until it is answered; what answers is void in another attempt.
+
+Invariant: a session is at one broker, the origin until it has committed. Until then both may give up and
+nothing has changed. A destination that has sent COMMIT waits for the answer, over restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from covey.overlay.core.access.guard import Guard
+from covey.overlay.core.access.identity import DeniedError
+from covey.overlay.core.access.tickets import TICKET, Ticket, Tickets
+from covey.overlay.core.endpoint.catching_up import READ_BYTES
+from covey.overlay.core.endpoint.clock import EndpointClock
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.core import Core
+from covey.overlay.core.endpoint.durability import Durability
+from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
+from covey.overlay.core.endpoint.interfaces import Interfaces
+from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.storage import Arrival
+from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import (
+    COPIES,
+    Connect,
+    Interface,
+    Message,
+    MoveStep,
+    Receiver,
+    SessionMove,
+    Subscribe,
+)
+
+RETRY_NS = 500_000_000
+PATIENCE_NS = 10_000_000_000
+"""How long a destination goes on without an answer after its client has asked last."""
+_ENDED = 1_000
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """A session on its way here, and the message that waits for an answer."""
+
+    interface: Interface
+    origin: str
+    number: int
+    identity: str
+    requested_ns: int
+    awaits: SessionMove
+    queue: InterfaceQueue | None = None
+    settles: int = 0
+    """The epoch of its last subscription."""
+    settled: bool = False
+    places: dict[str, int] = field(default_factory=dict)
+    """By type that is still to be copied, where to read on."""
+    starts: Mapping[str, int] = field(default_factory=dict)
+    """By type where the copies begin in the log."""
+    arrival: Arrival | None = None
+    """Once all is copied."""
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A session that another broker asks for; `ends` are those of the logs once the flush has arrived."""
+
+    broker: str
+    number: int
+    subscribes: Sequence[Subscribe]
+    ends: dict[str, int] | None = None
+
+
+@dataclass(slots=True)
+class _Flush:
+    """A FLUSH that waits until a neighbour has the records below these offsets."""
+
+    message: SessionMove
+    neighbour: Interface
+    ends: Mapping[str, int]
+
+
+class SessionMoves:
+    """Those of one endpoint. `new_number` gives a number that no other attempt has. Sets the timers
+    "move" of an interface.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        queues: Mapping[Interface, InterfaceQueue],
+        interfaces: Interfaces,
+        durability: Durability,
+        *,
+        tickets: Tickets,
+        guard: Guard,
+        clock: EndpointClock,
+        timers: Timers[tuple[str, Interface]],
+        tell_core: Callable[[Message, Interface], None],
+        warn: Callable[[Interface, str], None],
+        new_number: Callable[[], int],
+        recovery: Recovery,
+    ) -> None:
+        self.name = core.tables.broker_id
+        self.tickets = tickets
+        self.moved = 0
+        """Sessions that came from other brokers."""
+        self._core = core
+        self._queues = queues
+        self._interfaces = interfaces
+        self._durability = durability
+        self._reader = durability.catching_up
+        self._guard = guard
+        self._clock = clock
+        self._timers = timers
+        self._tell_core = tell_core
+        self._warn = warn
+        self._new_number = new_number
+        self._recovery = recovery
+        self._routes: dict[str, Interface] = {}
+        """By broker the neighbour over which it was heard of last."""
+        self._arriving: dict[Interface, _Arriving] = {}
+        self._leaving: dict[Interface, _Leaving] = {}
+        self._flushes: list[_Flush] = []
+        self._ended: dict[Interface, str] = {}
+        """Sessions that no broker has any more, by their identity."""
+        for interface, arrival in durability.unconfirmed.items():
+            queue = queues[interface]
+            commit = self._message(interface, arrival.origin, arrival.number, MoveStep.COMMIT)
+            arriving = _Arriving(
+                interface, arrival.origin, arrival.number, queue.identity, clock.now_ns, commit, queue
+            )
+            arriving.arrival, arriving.settled = arrival, True
+            self._arriving[interface] = arriving
+            self._timers.set(("move", interface), clock.now_ns)
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    def issue(self, queue: InterfaceQueue) -> str:
+        """The ticket of a durable session."""
+        return self.tickets.issue(queue.interface, Ticket(self.name, queue.identity))
+
+    def admit(self, peer: Peer) -> None:
+        """`ConnectionRefusedError` unless a client may have the session of its name here now."""
+        interface = peer.interface
+        try:
+            ticket = self.tickets.read(interface, peer.hello.ticket)
+        except DeniedError as error:
+            self._guard.denials[TICKET] += 1
+            raise ConnectionRefusedError(error.status, str(error)) from None
+        queue, arriving = self._queues.get(interface), self._arriving.get(interface)
+        if queue is not None and queue.durable and self._is_orphan(queue, ticket):
+            self._interfaces.end_session(queue, "its client has another one", "ABORTED")
+            queue = None
+        durable = queue is not None and queue.durable
+        identity = "" if queue is None else queue.identity
+        if arriving is not None:
+            identity = arriving.identity
+        if self.tickets.keys and identity and (ticket is None or ticket.identity != identity):
+            self._guard.denials[TICKET] += 1
+            reason = f"{interface} has a durable session here: expected its ticket"
+            raise ConnectionRefusedError("UNAUTHENTICATED", reason)
+        if arriving is not None:
+            arriving.requested_ns = self._clock.now_ns
+            raise self._refusal(arriving.origin)
+        if durable:
+            self._leaving.pop(interface, None)
+            return
+        if not peer.durable or ticket is None or (queue is not None and queue.connected):
+            return
+        origin = ticket.broker
+        if origin == self.name:
+            origin, _ = self._durability.storage.moved_to(interface)
+        if not origin or self._ended.get(interface) == ticket.identity:
+            return
+        refusal = self._interfaces.session_refusal(peer.principal, len(self._arriving))
+        if refusal is not None:
+            raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
+        if queue is not None:
+            self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
+        self._ask(interface, origin, ticket.identity, self._clock.now_ns)
+        raise self._refusal(origin)
+
+    def _is_orphan(self, queue: InterfaceQueue, ticket: Ticket | None) -> bool:
+        """Whether a client that has left before it got the ticket of an empty session shows that of
+        another."""
+        interface = queue.interface
+        other = ticket is not None and ticket.identity != queue.identity and interface not in self._arriving
+        return other and not queue.connected and not self._interfaces.in_use(interface)
+
+    @staticmethod
+    def _refusal(origin: str) -> ConnectionRefusedError:
+        return ConnectionRefusedError("UNAVAILABLE", f"broker {origin} has yet to hand the session over")
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def receive(self, message: SessionMove, source: Interface) -> None:
+        """Take a message of a neighbour, for this broker or another."""
+        self._routes[message.sender] = source
+        if message.receiver != self.name:
+            self._pass_on(message, source)
+            return
+        step = message.step
+        if step in (MoveStep.ASK, MoveStep.FLUSH, MoveStep.READ, MoveStep.COMMIT):
+            if step is not MoveStep.FLUSH or self._steady:
+                self._send(self._answer(message))
+            return
+        arriving = self._arriving.get(message.interface)
+        if arriving is None or arriving.number != message.number:
+            return
+        if step is MoveStep.REFUSED:
+            self._refused(arriving, message)
+        elif step is MoveStep.STATE and arriving.awaits.step is MoveStep.ASK:
+            self._subscribe(arriving, message)
+        elif step is MoveStep.FLUSHED and arriving.awaits.step is MoveStep.FLUSH:
+            arriving.places = dict(message.offsets)
+            arriving.starts = self._reader.ends()
+            self._read(arriving)
+        elif step is MoveStep.RECORDS:
+            self._copy(arriving, message)
+        elif step is MoveStep.COMMITTED and arriving.awaits.step is MoveStep.COMMIT:
+            self._complete(arriving)
+
+    @property
+    def _steady(self) -> bool:
+        """Whether this broker has all that was sent to it before it was restarted, or lost. Else what comes
+        again may have gone on before, and other brokers would drop it."""
+        return self._recovery.steady(self._clock.now_ns)
+
+    def _message(self, interface: Interface, receiver: str, number: int, step: MoveStep) -> SessionMove:
+        return SessionMove(self.name, receiver, interface, number, step)
+
+    def _send(self, message: SessionMove) -> None:
+        self._pass_on(message, "")
+
+    def _pass_on(self, message: SessionMove, source: Interface) -> None:
+        """To where the receiver was heard of, else to all neighbours but the source. What cannot be sent is
+        sent again by its sender."""
+        route = self._routes.get(message.receiver, "")
+        known = self._queues.get(route)
+        others = [route] if known is not None and known.connected and route != source else None
+        for neighbour in others or [each for each in self._interfaces.neighbours if each != source]:
+            if message.step is MoveStep.FLUSH:
+                self._flush(message, neighbour)
+            elif self._queues[neighbour].connected:
+                self._queues[neighbour].send(message)
+
+    def _flush(self, message: SessionMove, neighbour: Interface) -> None:
+        if not any(each.message == message and each.neighbour == neighbour for each in self._flushes):
+            mine = message.interface, message.sender
+            self._flushes = [
+                each
+                for each in self._flushes
+                if each.neighbour != neighbour or (each.message.interface, each.message.sender) != mine
+            ]
+            self._flushes.append(_Flush(message, neighbour, self._reader.ends()))
+
+    def advance(self) -> None:
+        """Something has happened: send what has waited for it."""
+        if self._flushes:
+            self._advance_flushes()
+        for arriving in list(self._arriving.values()) if self._arriving else ():
+            if arriving.arrival is not None and arriving.awaits.step is not MoveStep.COMMIT:
+                self._prepare(arriving, arriving.arrival)
+            elif arriving.awaits.step is MoveStep.FLUSH and not arriving.settled:
+                peer = self._core.tables.peers.get(arriving.interface)
+                if peer is not None and peer.acknowledged >= arriving.settles:
+                    arriving.settled = True
+                    self._await(arriving, MoveStep.FLUSH)
+
+    def _advance_flushes(self) -> None:
+        waiting = []
+        for flush in self._flushes:
+            queue = self._queues.get(flush.neighbour)
+            if queue is None:
+                continue
+            if not self._steady or not self._reader.has_all(queue, flush.ends):
+                waiting.append(flush)
+            elif queue.connected:
+                queue.send(flush.message)
+        self._flushes = waiting
+
+    # --- the origin -----------------------------------------------------------------------------------------
+
+    def _answer(self, message: SessionMove) -> SessionMove:
+        """The answer of a broker that has, or had, the session."""
+        interface, number, step = message.interface, message.number, message.step
+        answer = self._message(interface, message.sender, number, MoveStep.REFUSED)
+        queue = self._queues.get(interface)
+        moved_to = self._durability.storage.moved_to(interface)
+        if step is MoveStep.COMMIT and moved_to == (message.sender, number):
+            return replace(answer, step=MoveStep.COMMITTED)
+        if interface in self._arriving:
+            return replace(answer, reason="busy" if step is MoveStep.ASK else "over")
+        leaving = self._leaving.get(interface)
+        if queue is None or not queue.durable:
+            self._leaving.pop(interface, None)
+            if step is MoveStep.ASK and moved_to[0]:
+                return replace(answer, reason="moved", moved_to=moved_to[0])
+            return replace(answer, reason="unknown" if step is MoveStep.ASK else "over")
+        if step is MoveStep.ASK and message.identity != queue.identity:
+            return replace(answer, reason="unknown")
+        if queue.connected:
+            queue.link.probe()
+            queue.wake()
+            return replace(answer, reason="busy" if step is MoveStep.ASK else "over")
+        if step is MoveStep.ASK:
+            if leaving is None or (leaving.broker, leaving.number) != (message.sender, number):
+                recalled = self._durability.recalled(interface)
+                subscribes = [each for each in recalled if isinstance(each, Subscribe)]
+                leaving = self._leaving[interface] = _Leaving(message.sender, number, subscribes)
+            some = _some(leaving.subscribes, message.offset)
+            following = message.offset + len(some)
+            return replace(
+                answer,
+                step=MoveStep.STATE,
+                identity=queue.identity,
+                offset=following,
+                offsets={"": message.offset},
+                subscriptions=some,
+                reason="end" if following >= len(leaving.subscribes) else "",
+            )
+        if leaving is None or (leaving.broker, leaving.number) != (message.sender, number):
+            return replace(answer, reason="over")
+        if step is MoveStep.FLUSH:
+            if leaving.ends is None:
+                leaving.ends = self._reader.ends()
+            return replace(answer, step=MoveStep.FLUSHED, offsets=self._reader.starts(queue))
+        if leaving.ends is None:
+            return replace(answer, reason="over")
+        if step is MoveStep.READ:
+            name = message.type_name
+            records, place, lost = self._reader.read_on(queue, name, message.offset)
+            return replace(
+                answer,
+                step=MoveStep.RECORDS,
+                type_name=name,
+                offset=place,
+                offsets={name: message.offset},
+                records=tuple(records),
+                lost=lost,
+                reason="end" if place >= leaving.ends.get(name, 0) else "",
+            )
+        del self._leaving[interface]
+        queue.moved_to = message.sender, number
+        self._warn(interface, f"its durable session is now at broker {message.sender}")
+        self._interfaces.end_session(queue, f"it is now at broker {message.sender}", "UNAVAILABLE")
+        return replace(answer, step=MoveStep.COMMITTED)
+
+    # --- the destination ------------------------------------------------------------------------------------
+
+    def _ask(self, interface: Interface, origin: str, identity: str, requested_ns: int) -> None:
+        number = self._new_number()
+        ask = replace(self._message(interface, origin, number, MoveStep.ASK), identity=identity)
+        arriving = _Arriving(interface, origin, number, identity, requested_ns, ask)
+        self._arriving[interface] = arriving
+        self._resend(arriving)
+
+    def _await(self, arriving: _Arriving, step: MoveStep, type_name: str = "", offset: int = 0) -> None:
+        """Send what is to be answered, and again until it is."""
+        message = self._message(arriving.interface, arriving.origin, arriving.number, step)
+        identity = arriving.identity if step is MoveStep.ASK else ""
+        arriving.awaits = replace(message, identity=identity, type_name=type_name, offset=offset)
+        self._resend(arriving)
+
+    def _resend(self, arriving: _Arriving) -> None:
+        step = arriving.awaits.step
+        settling = step is MoveStep.FLUSH and not arriving.settled
+        if not settling and (arriving.arrival is None or step is MoveStep.COMMIT):
+            self._send(arriving.awaits)
+        self._timers.set(("move", arriving.interface), self._clock.now_ns + RETRY_NS)
+
+    def handle_timer(self, interface: Interface) -> None:
+        """An answer has not come."""
+        arriving = self._arriving.get(interface)
+        if arriving is None:
+            return
+        if arriving.queue is not None and self._queues.get(interface) is not arriving.queue:
+            del self._arriving[interface]
+        elif (
+            arriving.awaits.step is not MoveStep.COMMIT
+            and self._clock.now_ns - arriving.requested_ns > PATIENCE_NS
+        ):
+            self._warn(interface, f"broker {arriving.origin} does not hand its session over")
+            self._give_up(arriving)
+        else:
+            self._resend(arriving)
+
+    def _give_up(self, arriving: _Arriving) -> None:
+        del self._arriving[arriving.interface]
+        self._timers.cancel(("move", arriving.interface))
+        queue = arriving.queue
+        if queue is not None:
+            queue.moved_to = arriving.origin, 0
+            self._interfaces.end_session(queue, "it is at another broker", "UNAVAILABLE")
+
+    def _refused(self, arriving: _Arriving, message: SessionMove) -> None:
+        self._give_up(arriving)
+        if message.reason == "moved" and message.moved_to != self.name:
+            self._ask(arriving.interface, message.moved_to, arriving.identity, arriving.requested_ns)
+        elif message.reason in ("unknown", "moved"):  # it came here, and has ended since
+            self._ended[arriving.interface] = arriving.identity
+            if len(self._ended) > _ENDED:
+                del self._ended[next(iter(self._ended))]
+
+    def _subscribe(self, arriving: _Arriving, message: SessionMove) -> None:
+        interface = arriving.interface
+        if message.offsets != {"": arriving.awaits.offset}:
+            return
+        if arriving.queue is None:
+            if interface in self._queues:  # a client without a durable session has the name
+                self._give_up(arriving)
+                return
+            queue = arriving.queue = self._interfaces.restored(interface)
+            queue.identity = arriving.identity = message.identity
+            queue.stop_blocking("out of reach")
+            self._reader.begin_behind(queue)
+            self._tell_core(Connect(), interface)
+        for subscribe in message.subscriptions:
+            self._tell_core(subscribe, interface)
+            arriving.settles = subscribe.epoch
+        if message.reason != "end":
+            self._await(arriving, MoveStep.ASK, offset=message.offset)
+            return
+        arriving.awaits = replace(arriving.awaits, step=MoveStep.FLUSH, identity="", offset=0)
+        self.advance()
+
+    def _read(self, arriving: _Arriving) -> None:
+        """What is to be copied next, or what follows."""
+        for name, place in arriving.places.items():
+            self._await(arriving, MoveStep.READ, name, place)
+            return
+        receiver = f"{COPIES}{arriving.number:x}/{arriving.interface}"
+        arriving.arrival = Arrival(receiver, self._reader.ends(), arriving.origin, arriving.number)
+        self.advance()
+
+    def _copy(self, arriving: _Arriving, message: SessionMove) -> None:
+        name, awaits = message.type_name, arriving.awaits
+        if arriving.arrival is not None or message.offsets != {awaits.type_name: awaits.offset}:
+            return
+        receiver = f"{COPIES}{arriving.number:x}/{arriving.interface}"
+        for each in message.records:
+            copied = Receiver(receiver, None, each.offsets, each.ids)
+            self._durability.storage.append_copy(each.batch, copied)
+        arriving.places[name] = message.offset
+        arriving.lost[name] = arriving.lost.get(name, 0) + message.lost
+        if message.reason == "end":
+            del arriving.places[name]
+        self._read(arriving)
+
+    def _prepare(self, arriving: _Arriving, arrival: Arrival) -> None:
+        """Once all that was copied is on disk, store the session."""
+        storage, queue = self._durability.storage, arriving.queue
+        assert queue is not None
+        if any(storage.synced(name) < end for name, end in arrival.ends.items()):
+            return
+        for name, end in arrival.ends.items():
+            queue.copies[name] = Copies(arrival.receiver, arriving.starts[name], end)
+        self._durability.opened(queue)
+        storage.save_arrival(arriving.interface, arrival)
+        self._reader.save_cursors()
+        self._await(arriving, MoveStep.COMMIT)
+
+    def _complete(self, arriving: _Arriving) -> None:
+        del self._arriving[arriving.interface]
+        self._timers.cancel(("move", arriving.interface))
+        queue, arrival = arriving.queue, arriving.arrival
+        assert queue is not None
+        assert arrival is not None
+        self._durability.storage.save_arrival(arriving.interface, replace(arrival, origin=""))
+        for name, lost in arriving.lost.items():
+            if lost:
+                queue.lost(name, lost, 0)
+        self.moved += 1
+        self._interfaces.disconnected(queue)
+
+
+def _some(subscribes: Sequence[Subscribe], start: int) -> tuple[Subscribe, ...]:
+    """Those from a position on that fit into a message, at least one."""
+    end, size = start, 0
+    while end < len(subscribes) and (end == start or size < READ_BYTES):
+        size += size_of(subscribes[end])
+        end += 1
+    return tuple(subscribes[start:end])

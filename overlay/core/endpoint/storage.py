@@ -1,0 +1,150 @@
+"""What a broker stores, as its endpoint sees it: the logs of durable types, and where each receiver is in
+them.
+
+A record of a log is a batch and its receivers, as routing found them when the batch arrived; so what is sent
+after a restart does not depend on what has been subscribed since. Offsets count the records of a type from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from covey.overlay.core.messages import Deliver, Interface, Publish, Receiver
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch, Filter
+    from covey.matcher.expressions.expression import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored batch of one event type."""
+
+    offset: int
+    batch: EventBatch
+    receivers: Sequence[Receiver]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSubscription:
+    """A subscription of a durable session, with its newest values."""
+
+    subscription_id: int
+    filter: Filter
+    values: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a session that has come from another broker has waited for there: the records of this broker's
+    logs with `receiver`, below the offsets `ends` by type, before its own. While `origin` is not empty that
+    broker has yet to confirm that it has handed the session over, in the attempt `number`.
+    """
+
+    receiver: Interface
+    ends: Mapping[str, int]
+    origin: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A durable session. Its `identity` tells it from others of the name, at whatever broker it is."""
+
+    identity: str
+    subscriptions: Sequence[StoredSubscription]
+    arrival: Arrival | None = None
+
+
+class Storage(Protocol):
+    """The storage of one broker. What was appended is safe once a sync that began later has ended."""
+
+    @property
+    def types(self) -> Sequence[str]:
+        """The durable types."""
+        ...
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether a record may be lost in a crash."""
+        ...
+
+    def append(self, batch: EventBatch, receivers: Sequence[Receiver]) -> int:
+        """Store a batch; its offset."""
+        ...
+
+    def append_copy(self, batch: EventBatch, receiver: Receiver) -> int:
+        """Store a batch that was stored for a session at another broker. It counts in no watermark."""
+        ...
+
+    def read(
+        self, type_name: str, offset: int, max_bytes: int, receiver: Interface
+    ) -> tuple[Sequence[Record], int, int]:
+        """Of some records from an offset on those with this receiver, and it alone; where to read on; and how
+        many records, for whomever, retention had removed or damage has lost."""
+        ...
+
+    def end(self, type_name: str) -> int:
+        """The offset of the next record."""
+        ...
+
+    def synced(self, type_name: str) -> int:
+        """The offset below which all records are on disk."""
+        ...
+
+    def watermarks(self, type_name: str) -> Mapping[str, int]:
+        """By publisher the highest sequence number of a stored event."""
+        ...
+
+    def cursor(self, interface: Interface, type_name: str) -> int:
+        """A lower bound of the first offset that an interface has not acknowledged, 0 if none is known."""
+        ...
+
+    def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None: ...
+
+    def trim(self, type_name: str, before: int) -> None:
+        """No receiver needs a record from before this offset."""
+        ...
+
+    def sessions(self) -> Mapping[Interface, StoredSession]:
+        """The durable sessions."""
+        ...
+
+    def awaited(self) -> Sequence[Interface]:
+        """The clients that a restarted broker waits for."""
+        ...
+
+    def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None: ...
+
+    def save_session(
+        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
+    ) -> None: ...
+
+    def save_subscriptions(
+        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+    ) -> None:
+        """Those of a stored session that are new or have new values, and those that are gone, by their
+        numbers."""
+        ...
+
+    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
+        """It has ended, or is now that of another broker."""
+        ...
+
+    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None: ...
+
+    def moved_to(self, interface: Interface) -> tuple[str, int]:
+        """To which broker the session of a client was handed over last, in which attempt; "" for none."""
+        ...
+
+
+def message_of(record: Record, receiver: Receiver, *, late: bool = False) -> Publish | Deliver:
+    """What a receiver of a record gets. If it is `late`, the values of its subscriptions may have changed
+    since it was matched, so a client evaluates it again."""
+    batch = record.batch if receiver.rows is None else record.batch.take(receiver.rows)
+    if receiver.ids is None or receiver.offsets is None:
+        return Publish(batch, offset=record.offset)
+    epoch = 0 if late else receiver.epoch
+    return Deliver(batch, receiver.offsets, receiver.ids, epoch, offset=record.offset)

@@ -1,0 +1,76 @@
+"""How long a broker's work takes, as histograms.
+
+Invariant: an observation costs O(log buckets), once per batch of messages and not per event; what waits to be
+observed is bounded by `MOST_PENDING` per interface.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from covey.overlay.core.messages import Interface, Message, Update
+
+NS_PER_S = 1e9
+MOST_PENDING = 256
+"""Batches of updates of one interface that are timed at once; further ones are not observed."""
+UPDATE_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+MATCH_BOUNDS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+
+
+class Histogram:
+    """Numbers of observations by the least bound that is not below them; the last is for those above all."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+
+class Timings:
+    """The histograms of one broker, in seconds. `clock_ns` is in nanoseconds and never jumps."""
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self.clock_ns = clock_ns
+        self.updates = Histogram(UPDATE_BOUNDS_S)
+        """From the arrival of an Update until it has taken effect here and in every broker that needs it."""
+        self.links = Histogram(MATCH_BOUNDS_S)
+        """Of a batch of events: matching them for neighbours, and queueing what matches."""
+        self.sessions = Histogram(MATCH_BOUNDS_S)
+        """The same for clients."""
+        self._pending: dict[Interface, deque[tuple[int, int, int]]] = {}
+        """By interface the batches of updates on their way: newest epoch, updates, time of arrival."""
+
+    def matched(self, histogram: Histogram, start_ns: int) -> None:
+        """A batch of events was handled that had been begun at a time."""
+        histogram.observe((self.clock_ns() - start_ns) / NS_PER_S)
+
+    def arrived(self, interface: Interface, messages: Sequence[Message]) -> None:
+        """Messages of an interface arrived together."""
+        updates = [message for message in messages if isinstance(message, Update)]
+        if updates:
+            pending = self._pending.setdefault(interface, deque())
+            if len(pending) < MOST_PENDING:
+                pending.append((updates[-1].epoch, len(updates), self.clock_ns()))
+
+    def settled(self, interface: Interface, epoch: int) -> None:
+        """All control messages of an interface up to an epoch have taken effect."""
+        pending = self._pending.get(interface)
+        if pending is None:
+            return
+        while pending and pending[0][0] <= epoch:
+            _, updates, arrived_ns = pending.popleft()
+            self.updates.observe((self.clock_ns() - arrived_ns) / NS_PER_S, updates)
+        if not pending:
+            del self._pending[interface]
+
+    def forget(self, interface: Interface) -> None:
+        """An interface has ended, or has lost its state."""
+        self._pending.pop(interface, None)

@@ -1,0 +1,66 @@
+"""How the clients of one broker share its time.
+
+What has arrived from a client is handled in turns of at most `TURN_MESSAGES` messages, and what else is ready
+comes between two turns of a client. A turn of `DEAR_NS` and more is dear. While other interfaces are active,
+clients whose turns are dear stand in one line, in which each turn is followed by as long a rest.
+
+Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
+whatever they send; a client that is alone has all of it. Neighbours never wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TURN_MESSAGES = 128
+"""A full frame of control messages of the client library (12 KiB), some 10 ms of new subscriptions."""
+DEAR_NS = 2_000_000
+ACTIVE_NS = 1_000_000_000
+"""How long after its last message an interface counts as active, and after its last dear turn a client as one
+whose turns are dear."""
+
+
+@dataclass(slots=True)
+class Share:
+    """The turns of one client: the time that its last dear turn took, and until when its next one is expected
+    to be dear; its place in the line, None without one.
+    """
+
+    spent_ns: int = 0
+    dear_until_ns: int = 0
+    place_ns: int | None = None
+
+
+class Turns:
+    """Those of one endpoint. Times are those of its clock."""
+
+    def __init__(self) -> None:
+        self._line_ns = 0
+        """When a client that joins the line now may have its turn."""
+        self._active: list[tuple[Share | None, int]] = []
+        """The last two interfaces whose turns were not dear, None for neighbours, and when."""
+
+    def delay_ns(self, share: Share, now_ns: int) -> int:
+        """How long a client has to wait for its next turn; with 0 it has it now. O(1)."""
+        if share.place_ns is None:
+            if share.dear_until_ns <= now_ns or not self._others_active(share, now_ns):
+                return 0
+            share.place_ns = max(self._line_ns, now_ns)
+            self._line_ns = share.place_ns + 2 * share.spent_ns
+        if share.place_ns > now_ns:
+            return share.place_ns - now_ns
+        share.place_ns = None
+        return 0
+
+    def took(self, share: Share | None, spent_ns: int, now_ns: int) -> None:
+        """A turn of a client with a share, or of a neighbour, has ended now."""
+        if share is not None and spent_ns >= DEAR_NS:
+            share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
+            self._line_ns = max(self._line_ns, now_ns + spent_ns)
+        elif share is None or share.dear_until_ns <= now_ns:
+            if self._active and self._active[-1][0] is share:
+                self._active.pop()
+            self._active = [*self._active[-1:], (share, now_ns)]
+
+    def _others_active(self, share: Share, now_ns: int) -> bool:
+        return any(other is not share and now_ns - ns < ACTIVE_NS for other, ns in self._active)

@@ -1,0 +1,310 @@
+"""The storage of one broker: a log per durable type, and its state in SQLite.
+
+Invariant: cursors and watermarks that are saved cover synced records alone, so a crash that loses the rest
+leaves none of them ahead of the logs. What all receivers have acknowledged is removed, segment by segment;
+beyond the bounds of retention the oldest segments are, whoever has not read them, and that is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from covey.matcher import EventBatch
+from covey.overlay.core.endpoint.storage import Arrival, Record, StoredSession, StoredSubscription
+from covey.overlay.core.messages import COPIES, Interface, Receiver
+from covey.overlay.node.state_store import StateStore
+from covey.overlay.node.stored_batches import decode_stored, encode_stored
+from covey.overlay.storage.commit import Commit
+from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import Files
+from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES, Log
+from covey.overlay.storage.segment import Missing
+
+_SCAN_BYTES = 4 << 20
+_MOST_DAMAGE = 10_000
+"""Runs of damaged records of a type that are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept at most for receivers that have not read it: bytes, and seconds."""
+
+    max_bytes: int = 1 << 30
+    max_age_s: float = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The log of a durable type: its bytes, segments and records on disk and in memory."""
+
+    event_type: str
+    bytes: int
+    segments: int
+    appended: int
+    """Records so far, those of earlier lives among them."""
+    unsynced: int
+    oldest_s: float
+    """How long ago the oldest record was appended that is kept."""
+    damaged: int
+    unread: int
+    """Records that retention has removed before all receivers had acknowledged them."""
+
+
+class _TypeLog:
+    """The log of one type, with the watermarks of its records."""
+
+    def __init__(self, name: str, log: Log, retention: Retention, state: StateStore) -> None:
+        self.log = log
+        self.retention = retention
+        self._damage: dict[int, int] = {}
+        """Damaged records that were found, at the start or by a reader: the first of a run, and their
+        number."""
+        self.note_damage(log.recovery.missing)
+        self.unread = 0
+        """Records that retention has removed before all receivers had acknowledged them."""
+        self.marks, self.marked = state.watermarks(name)
+        self.changed: dict[str, int] = {}
+        """The watermarks of synced records that are not saved, ..."""
+        self.syncing: dict[str, int] = {}
+        """... of those that are being synced, ..."""
+        self.unsynced: dict[str, int] = {}
+        """... and of those that wait for it."""
+        self._replay_marks()
+
+    @property
+    def damaged(self) -> int:
+        return sum(self._damage.values())
+
+    def note_damage(self, missing: Iterable[Missing]) -> None:
+        """Several receivers may find the same."""
+        for each in missing:
+            if each.reason == "damaged" and len(self._damage) < _MOST_DAMAGE:
+                self._damage[each.first] = max(self._damage.get(each.first, 0), each.end - each.first)
+
+    def _replay_marks(self) -> None:
+        """The watermarks of the records that came after the last save."""
+        offset = max(self.marked, self.log.first)
+        while offset < self.log.end:
+            reading = self.log.read(offset, _SCAN_BYTES)
+            for record in reading.records:
+                batch, receivers = decode_stored(record.payload)
+                assert batch is not None
+                if not _is_copy(receivers):
+                    _raise(self.changed, batch)
+            offset = reading.next
+        self.marks |= self.changed
+
+
+def _is_copy(receivers: Sequence[Receiver]) -> bool:
+    """Whether a record was stored for a session at another broker, and did not come by routing."""
+    return all(receiver.interface.startswith(COPIES) for receiver in receivers)
+
+
+def _raise(marks: dict[str, int], batch: EventBatch) -> None:
+    last = int(batch.sequences().max())
+    marks[batch.publisher] = max(marks.get(batch.publisher, -1), last)
+
+
+class BrokerStorage:
+    """`Storage` on files. `files` returns those of a type's directory; `salt` is another number of 32 bits at
+    each opening; `now_ns` the time of the clock that stamps events; `lock` a locked directory, unlocked at
+    the end. `StorageError` if a directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, Retention],
+        files: Callable[[str], Files],
+        state: StateStore,
+        *,
+        salt: int,
+        now_ns: Callable[[], int],
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        lock: Files | None = None,
+    ) -> None:
+        self._lock = lock
+        self.types = tuple(types)
+        self._state = state
+        self._now_ns = now_ns
+        self._cursors = state.cursors()
+        self._logs: dict[str, _TypeLog] = {}
+        try:
+            for name, retention in types.items():
+                log = Log(files(name), salt=salt, segment_bytes=segment_bytes)
+                self._logs[name] = _TypeLog(name, log, retention, state)
+        except BaseException:
+            for each in self._logs.values():
+                each.log.close()
+            raise
+        self._syncing: list[tuple[_TypeLog, Commit]] = []
+
+    # --- records --------------------------------------------------------------------------------------------
+
+    @property
+    def unsynced(self) -> bool:
+        return any(each.log.end > each.log.synced for each in self._logs.values())
+
+    def append(self, batch: EventBatch, receivers: Sequence[Receiver]) -> int:
+        of_type = self._logs[batch.event_type.name]
+        offset = of_type.log.append(encode_stored(batch, receivers), self._now_ns())
+        _raise(of_type.unsynced, batch)
+        return offset
+
+    def append_copy(self, batch: EventBatch, receiver: Receiver) -> int:
+        log = self._logs[batch.event_type.name].log
+        return log.append(encode_stored(batch, [receiver]), self._now_ns())
+
+    def read(
+        self, type_name: str, offset: int, max_bytes: int, receiver: Interface
+    ) -> tuple[list[Record], int, int]:
+        of_type = self._logs[type_name]
+        reading = of_type.log.read(offset, max_bytes)
+        # What was cut had not been acknowledged, so it came again.
+        lost = sum(each.end - each.first for each in reading.missing if each.reason != "cut")
+        of_type.note_damage(reading.missing)
+        records = []
+        for each in reading.records:
+            batch, receivers = decode_stored(each.payload, receiver)
+            if batch is not None:
+                records.append(Record(each.offset, batch, receivers))
+        return records, reading.next, lost
+
+    def batches(self, type_name: str) -> Iterator[EventBatch]:
+        """All that are stored of a type, in order, but for copies."""
+        log = self._logs[type_name].log
+        offset = log.first
+        while offset < log.end:
+            reading = log.read(offset, _SCAN_BYTES)
+            for record in reading.records:
+                batch, receivers = decode_stored(record.payload)
+                assert batch is not None
+                if not _is_copy(receivers):
+                    yield batch
+            offset = reading.next
+
+    def end(self, type_name: str) -> int:
+        return self._logs[type_name].log.end
+
+    def synced(self, type_name: str) -> int:
+        return self._logs[type_name].log.synced
+
+    def watermarks(self, type_name: str) -> Mapping[str, int]:
+        return self._logs[type_name].marks
+
+    # --- syncing --------------------------------------------------------------------------------------------
+
+    def begin_sync(self) -> None:
+        """All that was appended is to be synced: call `run_sync`, in a thread or not, then `end_sync`."""
+        for of_type in self._logs.values():
+            commit = of_type.log.begin_sync()
+            if commit is not None:
+                self._syncing.append((of_type, commit))
+                of_type.syncing, of_type.unsynced = of_type.unsynced, {}
+
+    def run_sync(self) -> None:
+        """Write and sync; blocks, and touches nothing that other calls use."""
+        for _, commit in self._syncing:
+            commit.run()
+
+    def end_sync(self) -> None:
+        """Take the outcome. `StorageError` if a write has failed: the storage takes nothing more."""
+        syncing, self._syncing = self._syncing, []
+        for of_type, commit in syncing:
+            of_type.log.end_sync(commit)
+            for publisher, sequence in of_type.syncing.items():
+                of_type.changed[publisher] = max(of_type.changed.get(publisher, -1), sequence)
+            of_type.syncing = {}
+
+    # --- progress -------------------------------------------------------------------------------------------
+
+    def cursor(self, interface: Interface, type_name: str) -> int:
+        return self._cursors.get((interface, type_name), 0)
+
+    def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None:
+        """And the watermarks that have changed."""
+        changed = {name: each for name, each in self._logs.items() if each.changed}
+        if changed or cursors:
+            self._state.save(
+                cursors,
+                {name: each.changed for name, each in changed.items()},
+                {name: each.log.synced for name, each in changed.items()},
+            )
+        for name, each in changed.items():
+            each.changed = {}
+            self._state.prune(name)
+        self._cursors |= cursors
+
+    def trim(self, type_name: str, before: int) -> None:
+        """Remove what every receiver has acknowledged, and what retention does not keep."""
+        of_type = self._logs[type_name]
+        of_type.log.trim(before)
+        kept = of_type.retention
+        removed = of_type.log.retain(
+            max_bytes=kept.max_bytes, since_ns=self._now_ns() - round(kept.max_age_s * 1_000_000_000)
+        )
+        of_type.unread += max(0, removed.end - max(removed.first, before))
+
+    def log_states(self) -> Iterator[LogState]:
+        """The logs as they are, by type."""
+        now_ns = self._now_ns()
+        for name, of_type in self._logs.items():
+            log = of_type.log
+            oldest_ns = log.oldest_ns
+            yield LogState(
+                event_type=name,
+                bytes=log.stored_bytes,
+                segments=len(log.segments),
+                appended=log.end,
+                unsynced=log.end - log.synced,
+                oldest_s=max(0, now_ns - oldest_ns) / 1e9 if oldest_ns else 0.0,
+                damaged=of_type.damaged,
+                unread=of_type.unread,
+            )
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    def sessions(self) -> Mapping[Interface, StoredSession]:
+        return self._state.sessions()
+
+    def awaited(self) -> Sequence[Interface]:
+        return self._state.awaited()
+
+    def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None:
+        self._state.save_awaited(added, removed)
+
+    def save_session(
+        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
+    ) -> None:
+        self._state.save_session(interface, identity, subscriptions)
+
+    def save_subscriptions(
+        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+    ) -> None:
+        self._state.save_subscriptions(interface, present, absent)
+
+    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
+        self._state.forget_session(interface, moved_to, number)
+        self._cursors = {key: next for key, next in self._cursors.items() if key[0] != interface}
+
+    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
+        self._state.save_arrival(interface, arrival)
+
+    def moved_to(self, interface: Interface) -> tuple[str, int]:
+        return self._state.moved_to(interface)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync and close everything. `StorageError` if that fails, when all is closed."""
+        failed: StorageError | None = None
+        for of_type in self._logs.values():
+            try:
+                of_type.log.close()
+            except StorageError as error:
+                failed = failed or error
+        self._state.close()
+        if self._lock is not None:
+            self._lock.unlock()
+        if failed is not None:
+            raise failed

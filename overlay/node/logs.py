@@ -1,0 +1,143 @@
+"""The lines of a broker's log: plain text or JSON, with times in UTC.
+
+`LINES` names each line's event, a word that stays when its text changes, and what its arguments are. A line
+of another library has the event `other`.
+
+Invariant: what a peer sends adds at most `LONGEST` characters per argument to a line, and in plain text none
+that is not printable, so that nobody can forge a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+FORMATS = ("plain", "json")
+LONGEST = 2_000
+"""Characters of a message, or of one argument of it."""
+LONGEST_TRACEBACK = 10_000
+
+LINES: dict[str, tuple[str, ...]] = {
+    "serving at %s, overlay %s, %s routing": ("serving", "listen", "overlay", "routing"),
+    "stopping": ("stopping",),
+    "stopped": ("stopped",),
+    "stopping with %d events that %d peers have not acknowledged; only durable ones are kept": (
+        "stopping_with_events",
+        "events",
+        "peers",
+    ),
+    "the process that started this broker is gone": ("parent_gone",),
+    "broker %s stops: %r": ("failed", "name", "error"),
+    "broker %s stops, since it cannot store events: %s": ("storage_failed", "name", "reason"),
+    "%s connected%s": ("connected", "interface", "resumed"),
+    "%s disconnected: %s": ("disconnected", "interface", "reason"),
+    "session of %s ended: %s": ("session_ended", "interface", "reason"),
+    "%s: %s": ("interface_warning", "interface", "reason"),
+    "%s broke the protocol: %s": ("protocol_broken", "interface", "reason"),
+    "broker/%s at %s: %s; retrying": ("dial_failed", "neighbour", "address", "reason"),
+    "refused a connection from %s: %s": ("connection_refused", "peer", "reason"),
+    "refused a connection of %s: %s": ("connection_over_limit", "host", "reason"),
+    "closed the connection of %s: %s": ("connection_closed", "peer", "reason"),
+    "the handler of %s failed": ("handler_failed", "path"),
+    "insecure: connections are neither encrypted nor authenticated": ("insecure",),
+    "read the changed files of TLS, %s": ("tls_reloaded", "files"),
+    "%s: the files read before stay in use": ("tls_not_reloaded", "reason"),
+    "read the changed key of tokens, %s": ("token_key_reloaded", "file"),
+    "%s: the keys read before stay in use": ("token_key_not_reloaded", "reason"),
+    "%s: the link has been released": ("link_released", "interface"),
+    "operator %s %s": ("operator_fault", "operator", "reason"),
+    "the overlay file was not reloaded and nothing has changed: %s": ("reload_failed", "reason"),
+    "the overlay file has options that need a restart: %s": ("reload_kept", "options"),
+    "the overlay file was reloaded; changed: %s": ("reloaded", "options"),
+    "the broker leaves the overlay, since its file does not name it any more": ("leaving",),
+    "%s; the keys read before stay in use": ("ticket_keys_not_reloaded", "reason"),
+    "disconnected %d clients, whose permissions have changed": ("clients_changed", "clients"),
+    "metrics at %s": ("metrics_serving", "address"),
+    "spans to %s": ("tracing", "collector"),
+    "no spans: OpenTelemetry is not installed; pip install 'covey[otel]'": ("tracing_not_installed",),
+    "the metrics were not read: %r": ("metrics_failed", "error"),
+    "%s: %d more lines within %g s, not written: %s": (
+        "lines_suppressed",
+        "subject",
+        "count",
+        "window_s",
+        "line",
+    ),
+    "no matching kernels, filters are evaluated without them: %s": ("kernels_failed", "reason"),
+    "loading the kernels failed": ("kernels_failed",),
+    "the matching kernels are compiled and loaded, after %.0f s": ("kernels_ready", "seconds"),
+    "compiling the matching kernels %s; this takes about a minute, and filters are evaluated without "
+    "them until then": ("kernels_compiling", "where"),
+}
+"""By text, the event and the names of the arguments."""
+
+
+class _Formatter(logging.Formatter):
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """In UTC, as ISO 8601 has it."""
+        when = datetime.fromtimestamp(record.created, UTC)
+        return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return _cut(super().formatException(ei), LONGEST_TRACEBACK)
+
+
+class PlainFormatter(_Formatter):
+    """Time, broker, level and text."""
+
+    def __init__(self, broker: str) -> None:
+        super().__init__("%(asctime)s %(broker)s %(levelname)s %(message)s", defaults={"broker": broker})
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = _printable(_cut(record.message))
+        return super().formatMessage(record)
+
+
+class JsonFormatter(_Formatter):
+    """One JSON object per line: `time`, `level`, `broker`, `event`, `message`, the arguments by name, and
+    `exception` where there is one.
+    """
+
+    def __init__(self, broker: str) -> None:
+        super().__init__()
+        self._broker = broker
+
+    def format(self, record: logging.LogRecord) -> str:
+        event, *names = LINES.get(str(record.msg), ("other",))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "broker": self._broker,
+            "event": event,
+            "message": _cut(record.getMessage()),
+            **{name: _plain(value) for name, value in zip(names, arguments, strict=False)},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _cut(text: str, longest: int = LONGEST) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}... ({len(text):,} characters)"
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float) else _cut(str(value))
+
+
+def configure_log(broker: str, level: str, format: str) -> None:
+    """Write the log of this process to standard error. `format` is one of `FORMATS`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter(broker) if format == "json" else PlainFormatter(broker))
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,212 @@
+"""Serves a broker's metrics to Prometheus, by HTTP at an address of their own.
+
+The event loop only reads the values (`metrics.py`); threads write the text.
+
+Invariant: peers take at most `_CONNECTIONS` threads, each for at most `_REQUEST_WITHIN_S`, and the values are
+read once at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import MetricsHandler
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from covey.overlay.core.endpoint.timings import Histogram
+from covey.overlay.node.metrics import METRICS, Samples, Value, snapshot
+from covey.overlay.node.node import Node
+from covey.overlay.transport.address import TcpAddress, parse_address
+
+_LAG_EVERY_S = 0.5
+_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_ANSWER_WITHIN_S = 5.0
+_REQUEST_WITHIN_S = 10.0
+_CONNECTIONS = 8
+"""Requests at once; a further connection waits for `_FREE_WITHIN_S`, and then is closed."""
+_FREE_WITHIN_S = 1.0
+
+log = logging.getLogger("covey.broker")
+
+
+class UnreadableError(Exception):
+    """The values could not be read."""
+
+
+class BrokerCollector(Collector):
+    """The metrics of one broker, read on its event loop when they are collected in another thread."""
+
+    def __init__(
+        self, node: Node, lag: Histogram, suppressed: Mapping[str, int], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._node = node
+        self._lag = lag
+        self._suppressed = suppressed
+        self._loop = loop
+        self._reading = threading.Lock()
+
+    def describe(self) -> list[Metric]:
+        return list(families({metric.name: {} for metric in METRICS}))
+
+    def collect(self) -> Iterator[Metric]:
+        """The values, with their names and labels. `UnreadableError` if the event loop does not give them."""
+        if not self._reading.acquire(timeout=_ANSWER_WITHIN_S):
+            raise UnreadableError
+        try:
+            reading = asyncio.run_coroutine_threadsafe(
+                snapshot(self._node, self._lag, self._suppressed), self._loop
+            )
+            try:
+                values = reading.result(_ANSWER_WITHIN_S)
+            except (TimeoutError, CancelledError) as error:
+                reading.cancel()
+                raise UnreadableError from error
+        finally:
+            self._reading.release()
+        return families(values)
+
+
+def families(values: Samples) -> Iterator[Metric]:
+    """The metrics as prometheus-client writes them."""
+    for metric in METRICS:
+        samples = values[metric.name]
+        if metric.kind == "histogram":
+            histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, value in samples.items():
+                assert isinstance(value, Histogram)
+                histogram.add_metric(labels, _buckets(value), value.total)
+            yield histogram
+            continue
+        family: CounterMetricFamily | GaugeMetricFamily
+        if metric.kind == "counter":
+            family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        else:
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in samples.items():
+            family.add_metric(labels, _number(value))
+        yield family
+
+
+def _number(value: Value) -> float:
+    assert not isinstance(value, Histogram)
+    return float(value)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus counts."""
+    buckets, below = [], 0
+    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        below += count
+        buckets.append((str(bound), float(below)))
+    return buckets
+
+
+class _Handler(MetricsHandler):
+    timeout = _REQUEST_WITHIN_S
+
+    def handle(self) -> None:
+        """Answer one request. `timeout` is that of one read; the whole has as long."""
+        deadline = threading.Timer(_REQUEST_WITHIN_S, self._abort)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().handle()
+        finally:
+            deadline.cancel()
+
+    def _abort(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def do_GET(self) -> None:  # noqa: N802
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "expected /metrics")
+            return
+        try:
+            super().do_GET()
+        except UnreadableError:
+            self.send_error(503, "the broker is too busy to read its metrics")
+        except OSError:
+            raise  # the peer went away
+        except Exception as error:
+            log.warning("the metrics were not read: %r", error)
+            self.send_error(500, "the metrics could not be read")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._free = threading.Semaphore(_CONNECTIONS)
+        super().__init__((host, port), _Handler.factory(registry))
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._free.acquire(timeout=_FREE_WITHIN_S)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that went away is none of the broker's business."""
+
+
+class MetricsServer:
+    """The metrics of one node at an address, HOST:PORT. `suppressed` counts lines of the log, by level."""
+
+    def __init__(self, node: Node, address: str, suppressed: Mapping[str, int] | None = None) -> None:
+        self._node = node
+        self._address = address
+        self._suppressed = {} if suppressed is None else suppressed
+        self._lag = Histogram(_LAG_BOUNDS_S)
+        self._server: _Server | None = None
+        self._measuring: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Serve, and measure the event loop that runs. `OSError` if the address cannot be bound."""
+        registry = CollectorRegistry()
+        loop = asyncio.get_running_loop()
+        registry.register(BrokerCollector(self._node, self._lag, self._suppressed, loop))
+        ProcessCollector(registry=registry)
+        where = parse_address(self._address)
+        assert isinstance(where, TcpAddress)
+        self._server = _Server(where.host, where.port, registry)
+        threading.Thread(target=self._server.serve_forever, name="covey-metrics", daemon=True).start()
+        self._measuring = asyncio.create_task(self._measure())
+
+    async def _measure(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            due = clock() + _LAG_EVERY_S
+            await asyncio.sleep(_LAG_EVERY_S)
+            self._lag.observe(max(0.0, clock() - due))
+
+    async def stop(self) -> None:
+        """Serve no more."""
+        if self._measuring is not None:
+            self._measuring.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._measuring
+        if self._server is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._server.server_close()

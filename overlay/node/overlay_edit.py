@@ -1,0 +1,137 @@
+"""Brokers added to an overlay file, and taken out of it; comments and the rest of the file stay.
+
+Invariant: the file is valid before and after, and at no moment anything else: the new text is validated, then
+put in the place of the old one at once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covey.overlay.core.repair.leaving import links_without
+from covey.overlay.documents import read_text
+from covey.overlay.node.config import ConfigError, parse_overlay
+from covey.overlay.node.overlay import Overlay
+
+if TYPE_CHECKING:
+    from ruamel.yaml.comments import CommentedSeq
+
+
+class OverlayEdit:
+    """The file at a path, with its changes until `write`. `ConfigError` if the file is wrong."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._before = read_text(path, ConfigError)
+        self.before = parse_overlay(self._before, path)
+        """The overlay of the file as it is."""
+        self.after = self.before
+        self._after = self._before
+
+    def add(self, name: str, address: str, links: Sequence[str], listen: str = "") -> None:
+        """A broker that is linked to others, which it dials. `ConfigError` for a name that is in use, and for
+        what the file would not be valid with.
+        """
+        if name in self.before.brokers:
+            raise ConfigError(f"{self.path}: broker {name} is there already: expected another name")
+        yaml, document = self._document()
+        broker = _flow_map({"address": address} | ({"listen": listen} if listen else {}))
+        document["brokers"][name] = broker
+        pairs = [(to, name) for to in links]
+        if document.get("links") is None:
+            document["links"] = []
+        document["links"].extend(_flow_pair(pair) for pair in pairs)
+        self._set(yaml, document)
+
+    def remove(self, name: str) -> None:
+        """Take a broker out, and link the brokers around it to its hub (`core/repair/leaving.py`).
+        `ConfigError` for a broker that is not there, and for the last one.
+        """
+        before = self.before
+        if name not in before.brokers:
+            known = ", ".join(before.brokers)
+            raise ConfigError(f"{self.path}: broker {name} is not there: expected one of {known}")
+        if len(before.brokers) == 1:
+            raise ConfigError(f"{self.path}: broker {name} is the last one: expected another beside it")
+        yaml, document = self._document()
+        links = links_without(tuple(before.brokers), before.links, name)
+        document["links"][:] = [each for each in document["links"] if name not in _ends(each)]
+        document["links"].extend(_flow_pair(link) for link in links if link not in before.links)
+        for part in (document["brokers"], document.get("metrics")):
+            if isinstance(part, dict):
+                part.pop(name, None)
+        for broker in document["brokers"].values():
+            fallbacks = broker.get("fallbacks") or []
+            if name in fallbacks:
+                fallbacks.remove(name)
+        self._set(yaml, document)
+
+    def write(self) -> None:
+        """Put the new text in the place of the old one. `ConfigError` if that has changed meanwhile, or the
+        file cannot be written.
+        """
+        path = self.path.resolve()
+        if read_text(path, ConfigError) != self._before:
+            raise ConfigError(f"{self.path}: another process has changed it: expected to change it alone")
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+            ) as file:
+                file.write(self._after)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(file.name, path.stat().st_mode)
+            os.replace(file.name, path)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+    def _document(self) -> tuple[Any, Any]:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.util import load_yaml_guess_indent
+
+        _, indent, offset = load_yaml_guess_indent(self._before)
+        yaml = YAML()
+        yaml.preserve_quotes = True
+        yaml.width = 1 << 20
+        if indent and offset is not None:
+            yaml.indent(mapping=2, sequence=indent, offset=offset)
+        return yaml, yaml.load(self._before)
+
+    def _set(self, yaml: Any, document: Any) -> None:
+        text = StringIO()
+        yaml.dump(document, text)
+        self.after = parse_overlay(text.getvalue(), self.path)
+        self._after = text.getvalue()
+
+
+def new_links(before: Overlay, after: Overlay) -> list[tuple[str, str]]:
+    """The links that only the second one has."""
+    known = {frozenset(link) for link in before.links}
+    return [link for link in after.links if frozenset(link) not in known]
+
+
+def _ends(link: Any) -> Sequence[str]:
+    ends: Sequence[str] = link["ends"] if isinstance(link, dict) else link
+    return ends
+
+
+def _flow_map(values: dict[str, str]) -> Any:
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    mapping = CommentedMap({name: DoubleQuotedScalarString(value) for name, value in values.items()})
+    mapping.fa.set_flow_style()
+    return mapping
+
+
+def _flow_pair(ends: tuple[str, str]) -> CommentedSeq:
+    from ruamel.yaml.comments import CommentedSeq
+
+    pair = CommentedSeq(ends)
+    pair.fa.set_flow_style()
+    return pair

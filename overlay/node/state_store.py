@@ -1,0 +1,231 @@
+"""Where a broker's receivers are in its logs, its durable sessions, and what it has received: in SQLite.
+
+Each call is one transaction, durable when it returns. A cursor and a watermark say no more than what is
+synced in the log beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+
+from covey.matcher.filters.filter import parse
+from covey.overlay.core.endpoint.storage import Arrival, StoredSession, StoredSubscription
+from covey.overlay.core.messages import Interface
+from covey.overlay.core.watermarks import WATERMARKS
+from covey.overlay.storage.errors import StorageError
+from covey.overlay.transport.wire_values import (
+    decode_event_type,
+    decode_values,
+    encode_event_type,
+    encode_values,
+)
+
+VERSION = 2
+MOVED_SESSIONS = 10_000
+"""So many of the sessions that were handed over last are known."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cursors (
+    interface TEXT, type TEXT, next INTEGER NOT NULL, PRIMARY KEY (interface, type)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS watermarks (
+    type TEXT, publisher TEXT, sequence INTEGER NOT NULL, offset INTEGER NOT NULL,
+    PRIMARY KEY (type, publisher)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS marked (type TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+    interface TEXT PRIMARY KEY, identity TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS arrivals (
+    interface TEXT PRIMARY KEY, receiver TEXT NOT NULL, ends TEXT NOT NULL, origin TEXT NOT NULL,
+    number INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS moved (
+    place INTEGER PRIMARY KEY, interface TEXT UNIQUE, broker TEXT NOT NULL, number INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscriptions (
+    interface TEXT, id INTEGER, type BLOB NOT NULL, filter TEXT NOT NULL, bindings BLOB NOT NULL,
+    PRIMARY KEY (interface, id)) WITHOUT ROWID;
+"""
+_FORGET_COPIES = (
+    "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
+)
+
+
+class StateStore:
+    """The state of one broker in a database at `path`, ":memory:" for none on disk. `StorageError` if it
+    cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version not in (0, 1, VERSION):
+                raise StorageError("version", path, f"it has version {version}: expected {VERSION}")
+            if version == 1:  # sessions had no identity
+                self._db.execute("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
+            self._db.executescript(_SCHEMA)
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def _error(self, error: sqlite3.Error) -> StorageError:
+        return StorageError("input/output", self._path, f"{error}: expected a database that can be written")
+
+    def _write(self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]]) -> None:
+        try:
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                for statement, rows in statements:
+                    self._db.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- cursors and watermarks -----------------------------------------------------------------------------
+
+    def cursors(self) -> dict[tuple[Interface, str], int]:
+        rows = self._db.execute("SELECT interface, type, next FROM cursors")
+        return {(interface, name): offset for interface, name, offset in rows}
+
+    def watermarks(self, type_name: str) -> tuple[dict[str, int], int]:
+        """By publisher the highest sequence number of the records below an offset, and that offset."""
+        marks = self._db.execute(
+            "SELECT publisher, sequence FROM watermarks WHERE type = ? ORDER BY offset", (type_name,)
+        )
+        offset = self._db.execute("SELECT offset FROM marked WHERE type = ?", (type_name,)).fetchone()
+        return dict(marks), 0 if offset is None else offset[0]
+
+    def save(
+        self,
+        cursors: Mapping[tuple[Interface, str], int],
+        watermarks: Mapping[str, Mapping[str, int]],
+        offsets: Mapping[str, int],
+    ) -> None:
+        """Cursors, and the watermarks by type that have changed, as of these offsets."""
+        self._write(
+            (
+                (
+                    "REPLACE INTO cursors VALUES (?, ?, ?)",
+                    [(interface, name, offset) for (interface, name), offset in cursors.items()],
+                ),
+                (
+                    "REPLACE INTO watermarks VALUES (?, ?, ?, ?)",
+                    [
+                        (name, publisher, sequence, offsets[name])
+                        for name, marks in watermarks.items()
+                        for publisher, sequence in marks.items()
+                    ],
+                ),
+                ("REPLACE INTO marked VALUES (?, ?)", list(offsets.items())),
+            )
+        )
+
+    def prune(self, type_name: str) -> None:
+        """Keep the watermarks of the publishers with the latest events."""
+        statement = (
+            "DELETE FROM watermarks WHERE type = ? AND publisher IN (SELECT publisher FROM watermarks"
+            " WHERE type = ? ORDER BY offset DESC LIMIT -1 OFFSET ?)"
+        )
+        self._write(((statement, [(type_name, type_name, WATERMARKS)]),))
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    def sessions(self) -> dict[Interface, StoredSession]:
+        subscriptions: dict[Interface, list[StoredSubscription]] = {}
+        rows = self._db.execute("SELECT interface, id, type, filter, bindings FROM subscriptions ORDER BY id")
+        for interface, number, event_type, text, bindings in rows:
+            filter = parse(text, decode_event_type(event_type), unknown_operators=True)
+            stored = StoredSubscription(number, filter, decode_values(bindings))
+            subscriptions.setdefault(interface, []).append(stored)
+        arrivals = {
+            interface: Arrival(receiver, json.loads(ends), origin, number)
+            for interface, receiver, ends, origin, number in self._db.execute(
+                "SELECT interface, receiver, ends, origin, number FROM arrivals"
+            )
+        }
+        return {
+            interface: StoredSession(identity, subscriptions.get(interface, []), arrivals.get(interface))
+            for interface, identity in self._db.execute("SELECT interface, identity FROM sessions")
+        }
+
+    def awaited(self) -> list[Interface]:
+        """The clients that a restarted broker waits for."""
+        return [interface for (interface,) in self._db.execute("SELECT interface FROM awaited")]
+
+    def save_awaited(self, added: Iterable[Interface], removed: Iterable[Interface]) -> None:
+        self._write(
+            (
+                ("INSERT OR IGNORE INTO awaited VALUES (?)", [(each,) for each in added]),
+                ("DELETE FROM awaited WHERE interface = ?", [(each,) for each in removed]),
+            )
+        )
+
+    def save_session(
+        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
+    ) -> None:
+        rows = [_row(interface, each) for each in subscriptions]
+        self._write(
+            (
+                ("REPLACE INTO sessions VALUES (?, ?)", [(interface, identity)]),
+                ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
+                ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
+                ("INSERT INTO subscriptions VALUES (?, ?, ?, ?, ?)", rows),
+            )
+        )
+
+    def save_subscriptions(
+        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+    ) -> None:
+        """Those of a stored session that are new or have new values, and the numbers of those that are
+        gone."""
+        self._write(
+            (
+                (
+                    "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?)",
+                    [_row(interface, each) for each in present],
+                ),
+                (
+                    "DELETE FROM subscriptions WHERE interface = ? AND id = ?",
+                    [(interface, each) for each in absent],
+                ),
+            )
+        )
+
+    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
+        """It has ended, or another broker has it."""
+        tables = ("sessions", "subscriptions", "cursors", "arrivals", "moved")
+        statements: list[tuple[str, Iterable[Sequence[object]]]] = [
+            (_FORGET_COPIES, [(interface,)])
+        ]
+        statements += [
+            (f"DELETE FROM {table} WHERE interface = ?", [(interface,)]) for table in tables
+        ]
+        if moved_to:
+            insert = "INSERT INTO moved (interface, broker, number) VALUES (?, ?, ?)"
+            statements.append((insert, [(interface, moved_to, number)]))
+            oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
+            statements.append((oldest, [(MOVED_SESSIONS,)]))
+        self._write(statements)
+
+    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
+        """How far the handover of a session is, None once all that it has brought was delivered."""
+        if arrival is None:
+            rows = [(interface,)]
+            self._write([(_FORGET_COPIES, rows), ("DELETE FROM arrivals WHERE interface = ?", rows)])
+            return
+        row = (interface, arrival.receiver, json.dumps(dict(arrival.ends)), arrival.origin, arrival.number)
+        self._write([("REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", [row])])
+
+    def moved_to(self, interface: Interface) -> tuple[str, int]:
+        """The broker that a session was handed over to, and the attempt; "" for none."""
+        rows = self._db.execute("SELECT broker, number FROM moved WHERE interface = ?", (interface,))
+        row = rows.fetchone()
+        return ("", 0) if row is None else (row[0], row[1])
+
+
+def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:
+    event_type, values = encode_event_type(each.filter.event_type), encode_values(each.values)
+    return interface, each.subscription_id, event_type, str(each.filter), values

@@ -1,0 +1,83 @@
+"""Spans of what clients and brokers do, by OpenTelemetry's conventions for messaging.
+
+A batch has one span in each trace that it belongs to, at most `MOST_CONTEXTS`, however many events it has;
+what is sent on has the span as its parent. Only modules that make spans import this one: opentelemetry-api is
+optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, TracerProvider, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.trace_contexts import TraceContext, present
+
+Attributes = Mapping[str, str | int]
+
+_W3C = TraceContextTextMapPropagator()
+_FIELD = "traceparent"
+
+
+def traceparent_of(span: Span) -> str:
+    """The W3C traceparent of a span."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context=set_span_in_context(span))
+    return carrier.get(_FIELD, "")
+
+
+def end_all(spans: Iterable[Span]) -> None:
+    for span in spans:
+        span.end()
+
+
+class Spans:
+    """Those of one client or broker; `attributes` are on each of them."""
+
+    def __init__(self, provider: TracerProvider, attributes: Attributes) -> None:
+        self._tracer = provider.get_tracer("covey")
+        self._attributes = {"messaging.system": "covey", **attributes}
+
+    def begin(
+        self,
+        operation: str,
+        destination: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        traceparent: str | None = None,
+    ) -> Span:
+        """A span of an operation on an event type ("" if it is not known), a child of `traceparent` ("":
+        of none); by default of the current span.
+        """
+        parent = None if traceparent is None else _W3C.extract({_FIELD: traceparent}, context=Context())
+        named = {"messaging.operation.name": operation}
+        if destination:
+            named["messaging.destination.name"] = destination
+        name = f"{operation} {destination}".rstrip()
+        return self._tracer.start_span(name, parent, kind, {**self._attributes, **named, **attributes})
+
+    def begin_batch(
+        self, batch: EventBatch, operation: str, kind: SpanKind, attributes: Attributes
+    ) -> tuple[EventBatch, list[Span]]:
+        """A span in each trace of a batch, and the batch with these spans as parents of what follows."""
+        spans: list[Span] = []
+        contexts: list[TraceContext] = []
+        name = batch.event_type.name
+        all_attributes = {**attributes, **batch_attributes(batch)}
+        for context in present(batch.contexts, batch.sequences()):
+            span = self.begin(operation, name, kind, all_attributes, context.traceparent)
+            if span.is_recording():
+                spans.append(span)
+                context = context._replace(traceparent=traceparent_of(span))
+            contexts.append(context)
+        return batch.with_contexts(tuple(contexts)), spans
+
+
+def batch_attributes(batch: EventBatch) -> Attributes:
+    if batch.count == 1:
+        sequence = int(batch.sequences()[0])
+        return {"messaging.message.id": f"{batch.publisher}:{sequence}"}
+    return {"messaging.batch.message_count": batch.count}

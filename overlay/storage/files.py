@@ -1,0 +1,222 @@
+"""The files of one directory, as a log uses them: the interface, and the operating system's.
+
+What is written is durable once `FileWriter.sync` has returned, and the name of a created, renamed or removed
+file once `Files.sync_directory` has. Every error is a `StorageError`. The simulator has other files
+(`sim/simulator/disk.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from covey.overlay.storage.errors import StorageError, storage_error
+
+LOCK = "lock"
+"""The name of the file that a process locks to have the directory to itself."""
+
+
+class FileWriter(Protocol):
+    """A file that is written from a position on."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of it behind what was written before. After an error an unknown part is written."""
+
+    def sync(self) -> None:
+        """Make durable what was written. After an error nothing is known of it."""
+
+    def close(self) -> None:
+        """Release the file, without a sync."""
+
+
+class Files(Protocol):
+    """The files of one directory."""
+
+    @property
+    def path(self) -> str:
+        """The directory, for messages."""
+
+    def names(self) -> list[str]:
+        """The names of its files, sorted."""
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        """So many bytes from a position on, fewer at the end of the file."""
+
+    def create(self, name: str) -> FileWriter:
+        """A new file. `StorageError` if there is one of that name."""
+
+    def writer(self, name: str, position: int) -> FileWriter:
+        """A file that exists, to be written from a position on."""
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file to its first bytes, durably."""
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Rename a file; one of the new name is replaced."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync_directory(self) -> None:
+        """Make names durable."""
+
+    def lock(self) -> None:
+        """Have the directory to oneself. `StorageError` if another process has."""
+
+    def unlock(self) -> None:
+        """Give the directory up."""
+
+
+class OsFiles:
+    """The files of a directory of the operating system. With `create` the directory is made where it does not
+    exist. Only the owner may read what is created, since records hold what clients publish.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, create: bool = False) -> None:
+        self.path = os.fspath(directory)
+        self._lock: int | None = None
+        with _errors(self.path):
+            if create and not os.path.isdir(self.path):
+                os.makedirs(self.path, mode=0o700)
+                _sync_directory(os.path.dirname(os.path.abspath(self.path)))
+            if not os.path.isdir(self.path):
+                os.listdir(self.path)  # raises with the reason
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def names(self) -> list[str]:
+        with _errors(self.path):
+            return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file())
+
+    def size(self, name: str) -> int:
+        with _errors(self._at(name)):
+            return os.stat(self._at(name)).st_size
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        with _errors(self._at(name)), _opened(self._at(name), os.O_RDONLY) as file:
+            data = more = os.pread(file, size, position)
+            while more and len(data) < size:
+                more = os.pread(file, size - len(data), position + len(data))
+                data += more
+            return data
+
+    def create(self, name: str) -> OsWriter:
+        with _errors(self._at(name)):
+            file = os.open(self._at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return OsWriter(self._at(name), file, 0)
+
+    def writer(self, name: str, position: int) -> OsWriter:
+        with _errors(self._at(name)):
+            return OsWriter(self._at(name), os.open(self._at(name), os.O_WRONLY | os.O_CLOEXEC), position)
+
+    def truncate(self, name: str, size: int) -> None:
+        with _errors(self._at(name)), _opened(self._at(name), os.O_WRONLY) as file:
+            os.ftruncate(file, size)
+            os.fsync(file)
+
+    def rename(self, name: str, new_name: str) -> None:
+        with _errors(self._at(name)):
+            os.replace(self._at(name), self._at(new_name))
+
+    def remove(self, name: str) -> None:
+        with _errors(self._at(name)):
+            os.remove(self._at(name))
+
+    def sync_directory(self) -> None:
+        with _errors(self.path):
+            _sync_directory(self.path)
+
+    def lock(self) -> None:
+        import fcntl
+
+        path = self._at(LOCK)
+        with _errors(path):
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise storage_error(path, error) from None
+            owner = Path(path).read_text(errors="replace").strip() or "unknown"
+            sentence = f"process {owner} uses it: expected a directory that no other process uses"
+            raise StorageError("in use", self.path, sentence) from None
+        self._lock = file
+        with suppress(OSError):  # on a full disk the lock holds all the same
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class OsWriter:
+    """A file of the operating system that is written from a position on."""
+
+    def __init__(self, path: str, file: int, position: int) -> None:
+        self._path = path
+        self._file = file
+        self._position = position
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        with _errors(self._path):
+            while view:
+                written = os.pwrite(self._file, view, self._position)
+                self._position += written
+                view = view[written:]
+
+    def sync(self) -> None:
+        with _errors(self._path):
+            _sync(self._file)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _sync(file: int) -> None:
+    """The data, and of its metadata what reading it needs, on the disk and not in the disk's cache."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+    elif sys.platform == "win32":
+        os.fsync(file)
+    else:
+        os.fdatasync(file)
+
+
+def _sync_directory(path: str) -> None:
+    if sys.platform != "win32":  # where a directory cannot be opened
+        with _opened(path, os.O_RDONLY) as directory:
+            os.fsync(directory)
+
+
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from None

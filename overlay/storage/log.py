@@ -1,0 +1,342 @@
+"""A log: numbered records in segment files, durable once they are synced, across crashes and damage.
+
+Invariants. An offset is given to one record. What `sync` has confirmed is served unchanged, or is reported
+missing: a damaged record is never served. No offset that may have been synced is given again.
+
+`append` only buffers. `sync` makes durable whatever was appended before, with one write and one sync. A loop
+that must not wait for the disk uses its three parts, `begin_sync`, `Commit.run` in a thread, `end_sync`, and
+goes on to append and read meanwhile. Readers see records that are not synced yet: who derives anything
+durable from them, such as a cursor, must bound it by `synced`.
+
+After a failed write or sync the log has *failed*: it serves what was synced and takes nothing more. The
+system may have dropped what it failed to write and say nothing of it later; so opening a log writes again all
+that is not known to be durable, and syncs it.
+
+Removal is of whole segments, from the oldest on. A log reads no clock and has no thread; who shares it among
+threads takes turns, apart from `Commit.run`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from covey.overlay.storage.commit import Commit
+from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import Files, FileWriter
+from covey.overlay.storage.records import (
+    RECORD_HEADER_BYTES,
+    Record,
+    Unreadable,
+    encode_records,
+    scan,
+)
+from covey.overlay.storage.recovery import recover
+from covey.overlay.storage.segment import Missing, first_time_ns, last_time_ns, new_segment, position_of
+
+DEFAULT_SEGMENT_BYTES = 64 << 20
+DEFAULT_RECORD_BYTES = 16 << 20
+_HINTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Records, in order, and the offsets among them that cannot be served. `next` is where to read on."""
+
+    records: list[Record]
+    missing: list[Missing]
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Segments that were removed, their bytes, and the offsets, `first` to `end`, that went with them."""
+
+    segments: int
+    bytes: int
+    first: int
+    end: int
+
+
+class Log:
+    """A log in a directory of its own, opened by `Log(files, salt=...)`, which recovers it: `recovery` tells
+    what was found. `salt` is a random number of 32 bits, another one at each opening (`records.py`). Records
+    take `max_record_bytes` at most, a segment about `segment_bytes`. `StorageError` if the directory cannot
+    be used; time and memory do not grow with the log, but with a segment.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        salt: int,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        max_record_bytes: int = DEFAULT_RECORD_BYTES,
+    ) -> None:
+        self.files = files
+        self.failed: StorageError | None = None
+        """Why the log takes no more records."""
+        self._salt = salt
+        self._segment_bytes = segment_bytes
+        self._max_record_bytes = max_record_bytes
+        self._writer: FileWriter | None = None
+        self._commit: Commit | None = None
+        self._hints: dict[int, tuple[str, int]] = {}
+        """By an offset at which a reader stopped, its segment and a position at or before it."""
+        self._oldest: tuple[str, int] | None = None
+        """The name of the oldest segment, and the time of its first record."""
+        files.lock()
+        try:
+            self._segments, self.recovery = recover(files, salt)
+        except BaseException:
+            files.unlock()
+            raise
+        self.synced = self.recovery.end
+        """All records below this offset are durable."""
+        self._marked = self.recovery.marked
+        """What the records in the files say of `synced`."""
+        self._unsynced: list[Record] = []
+        self.unsynced_bytes = 0
+        """Of the payloads that are in memory until a sync has written them."""
+
+    # --- offsets --------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The first offset that is not removed."""
+        return self._segments[0].first if self._segments else self.synced
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record."""
+        return self.synced + len(self._unsynced)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def oldest_ns(self) -> int:
+        """The time of the oldest record that can be read, 0 if there is none. Reads a record where another
+        segment is the oldest one since the last call."""
+        if not self._segments or not self._segments[0].size:
+            return self._unsynced[0].time_ns if self._unsynced else 0
+        oldest = self._segments[0]
+        if self._oldest is None or self._oldest[0] != oldest.name:
+            self._oldest = oldest.name, first_time_ns(self.files, oldest)
+        return self._oldest[1]
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The names of the files, in order."""
+        return tuple(segment.name for segment in self._segments)
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def append(self, payload: bytes, time_ns: int) -> int:
+        """Append a record; its offset. It is durable after the next `sync`."""
+        return self.append_many((payload,), time_ns)
+
+    def append_many(self, payloads: Iterable[bytes], time_ns: int) -> int:
+        """Append records, all or none; the offset of the first. `StorageError` for a payload that is empty or
+        too large, and if the log has failed.
+        """
+        if self.failed is not None:
+            raise self.failed
+        payloads, first = tuple(payloads), self.end
+        sizes = tuple(map(len, payloads))
+        if payloads and not (min(sizes) and max(sizes) <= self._max_record_bytes):
+            wrong = min(sizes) and max(sizes)
+            raise StorageError(
+                "record",
+                self.files.path,
+                f"a record has {wrong:,} bytes: expected 1 to {self._max_record_bytes:,}",
+            )
+        self._unsynced += [Record(offset, time_ns, data) for offset, data in enumerate(payloads, first)]
+        self.unsynced_bytes += sum(sizes)
+        return first
+
+    def sync(self) -> int:
+        """Make durable what was appended; the offset below which all is. Blocks for a write and a sync."""
+        commit = self.begin_sync()
+        if commit is not None:
+            commit.run()
+            self.end_sync(commit)
+        return self.synced
+
+    def begin_sync(self) -> Commit | None:
+        """A commit of all that was appended, to be run, and then ended; None if there is nothing. One commit
+        is under way at a time. `StorageError` if the log has failed.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._commit is not None:
+            raise RuntimeError("a commit is under way: expected end_sync before the next begin_sync")
+        if not self._unsynced:
+            return None
+        size = self.unsynced_bytes + RECORD_HEADER_BYTES * len(self._unsynced)
+        segment, writer = self._segments[-1] if self._segments else None, self._writer
+        if segment is None or (
+            segment.first < self.synced and segment.size + size > self._segment_bytes
+        ):  # no two segments have the same first offset
+            segment, writer = new_segment(self.synced, self.synced, self._salt), None
+        self._commit = Commit(self.files, segment, writer, tuple(self._unsynced), self.synced)
+        return self._commit
+
+    def end_sync(self, commit: Commit) -> int:
+        """Take the outcome of a commit that has run; the offset below which all is durable. `StorageError` if
+        it has failed, and with it the log.
+        """
+        assert commit is self._commit
+        assert commit.finished
+        self._commit = None
+        if self._writer is not None and self._writer is not commit.writer:
+            self._writer.close()
+        self._writer = commit.writer
+        if commit.error is not None:
+            self._fail(commit.error)
+            raise commit.error
+        if not commit.segment.size:
+            self._segments.append(commit.segment)
+        commit.segment.size += commit.bytes
+        self._marked = self.synced
+        self.synced += len(commit.records)
+        del self._unsynced[: len(commit.records)]
+        self.unsynced_bytes = sum(len(record.payload) for record in self._unsynced)
+        return self.synced
+
+    def mark_synced(self) -> None:
+        """Write into the log what is synced, so that damage to the last records is told from a torn write
+        (`examination.py`). Worth its sync when a log comes to rest; `close` does it. Nothing if the last
+        records say it.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._marked == self.synced or self._commit is not None or not self._segments:
+            return
+        segment = self._segments[-1]
+        mark = encode_records((Record(self.synced, 0, b""),), segment.marker, segment.size, self.synced)
+        try:
+            if self._writer is None:
+                self._writer = self.files.writer(segment.name, segment.size)
+            self._writer.write(mark)
+            self._writer.sync()
+        except StorageError as error:
+            self._fail(error)
+            raise
+        segment.size += len(mark)
+        self._marked = self.synced
+
+    def _fail(self, error: StorageError) -> None:
+        sentence = f"the log takes no records until it is opened again, since a write has failed: {error}"
+        self.failed = StorageError("failed", self.files.path, sentence)
+        self._unsynced.clear()
+        self.unsynced_bytes = 0
+
+    def close(self) -> None:
+        """Sync, mark what is synced, and give the directory up, in any case. `StorageError` if that fails;
+        none for a log that had failed before.
+        """
+        try:
+            if self.failed is None:
+                if self._commit is not None:
+                    if not self._commit.finished:
+                        self._commit.run()
+                    self.end_sync(self._commit)
+                self.sync()
+                self.mark_synced()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self.files.unlock()
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int = 1 << 20) -> Reading:
+        """The records from an offset on, as many as have `max_bytes`, at least one unless the log ends. None
+        at its end; `StorageError` for an offset behind it, and where a file cannot be read.
+        """
+        if offset > self.end:
+            raise StorageError(
+                "offset", self.files.path, f"offset {offset} is behind the end: expected at most {self.end}"
+            )
+        reading = Reading([], [], offset)
+        if offset < self.first:
+            reading.missing.append(Missing(offset, self.first, "removed"))
+            offset = self.first
+        room = max_bytes
+        while offset < self.synced and (room > 0 or not reading.records):
+            number = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
+            offset, room = self._read_segment(number, offset, room, reading)
+        for record in self._unsynced[max(0, offset - self.synced) :] if offset >= self.synced else ():
+            room -= len(record.payload)
+            if room < 0 and reading.records:
+                break
+            reading.records.append(record)
+            offset += 1
+        return Reading(reading.records, reading.missing, offset)
+
+    def _read_segment(self, number: int, offset: int, room: int, reading: Reading) -> tuple[int, int]:
+        """Read in one segment; the offset to read on from, and the room that is left."""
+        segment, is_last = self._segments[number], number + 1 == len(self._segments)
+        end = self.synced if is_last else self._segments[number + 1].previous_end
+        name, position = self._hints.pop(offset, ("", 0))
+        if name != segment.name:
+            position = position_of(self.files, segment, offset)
+        for piece in scan(segment.read(self.files), segment.marker, position, segment.size):
+            if offset >= end:
+                break
+            if isinstance(piece, Unreadable) or not piece.payload or not offset <= piece.offset < end:
+                continue
+            if reading.records and room < len(piece.payload):
+                self._hint(offset, segment.name, piece.position)
+                return offset, 0
+            if piece.offset > offset:
+                reading.missing.append(Missing(offset, piece.offset, "damaged"))
+            reading.records.append(Record(piece.offset, piece.time_ns, piece.payload))
+            room -= len(piece.payload)
+            offset = piece.offset + 1
+        if offset < end:
+            reading.missing.append(Missing(offset, end, "damaged"))
+            offset = end
+        if not is_last and offset < self._segments[number + 1].first:
+            reading.missing.append(Missing(offset, self._segments[number + 1].first, "cut"))
+            offset = self._segments[number + 1].first
+        return offset, room
+
+    def _hint(self, offset: int, name: str, position: int) -> None:
+        self._hints[offset] = name, position
+        if len(self._hints) > _HINTS:
+            del self._hints[next(iter(self._hints))]
+
+    # --- removal --------------------------------------------------------------------------------------------
+
+    def trim(self, before: int) -> Removed:
+        """Remove the segments that have no records from this offset on. Not the last segment."""
+        count = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
+        return self._remove(max(0, count))
+
+    def retain(self, *, max_bytes: int | None = None, since_ns: int | None = None) -> Removed:
+        """Remove the oldest segments while all have more than `max_bytes`, or the last record of the oldest
+        is from before `since_ns`. Not the last segment, so a log may have `max_bytes` and a segment.
+        """
+        count, size = 0, self.stored_bytes
+        for segment in self._segments[:-1]:
+            over = max_bytes is not None and size > max_bytes
+            if not over and (since_ns is None or last_time_ns(self.files, segment) >= since_ns):
+                break
+            count += 1
+            size -= segment.size
+        return self._remove(count)
+
+    def _remove(self, count: int) -> Removed:
+        """Durably one after the other: a crash leaves no hole."""
+        first, size = self.first, 0
+        for _ in range(count):
+            self.files.remove(self._segments[0].name)
+            size += self._segments.pop(0).size
+            self.files.sync_directory()
+        return Removed(count, size, first, self.first)

@@ -1,0 +1,174 @@
+"""The files of TLS and the contexts made of them, read again when a file has changed.
+
+TLS 1.2 or newer, ALPN h2. Every handshake verifies certificates afresh: no session is resumed. A server asks
+for a certificate and takes connections without one; one that the authority has not signed ends the handshake.
+Contexts that cannot be made of new files leave the old ones in use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from covey.overlay.core.access.identity import Certified
+from covey.overlay.transport.tls_layer import TlsLayer
+
+log = logging.getLogger("covey.tls")
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+class TlsError(ValueError):
+    """A file of TLS is missing, or is not what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Paths of PEM files: the certificates of the `authority` by which peers are verified, and the
+    `certificate` (with intermediate ones behind it) and `key` of this side, which a client may lack.
+    """
+
+    authority: str | Path
+    certificate: str | Path | None = None
+    key: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for field, path in (
+            ("authority", self.authority),
+            ("certificate", self.certificate),
+            ("key", self.key),
+        ):
+            if not isinstance(path, str | Path) and not (field != "authority" and path is None):
+                raise TlsError(f"tls: {field} is {path!r}: expected the path of a PEM file")
+        if (self.certificate is None) is not (self.key is None):
+            present, absent = ("key", "certificate") if self.certificate is None else ("certificate", "key")
+            raise TlsError(f"tls: {present} without {absent}: expected both or neither")
+
+    @property
+    def paths(self) -> list[tuple[str, Path]]:
+        """The files, each with its field."""
+        fields = (("authority", self.authority), ("certificate", self.certificate), ("key", self.key))
+        return [(field, Path(path)) for field, path in fields if path is not None]
+
+
+class TlsContexts:
+    """The contexts of one side. `TlsError`, one sentence, for files that cannot be used the first time."""
+
+    def __init__(self, tls: Tls) -> None:
+        self.tls = tls
+        self._stamp: _Stamp | None = None
+        self._failed: _Stamp | None = None
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self._by_name: ssl.SSLContext | None = None
+
+    def server(self) -> ssl.SSLContext:
+        """For a connection that a peer opens. Certificate and key are needed."""
+        self._refresh()
+        assert self._server is not None
+        return self._server
+
+    def client(self, *, check_host: bool = True) -> ssl.SSLContext:
+        """For a connection that this side opens. Without `check_host` the caller verifies whose certificate
+        it is.
+        """
+        self._refresh()
+        context = self._by_name if check_host else self._client
+        assert context is not None
+        return context
+
+    def _refresh(self) -> None:
+        try:
+            stamp = _stamp(self.tls)
+            if stamp in (self._stamp, self._failed):
+                return
+        except TlsError:
+            if self._stamp is None:
+                raise
+            return  # a file is being replaced
+        try:
+            server = _context(self.tls, server=True) if self.tls.certificate is not None else None
+            client = _context(self.tls, server=False)
+            by_name = _context(self.tls, server=False)
+        except TlsError as error:
+            if self._stamp is None:
+                raise
+            self._failed = stamp
+            log.warning("%s: the files read before stay in use", error)
+            return
+        by_name.check_hostname = True
+        if self._stamp is not None:
+            log.info("read the changed files of TLS, %s", ", ".join(str(path) for _, path in self.tls.paths))
+        self._server, self._client, self._by_name = server, client, by_name
+        self._stamp, self._failed = stamp, None
+
+
+def certified(tls: Tls) -> Certified:
+    """What the certificate of this side says, verified by its own authority as peers will verify it: a
+    handshake in memory. `TlsError`, one sentence, where they would refuse it.
+    """
+    if tls.certificate is None:
+        raise TlsError("tls: no certificate: expected one with its key")
+    server, client = _context(tls, server=True), _context(tls, server=False)
+    server.verify_mode = ssl.CERT_REQUIRED
+    client.verify_mode = ssl.CERT_NONE
+    ends = (TlsLayer(client, server=False), TlsLayer(server, server=True))
+    ends[0].start()
+    for turn in range(6):
+        sender, receiver = ends[turn % 2], ends[(turn + 1) % 2]
+        receiver.receive(sender.take_output())
+    own = ends[1]
+    if own.failure or own.certified is None:
+        reason = own.failure.removeprefix("the peer's certificate ") or "cannot be used"
+        raise TlsError(
+            f"certificate {tls.certificate} {reason}: expected one that {tls.authority} has signed and "
+            "that is valid now"
+        )
+    return own.certified
+
+
+def _stamp(tls: Tls) -> _Stamp:
+    stamps = []
+    for field, path in tls.paths:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise TlsError(f"tls: {field} {path} cannot be read: {error.strerror}") from None
+        stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(stamps)
+
+
+def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
+    for field, path in tls.paths:
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise TlsError(f"tls: {field} {path} cannot be read: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.set_alpn_protocols(["h2"])
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_OPTIONAL if server else ssl.CERT_REQUIRED
+    if server:
+        context.num_tickets = 0
+    try:
+        context.load_verify_locations(cafile=tls.authority)
+    except ssl.SSLError:
+        raise TlsError(f"tls: authority {tls.authority} is no PEM file with certificates") from None
+    if tls.certificate is None or tls.key is None:
+        return context
+    try:
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(f"tls: key {tls.key} does not fit certificate {tls.certificate}") from None
+        raise TlsError(
+            f"tls: certificate {tls.certificate} and key {tls.key} cannot be used: expected PEM files, "
+            "the key without a passphrase"
+        ) from None
+    return context

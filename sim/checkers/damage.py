@@ -1,0 +1,78 @@
+"""Judges what becomes of damage to disks: it is told, nothing damaged is served, and no more is lost than it.
+
+An event that reaches a client must be, attribute by attribute, as its publisher published it. Where a bit of
+a record has flipped, the judge of deliveries excuses the events of that record, for those for whom it was
+stored; when one of them was due and has not arrived at the end, its broker must have reported damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from covey.sim.checkers.findings import Findings
+from covey.sim.simulator.observer import ObservedClient, Observer
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch
+    from covey.overlay.core.client.actions import DeliverTo
+    from covey.sim.checkers.judge import Judge
+    from covey.sim.simulator.storage import StoredEvents
+
+Event = tuple[str, int]
+
+
+class Damage(Observer):
+    """Observes one run. `behind` says which clients a broker reaches through an interface, `reported` how
+    many records each broker has reported as damaged.
+    """
+
+    def __init__(
+        self,
+        findings: Findings,
+        now: Callable[[], int],
+        judge: Judge,
+        behind: Callable[[str, str], list[str]],
+        reported: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._findings = findings
+        self._now = now
+        self._judge = judge
+        self._behind = behind
+        self._reported = reported
+        self._published: dict[Event, Mapping[str, Any]] = {}
+        self.events = 0
+        """Events of records in which a bit has flipped."""
+
+    def damaged(self, broker: str, type_name: str, events: StoredEvents) -> None:
+        """A bit of a record of these events has flipped."""
+        clients = [
+            client
+            for receiver in events.receivers
+            for client in ([receiver] if receiver.startswith("client/") else self._behind(broker, receiver))
+        ]
+        for sequence in events.sequences:
+            self.events += 1
+            self._judge.damaged(broker, (events.publisher, sequence), clients)
+
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
+        for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
+            self._published[batch.publisher, sequence] = row
+
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
+        batch = action.batch
+        for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
+            event = batch.publisher, sequence
+            if self._published.get(event) != row:
+                was = self._published.get(event, "never published")
+                what = f"{client.name} got {row} as event {sequence} of {batch.publisher}, which was {was}"
+                self._findings.add("damage", self._now(), what)
+
+    def quiet(self) -> None:
+        """All is at rest: what has not come was lost, and must have been reported."""
+        reported = self._reported()
+        for broker, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
+            if not reported.get(broker):
+                what = f"event {sequence} of {publisher} for {client} is lost by damage at {broker}"
+                self._findings.add("damage", self._now(), f"{what}, which has reported none")
+        self._judge.lost_to_damage.clear()

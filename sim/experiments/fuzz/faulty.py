@@ -1,0 +1,338 @@
+"""Random histories in which every fault may meet every other (`covey sim fuzz --faults all`).
+
+As other histories, and each draws what kind of overlay it is: whether types and sessions are durable, links
+move, routing is static, updates are gapless. Faults come in any order, and those that last overlap; their
+rate differs between histories. Now and then all of them end: brokers start again on disks with room, links
+and connections open, clients read. Ten virtual seconds later the routing state must be that of a freshly
+built overlay, and when everything has come to rest every durable event that was due must have arrived once,
+in its publisher's order and as it was published; what damage to a disk excuses is excused exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
+from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
+from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
+from covey.sim.experiments.fuzz.network import Network, Pair
+from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions
+from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
+from covey.sim.topology import Topology
+
+HEALED_NS = 10 * NS_PER_S
+_REPAIR_AFTER_NS = NS_PER_S
+_HOUR_NS = 3600 * NS_PER_S
+_EPOCH_NS = 1_000 * _HOUR_NS
+"""The clocks at the beginning, so that none is set back before 0."""
+_REDIAL_NS = 500 * NS_PER_MS
+_CLOGGED_NS = 2_500 * NS_PER_MS
+_POLICIES = (SlowConsumer.BLOCK, SlowConsumer.BLOCK, SlowConsumer.DROP_OLDEST, SlowConsumer.DROP_NEWEST)
+
+
+def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
+    """The options of one history."""
+    draw = random.Random(f"overlay {seed}")
+    drawn = {"durable": draw.random() < 0.75, "repair": draw.random() < 0.3, "gapless": draw.random() < 0.25}
+    on = {name: drawn[name] or getattr(options, name) for name in drawn}
+    for refused in REFUSED_TOGETHER:
+        if all(on[name] for name in refused):
+            given = [name for name in sorted(refused) if getattr(options, name)]
+            kept = given[0] if given else draw.choice(sorted(refused))
+            on |= {name: name == kept for name in refused}
+    if "clocks" in options.fault_kinds and not options.gapless:
+        on["gapless"] = False  # which compares the clocks of a client and of a broker
+    routing = "static" if draw.random() < 0.15 else options.routing
+    return replace(options, routing=routing, **on)  # type: ignore[arg-type]
+
+
+class FaultyHistory(FuzzHistory):
+    """One history; `play` returns its outcome. Its wires and disks are fast enough for what waits to leave
+    within ten seconds after the last fault.
+    """
+
+    _paces = Paces((300, 4 << 20), (2, 16), (0, 5), (0.0, 0.0, 0.02), (0, 1, 20))
+
+    def __init__(self, seed: int, options: FuzzOptions) -> None:
+        own = drawn_options(seed, options)
+        draw = random.Random(f"faults {seed}")
+        kinds = options.fault_kinds
+        slow = "slow" in kinds
+        sessions = SessionLimits(
+            lease_s=4.5,  # longer than connections are away
+            queue_events=draw.choice((20, 1_000)) if slow else 1_000_000,
+            stall_limit_s=draw.choice((1.0, 10.0)),
+        )
+        repair_after_ns = _REPAIR_AFTER_NS if own.repair else 0
+        super().__init__(seed, own, repair_after_ns=repair_after_ns, sessions=sessions)
+        self.counts = dict.fromkeys(kinds, 0)
+        """How often there was each fault."""
+        self.met: list[CrashPoint] = []
+        """The crash points that a broker has met."""
+        self._kinds = kinds
+        self._healing = False
+        simulation = self.simulation
+        self.damage = Damage(
+            self.findings,
+            lambda: simulation.clock.now_ns,
+            self.judge,
+            self._behind,
+            lambda: {
+                name: broker.storage.reported
+                for name, broker in simulation.brokers.items()
+                if broker.storage is not None
+            },
+        )
+        simulation.observers.append(self.damage)
+        simulation.on_damage = self.damage.damaged
+        simulation.on_stop = self._stopped
+        self.network = Network(simulation)
+        for action in (self._partition, self._crash, self._move):
+            del self._weights[action]
+        self._weights |= {self._update: 20, self._publish: 60}
+        self._pauses_ms = (1, 5, 20, 100, 1_500)
+        self._brokers = 2, 6
+        faults: dict[str, Callable[[], None]] = {
+            "crashes": self._crash,
+            "partitions": self._cut,
+            "swizzles": self._swizzle,
+            "clogs": self._clog,
+            "connections": self._connect,
+            "slow": self._stop_reading,
+            "clocks": self._set_clock,
+            "damage": self._flip,
+            "full": self._fill,
+            "moves": self._move,
+        }
+        rate = draw.choice((1, 4, 8))
+        if not own.durable:
+            for name in ("damage", "full"):
+                faults.pop(name)
+        for name, fault in faults.items():
+            if name in kinds:
+                self._weights[fault] = rate
+        if "power" in kinds and "crashes" not in kinds:
+            self._weights[self._crash] = rate
+
+    def play(self) -> HistoryOutcome:
+        outcome = super().play()
+        return replace(outcome, faults=tuple(self.counts.items()), damaged=self.damage.events)
+
+    def _build(self, topology: Topology) -> None:
+        super()._build(topology)
+        for broker in self.simulation.brokers.values():
+            broker.step_clock(_EPOCH_NS)
+        for _ in range(3):
+            self._join()
+            self._advertise()
+            self._subscribe()
+
+    def _join(self) -> None:
+        self._joined += 1
+        durable = self.options.durable and self._random.random() < 0.7
+        slow = "slow" in self._kinds
+        policy = self._random.choice(_POLICIES) if slow and not durable else SlowConsumer.BLOCK
+        client = self.simulation.join(
+            f"client/c{self._joined}", self._some_broker(), policy, durable=durable
+        )
+        client.clock_offset_ns = _EPOCH_NS
+
+    def _behind(self, broker: str, interface: str) -> list[str]:
+        """The clients that a broker reaches over one of its links."""
+        neighbours: dict[str, list[str]] = {}
+        for a, b in self.simulation.links:
+            neighbours.setdefault(a, []).append(b)
+            neighbours.setdefault(b, []).append(a)
+        reached, todo = {broker, interface}, [interface]
+        while todo:
+            for other in neighbours.get(todo.pop(), ()):
+                if other not in reached:
+                    reached.add(other)
+                    todo.append(other)
+        reached.discard(broker)
+        return [client.name for client in self.simulation.clients.values() if client.broker in reached]
+
+    # --- crashes --------------------------------------------------------------------------------------------
+
+    def _down_ns(self) -> int:
+        return self._random.randrange(1, self._random.choice((100, 1_000, 4_000))) * NS_PER_MS
+
+    def _crash(self) -> None:
+        """A broker is killed now, or at a kind of message; or it loses power."""
+        draw, broker = self._random, self._some_broker()
+        kinds = [kind for kind in ("crashes", "power") if kind in self._kinds]
+        kind = draw.choice(kinds)
+        if draw.random() < 0.6:
+            moment = draw.choice(list(Moment))
+            message = draw.choice(RECEIVED_KINDS if moment is Moment.RECEIVED else SENT_KINDS)
+            number = draw.choice((1, 1, 2, 5))
+            self.simulation.crash_points.add(CrashPoint(moment, message, number, kind == "power"))
+        elif self.simulation.brokers[broker].alive:
+            self.counts[kind] += 1
+            self.simulation.crash(broker, 0, power=kind == "power")
+            self.simulation.clock.after(self._down_ns(), self._restart, broker)
+
+    def _stopped(self, broker: str, error: BaseException | None) -> None:
+        """A broker has met a crash point, or its disk has failed: it is started again."""
+        storage = self.simulation.brokers[broker].storage
+        point = self.simulation.crash_points.met.pop(broker, None)
+        if point is not None:
+            self.met.append(point)
+            self.counts["power" if point.power else "crashes"] += 1
+            if point.power and storage is not None:
+                storage.lose_power()
+        self.simulation.clock.after(self._down_ns(), self._restart, broker)
+
+    def _restart(self, broker: str) -> None:
+        """An operator has made room on its disk."""
+        storage = self.simulation.brokers[broker].storage
+        if storage is not None and not self.simulation.brokers[broker].alive:
+            storage.mend()
+        self.simulation.restart(broker)
+
+    # --- the network ----------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        pairs = self.network.pairs()
+        if pairs:
+            self.counts["partitions"] += 1
+            self._cut_for(self._random.choice(pairs), 0, self._down_ns())
+
+    def _cut_for(self, pair: Pair, from_ns: int, down_ns: int) -> None:
+        clock = self.simulation.clock
+        clock.after(from_ns, self._cut_now, pair)
+        clock.after(from_ns + down_ns, self.network.mend, pair)
+
+    def _cut_now(self, pair: Pair) -> None:
+        if not self._healing:
+            self.network.cut(pair)
+
+    def _swizzle(self) -> None:
+        """Some links, and connections of some clients, break one after the other."""
+        draw = self._random
+        pairs = [pair for pair in self.network.pairs() if draw.random() < 0.7]
+        clients = [name for name in self.simulation.clients if draw.random() < 0.3]
+        self.counts["swizzles"] += bool(pairs or clients)
+        last_ns = 1_000 * NS_PER_MS
+        for pair in pairs:
+            from_ns = draw.randrange(last_ns)
+            self._cut_for(pair, from_ns, last_ns - from_ns + draw.randrange(2 * last_ns))
+        for name in clients:
+            self._lose_connection(name, draw.randrange(last_ns), draw.randrange(1, last_ns))
+
+    def _lose_connection(self, name: str, from_ns: int, down_ns: int) -> None:
+        def lose() -> None:
+            if name in self.simulation.clients and not self._healing:
+                self.simulation.disconnect(name, down_ns)
+
+        self.simulation.clock.after(from_ns, lose)
+
+    def _clog(self) -> None:
+        """What is sent over some connections arrives after a time, all at once."""
+        draw, now_ns = self._random, self.simulation.clock.now_ns
+        for wire in self.simulation.connections():
+            if draw.random() < 0.3:
+                self.counts["clogs"] += 1
+                wire.clogged_until_ns = now_ns + draw.randrange(_CLOGGED_NS)
+
+    def _connect(self) -> None:
+        """A connection is dropped, takes long to open, or is opened again."""
+        draw, connections = self._random, self.simulation.connections()
+        if connections:
+            wire = draw.choice(connections)
+            self.counts["connections"] += 1
+            if draw.random() < 0.3:
+                wire.clogged_until_ns = self.simulation.clock.now_ns + draw.randrange(_CLOGGED_NS)
+            self.simulation.repeat_connection(wire)
+
+    # --- clients and clocks ---------------------------------------------------------------------------------
+
+    def _stop_reading(self) -> None:
+        client = self._some_client()
+        if client is not None and client.reading:
+            self.counts["slow"] += 1
+            client.stop_reading()
+            self.simulation.clock.after(self._down_ns(), client.resume_reading)
+
+    def _set_clock(self) -> None:
+        draw = self._random
+        step_ns = draw.choice((-_HOUR_NS, _HOUR_NS))
+        self.counts["clocks"] += 1
+        client = self._some_client()
+        if draw.random() < 0.3 and client is not None:
+            client.clock_offset_ns += step_ns
+        else:
+            self.simulation.brokers[self._some_broker()].step_clock(step_ns)
+
+    def _move(self) -> None:
+        client = self._some_client()
+        if client is not None and not client.durable:
+            self.counts["moves"] += 1
+            self.simulation.move(client.name, self._some_broker())
+
+    # --- disks ----------------------------------------------------------------------------------------------
+
+    def _flip(self) -> None:
+        storages = [broker.storage for broker in self.simulation.brokers.values()]
+        written = [each for each in storages if each is not None and each.written]
+        if written:
+            storage = self._random.choice(written)
+            for _ in range(self._random.choice((1, 10))):
+                self.counts["damage"] += storage.flip(self._random)
+
+    def _fill(self) -> None:
+        """No room is left on a disk, or its next sync fails: the broker ends when it writes."""
+        storage = self.simulation.brokers[self._some_broker()].storage
+        assert storage is not None
+        self.counts["full"] += 1
+        if self._random.random() < 0.7:
+            storage.fill(self._random.choice((0, 10, 500)))
+        else:
+            storage.fail_sync()
+
+    # --- rest -----------------------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """All faults end. Ten seconds later the routing state is that of a freshly built overlay."""
+        self._healing = True
+        self._heal()
+        clock = self.simulation.clock
+        until_ns = clock.now_ns + HEALED_NS
+        while clock.now_ns < until_ns and not self.findings:
+            next_ns = min(until_ns, clock.now_ns + _REDIAL_NS)
+            self._run(next_ns)
+            clock.now_ns = max(clock.now_ns, next_ns)  # where nothing is scheduled
+            for client in list(self.simulation.clients.values()):
+                if not client.moving:
+                    self.simulation.redial(client.name)
+        if self.findings:
+            return
+        check_quiet(self.simulation, self.findings)
+        check_rebuilt(self.simulation, self.findings)
+        self._run()
+        if self.findings:
+            return
+        self.judge.quiet()
+        self.damage.quiet()
+        self.traffic.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        check_logs(self.simulation, self.findings)
+        self._healing = False
+
+    def _heal(self) -> None:
+        simulation = self.simulation
+        simulation.crash_points.clear()
+        self.network.heal()
+        for name, broker in simulation.brokers.items():
+            if broker.storage is not None:
+                broker.storage.mend()
+            simulation.restart(name)
+        for wire in simulation.connections():
+            wire.clogged_until_ns = 0
+        for client in simulation.clients.values():
+            client.resume_reading()

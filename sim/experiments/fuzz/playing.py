@@ -1,0 +1,40 @@
+"""Plays histories of every kind, one or many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from covey.matcher import compile_kernels
+from covey.sim.experiments.fuzz.faulty import FaultyHistory
+from covey.sim.experiments.fuzz.history import FuzzHistory
+from covey.sim.experiments.fuzz.options import FuzzOptions
+from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.repairing import RepairHistory
+from covey.sim.experiments.fuzz.stalling import StallingHistory
+from covey.sim.experiments.processes import Workers
+
+
+def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
+    """Run the history of a seed.
+
+    Kernels are loaded first, since when a background thread loads them is not reproducible.
+    """
+    compile_kernels()
+    if options.stalls:
+        return StallingHistory(seed, options.steps).play()
+    if options.faults:
+        return FaultyHistory(seed, options).play()
+    if options.repair:
+        return RepairHistory(seed, options).play()
+    return FuzzHistory(seed, options).play()
+
+
+def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1) -> Iterator[HistoryOutcome]:
+    """Run many histories in `jobs` processes; the outcomes are in the order of their seeds."""
+    if jobs == 1:
+        yield from map(partial(play_history, options=options), seeds)
+        return
+    with Workers(jobs) as pool:
+        for outcome in [pool.submit(play_history, seed, options) for seed in seeds]:
+            yield outcome.result()

@@ -1,0 +1,32 @@
+"""Progress on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+
+_STARTS_SPARK = """
+from covey.cli.support.progress import progress
+from covey.sim.metrics.session import _stderr_to_file
+with progress() as on_progress, _stderr_to_file():
+    on_progress("starting Spark", 0.0)
+    input()
+"""
+
+
+def test_the_bar_is_shown_while_stderr_is_redirected_as_at_the_start_of_spark() -> None:
+    terminal, stderr = pty.openpty()
+    shown = b""
+    command = [sys.executable, "-c", _STARTS_SPARK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr) as process:
+        os.close(stderr)
+        assert process.stdin is not None
+        while b"starting Spark" not in shown and select.select([terminal], [], [], 60)[0]:
+            shown += os.read(terminal, 1 << 16)
+        process.stdin.close()
+        process.kill()
+    os.close(terminal)
+    assert b"starting Spark" in shown

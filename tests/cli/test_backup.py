@@ -1,0 +1,53 @@
+"""`covey backup` of the directory of a broker that is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.messages import Receiver
+from covey.overlay.node.broker_storage import BrokerStorage, Retention
+from covey.overlay.node.storage_directory import open_storage
+
+ORDER = EventType("Order", {"number": "int64"})
+
+
+def append(storage: BrokerStorage, numbers: range) -> None:
+    for number in numbers:
+        batch = EventBatch.from_pylist(ORDER, [{"number": number}])
+        storage.append(batch.stamped(publisher="p", first_sequence=number + 1), [Receiver("broker/b2")])
+
+
+def test_a_directory_in_use_is_copied_and_opens_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = open_storage(tmp_path / "b1", {"Order": Retention()})
+    append(storage, range(100))
+    storage.begin_sync()
+    storage.run_sync()
+    storage.end_sync()
+    assert run("backup", tmp_path / "b1", "--to", tmp_path / "copy") == 0
+    assert "log-Order: 100 records" in (said := capsys.readouterr().out)
+    assert "bytes copied" in said
+    append(storage, range(100, 120))
+    storage.close()
+    assert run("backup", tmp_path, "--to", tmp_path / "all") == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["b1", "copy"]
+    copy = open_storage(tmp_path / "copy", {"Order": Retention()})
+    copy.close()
+
+
+def test_a_target_with_files_and_a_source_without_a_broker_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_storage(tmp_path / "b1", {"Order": Retention()}).close()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert run("backup", tmp_path / "b1", "--to", tmp_path / "full") == 2
+    assert "it exists: expected a new or an empty directory" in capsys.readouterr().err
+    assert run("backup", tmp_path / "full", "--to", tmp_path / "copy") == 2
+    assert "expected the directory of a broker" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()

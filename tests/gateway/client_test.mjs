@@ -1,0 +1,44 @@
+// What the JavaScript client does in Node: each line on standard input is a step, each on standard output its result.
+import readline from "node:readline";
+
+const { Client } = await import(process.argv[2]);
+const got = [];
+const states = [];
+const notices = [];
+let token = process.argv[4];
+const client = new Client(process.argv[3], {
+  token: token ? () => token : undefined,
+  format: process.argv[5],
+  onState: (connected, reason) => states.push([connected, reason]),
+  onNotice: (notice) => notices.push(notice),
+});
+const subscriptions = {};
+const steps = {
+  opened: () => client.opened(),
+  subscribe: async (name, ...rest) => {
+    const collect = (events, batch) =>
+      got.push(...(events instanceof Uint8Array ? [[batch.sequences, events.length % 8]] : events.map((each) => each.price)));
+    subscriptions[name] = await client.subscribe(...rest, collect);
+    return subscriptions[name].attributes;
+  },
+  update: (name, values, options) => subscriptions[name].update(values, options),
+  unsubscribe: (name) => subscriptions[name].unsubscribe(),
+  publish: (...rest) => client.publish(...rest),
+  got: async (least) => {
+    while (got.length < least) await new Promise((resolve) => setTimeout(resolve, 5));
+    return got.splice(0);
+  },
+  states: () => states,
+  notices: () => notices,
+  token: (newest) => void (token = newest),
+  close: () => client.close(),
+};
+for await (const line of readline.createInterface({ input: process.stdin })) {
+  const [step, ...rest] = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ value: (await steps[step](...rest)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ status: error.status ?? String(error), message: error.message }));
+  }
+}
+process.exit(0);

@@ -1,0 +1,135 @@
+"""The queue of one browser: bounds, policies, and what a new connection gets again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.encoding import Frame
+from covey.gateway.limits import Limits, Overflow
+from covey.gateway.messages import Answer
+from covey.overlay import Gap
+
+LIMITS = Limits(queue_bytes=100, window_bytes=100)
+
+
+def events(number: int, size: int = 20) -> Frame:
+    return Frame(str(number).ljust(size), 1, "Quote", float(number))
+
+
+def drain(queue: BrowserQueue, most: int = 1_000) -> list[Any]:
+    """What can be sent now: numbers of events, and other messages as objects."""
+
+    found: list[Any] = []
+    while queue._can_send() and len(found) < most:
+        try:
+            queue.next().send(None)  # it has nothing to wait for
+        except StopIteration as returned:
+            _, frame = returned.value
+            found.append(int(frame.data) if frame.event_count else json.loads(frame.data))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"), [(Overflow.DROP_OLDEST, [5, 6, 7, 8, 9]), (Overflow.DROP_NEWEST, [0, 1, 2, 3, 4])]
+)
+def test_policies(policy: Overflow, left: list[int]) -> None:
+    queue = BrowserQueue(policy, Limits(queue_bytes=100), acknowledges=True)
+    queue.tell(Answer(request=1))
+    for number in range(10):
+        queue.put(events(number))
+    sent = drain(queue)
+    gap = {"kind": "gap", "cause": "overflow", "type": "Quote", "count": 5}
+    assert gap.items() <= sent[0].items()
+    assert {"kind": "answer", "request": 1} in sent
+    assert [each for each in sent if isinstance(each, int)][-4:] == left[-4:]
+    assert queue.dropped == 5
+
+
+def test_the_window_waits_for_acknowledgements() -> None:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, Limits(window_bytes=60), acknowledges=True)
+    for number in range(6):
+        queue.put(events(number))
+    assert drain(queue) == [0, 1, 2]
+    assert not queue.acknowledge(4)  # which was not sent
+    assert queue.acknowledge(2)
+    assert drain(queue) == [3, 4]
+
+
+@given(st.data())
+def test_connections_that_break_lose_and_repeat_nothing(data: st.DataObject) -> None:
+    """A browser that acknowledges gets every event once and in order, or in a gap, whatever breaks when."""
+    policy = data.draw(st.sampled_from([Overflow.DROP_OLDEST, Overflow.DROP_NEWEST, Overflow.BLOCK]))
+    acknowledges = data.draw(st.booleans())
+    queue = BrowserQueue(policy, LIMITS, acknowledges=acknowledges)
+    published, received, got, lost = 0, 0, [], 0
+    for _ in range(data.draw(st.integers(1, 60))):
+        match data.draw(st.sampled_from(["put", "put", "tell", "send", "acknowledge", "break"])):
+            case "put":
+                for _ in range(data.draw(st.integers(1, 8))):
+                    queue.put(events(published, data.draw(st.sampled_from([5, 20, 120]))))
+                    published += 1
+            case "tell":
+                queue.tell(Answer(request=1))
+            case "send":
+                for each in drain(queue, data.draw(st.integers(1, 6))):
+                    received += 1
+                    got += [each] if isinstance(each, int) else []
+                    lost += each["count"] if isinstance(each, dict) and each["kind"] == "gap" else 0
+            case "acknowledge" if acknowledges:
+                assert queue.acknowledge(data.draw(st.integers(0, received)))
+            case "break":
+                drain(queue, data.draw(st.integers(0, 4)))  # on its way as the connection breaks
+                assert queue.resume(received)
+    queue.acknowledge(received)
+    while more := drain(queue):
+        received += len(more)
+        got += [each for each in more if isinstance(each, int)]
+        lost += sum(each["count"] for each in more if isinstance(each, dict) and each["kind"] == "gap")
+        queue.acknowledge(received)
+    assert got == sorted(set(got))
+    assert len(got) + lost == published
+    assert queue._pending_bytes == 0
+    assert queue._control == 0
+
+
+def test_gaps_of_one_kind_are_one() -> None:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, LIMITS, acknowledges=True)
+    queue.lose("broker", Gap("Quote", 5_000_000, 6_000_000, 2))
+    queue.lose("broker", Gap("Quote", 1_000_000, 2_000_000, 3))
+    queue.lose("broker", Gap("Trade", 1_000_000, 2_000_000, 1))
+    quote, trade = drain(queue)
+    assert (quote["count"], quote["first_ms"], quote["last_ms"], trade["count"]) == (5, 1.0, 6.0, 1)
+
+
+def test_a_number_that_is_too_old_or_was_never_sent_is_no_place_to_go_on() -> None:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, LIMITS, acknowledges=True)
+    for number in range(4):
+        queue.put(events(number))
+    drain(queue)
+    queue.acknowledge(3)
+    assert not queue.resume(2)
+    assert not queue.resume(5)
+    assert queue.resume(3)
+    assert drain(queue) == [3]
+
+
+def test_who_reads_no_answers_is_read_no_more() -> None:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, Limits(), acknowledges=True)
+    for request in range(1_000):
+        queue.tell(Answer(request=request))
+
+    async def run() -> None:
+        waiting = asyncio.create_task(queue.calm())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await queue.next()
+        await waiting
+
+    asyncio.run(run())

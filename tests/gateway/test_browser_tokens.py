@@ -1,0 +1,72 @@
+"""Browsers with tokens: the broker decides what they may do, and the end of a token is told before it."""
+
+from __future__ import annotations
+
+import pytest
+from gateways import Browser, EventSource, gateway_to, token, token_rules
+from made_certificates import overlay_files, tls_of
+from running import QUOTE, Brokers, on_a_loop
+
+from covey.gateway import session
+from covey.matcher import EventType
+from covey.overlay import Client
+
+HIDDEN = EventType("Hidden", {"x": "int64"})
+
+
+@on_a_loop
+async def test_each_browser_has_the_rights_of_its_token() -> None:
+    async with (
+        Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
+        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
+        gateway_to(overlay.address("b1"), tls=tls_of(), publish=["*"]) as address,
+    ):
+        await exchange.advertise(QUOTE)
+        await exchange.advertise(HIDDEN)
+        async with (
+            Browser(address, token=token("alice")) as alice,
+            Browser(address, token=token("exchange")) as master,
+        ):
+            assert (await alice.request("subscribe", subscription=1, type="Quote"))["kind"] == "answer"
+            for answer in (
+                await alice.request("subscribe", subscription=2, type="Hidden"),
+                await alice.request("publish", type="Quote", events=[{"price": 1}]),
+            ):
+                assert (answer["kind"], answer["status"]) == ("error", "PERMISSION_DENIED")
+            answer = await master.request("publish", type="Quote", events=[{"price": 1}])
+            assert answer["kind"] == "answer"
+            assert [event["price"] for event in await alice.events(1)] == [1]
+            stolen = Browser(address, session=master.welcome["session"])  # without its token
+            with pytest.raises(AssertionError, match="expected a token or a client's certificate"):
+                await stolen.open()
+        async with EventSource(address, "/events/Quote") as source:
+            assert source.status == 401
+            await source.open(f"Authorization: Bearer {token('bob')}")
+            assert source.status == 200
+        with pytest.raises(AssertionError, match="it has expired"):
+            await Browser(address, token=token("alice", -5)).open()
+
+
+@on_a_loop
+async def test_the_end_of_a_token_is_told_and_another_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_TOLD_BEFORE_S", 4.0)
+    async with (
+        Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
+        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
+        gateway_to(overlay.address("b1"), tls=tls_of()) as address,
+        Browser(address, token=token("alice", 6)) as ending,
+        Browser(address, token=token("alice", 6)) as going_on,
+    ):
+        await exchange.advertise(QUOTE)
+        for browser in (ending, going_on):
+            await browser.request("subscribe", subscription=1, type="Quote")
+            assert 0 <= (await browser.until("expiry"))["expires_in_s"] <= 4.0
+        assert (await going_on.request("authenticate", token=token("alice", 100)))["kind"] == "answer"
+        error = await ending.until("error")
+        assert (error["status"], error.get("request")) == ("UNAUTHENTICATED", None)
+        assert "the token has expired" in error["message"] or "it has expired" in error["message"]
+        await ending.socket.wait_closed()
+        assert ending.socket.close_code == 1008
+        await going_on.until("connection", connected=True)  # the broker has ended the old token's connection
+        await exchange.publish("Quote", firm="IBM", price=1.0, volume=1)
+        assert [event["price"] for event in await going_on.events(1)] == [1.0]

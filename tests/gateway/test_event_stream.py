@@ -1,0 +1,107 @@
+"""Server-sent events: what a browser's EventSource gets, and from where it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from gateways import EventSource, gateway_to
+from running import QUOTE, Brokers, on_a_loop
+
+from covey.gateway import Limits
+from covey.overlay import Client
+
+
+def quotes(*prices: float) -> list[dict[str, object]]:
+    return [{"firm": "IBM", "price": price} for price in prices]
+
+
+@on_a_loop
+async def test_a_stream_goes_on_behind_its_last_event() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1")) as address,
+            EventSource(address, "/events/Quote", filter="price < $x", values='{"x": 50}') as source,
+        ):
+            assert source.status == 200
+            assert source.headers["content-type"] == "text/event-stream; charset=utf-8"
+            assert not (await source.next())["resumed"]
+            seen: list[object] = []
+            for turn in range(4):
+                first = turn * 10
+                await exchange.publish_batch("Quote", quotes(*range(first, first + 5), 99), confirm=True)
+                seen += await source.prices(5)
+                source.writer.transport.abort()
+                await exchange.publish_batch("Quote", quotes(*range(first + 5, first + 10)), confirm=True)
+                await source.open()
+                assert (await source.next())["resumed"]
+            seen += await source.prices(40 - len(seen))
+            assert seen == [*range(40)]
+            # Another filter is another stream.
+            async with EventSource(address, "/events/Quote") as other:
+                pass
+            other.last_id = source.last_id
+            await other.open()
+            assert not (await other.next())["resumed"]
+            other.writer.close()
+
+
+@on_a_loop
+async def test_what_was_in_flight_and_is_kept_no_more_is_told() -> None:
+    limits = Limits(window_bytes=2_000, lease_s=1)
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1"), limits=limits) as address,
+            EventSource(address, "/events/Quote") as source,
+        ):
+            await source.next()
+            await exchange.publish_batch("Quote", quotes(0), confirm=True)
+            assert await source.prices(1) == [0]
+            last_id = source.last_id
+            for number in range(1, 41):
+                await exchange.publish_batch("Quote", quotes(number), confirm=True)
+                assert await source.prices(1) == [number]
+            source.writer.transport.abort()
+            source.last_id = last_id  # as if all the others had been in flight
+            await source.open()
+            assert (await source.next())["resumed"]
+            gap = await source.next()
+            assert (gap["kind"], gap["cause"]) == ("gap", "resume")
+            assert 1 <= gap["count"] < 40
+            assert await source.prices(40 - gap["count"]) == [*range(1 + gap["count"], 41)]
+            source.writer.transport.abort()
+            await asyncio.sleep(1.3)
+            await source.open()
+            assert not (await source.next())["resumed"]  # the lease has ended
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "why"),
+    [
+        ("/events/Nope", {}, 404, "has no event type 'Nope'"),
+        ("/events/Quote", {"filter": "price <"}, 400, "expected a number or a variable after <"),
+        ("/events/Quote", {"filtr": "x"}, 400, "events: filtr is unknown: did you mean filter?"),
+        ("/events/Quote", {"values": "{"}, 400, "events: values is '{': expected a JSON object"),
+        ("/events/Quote", {"values": "7"}, 400, "events: values is 7: expected"),
+        ("/events/Quote", {"overflow": "keep"}, 400, "events: overflow is 'keep': expected one of"),
+    ],
+)
+def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
+    @on_a_loop
+    async def run() -> None:
+        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+            await exchange.advertise(QUOTE)
+            async with (
+                gateway_to(overlay.address("b1")) as address,
+                EventSource(address, path, **parameters) as source,
+            ):
+                body = await source.body()
+                assert (source.status, body["kind"]) == (status, "error")
+                assert why in body["message"]
+                counts = EventSource(address, "/health")
+                await counts.open()
+                assert (await counts.body())["sessions"] == 0
+
+    run()

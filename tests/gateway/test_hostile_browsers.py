@@ -1,0 +1,221 @@
+"""What hostile browsers send: one clear message each, bounded memory, and everybody else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from gateways import Browser, gateway_to
+from running import QUOTE, Brokers, on_a_loop
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from covey.gateway import Limits
+from covey.matcher.errors import InputError
+from covey.overlay import Client
+
+SUBSCRIBE = {"kind": "subscribe", "request": 4, "subscription": 9, "type": "Quote"}
+UPDATE = {"kind": "update", "request": 4, "subscription": 1}
+PUBLISH = {"kind": "publish", "request": 4, "type": "Quote"}
+X = {**SUBSCRIBE, "filter": "price < $x"}
+WRONG = [
+    ("{", "the message is no JSON: unexpected end of data"),
+    ("[" * 5_000, "the message is no JSON: "),
+    ("[]", "the message is a JSON array: expected an object"),
+    ("7", "the message is a JSON number: expected an object"),
+    ("{}", "the message has no kind: expected one of hello, subscribe, update,"),
+    ('{"kind": "subscrib"}', "kind is 'subscrib': did you mean subscribe?"),
+    ('{"kind": ["x"]}', "kind is ['x']: expected one of hello, subscribe,"),
+    ({"kind": "subscribe"}, "subscribe: request is missing"),
+    ({**SUBSCRIBE, "filtr": ""}, "subscribe: filtr is unknown: did you mean filter?"),
+    ({**SUBSCRIBE, "request": "4"}, "subscribe: request is '4': expected a valid integer"),
+    ({**SUBSCRIBE, "subscription": -1}, "subscribe: subscription is -1: expected a number greater than"),
+    ({**SUBSCRIBE, "filter": "price << 3"}, "expected a number or a variable after <\n  price << 3\n  "),
+    ({**SUBSCRIBE, "filter": "prize < 3"}, "prize"),
+    (X, "$x"),
+    ({**X, "values": {"x": "y"}}, "variable $x: value 'y', expected a number"),
+    ({**X, "values": {"x": {"value": 1}}}, "expected a value, or {value, rate}"),
+    ({**SUBSCRIBE, "type": "Nope"}, "has no event type 'Nope'; it has Quote"),
+    ({**SUBSCRIBE, "subscription": 1}, "subscribe: subscription is 1: expected one that is not in use"),
+    ({**UPDATE, "subscription": 5, "values": {}}, "subscription is 5: expected one of this session"),
+    ({**UPDATE, "values": {"y": 1}}, "y"),
+    ({**UPDATE, "kind": "unsubscribe", "subscription": 5}, "subscription is 5: expected one of this session"),
+    ({"kind": "acknowledge", "received": 10**9}, "received is 1000000000: expected the number of a message"),
+    ({"kind": "hello"}, "hello: expected as the first message alone"),
+    ({"kind": "authenticate", "request": 4, "token": "x"}, "the session has no token: expected one in hello"),
+    ({**PUBLISH, "type": "Order", "events": []}, "expected one that browsers may publish (Q*)"),
+    ({**PUBLISH, "events": [{"price": "x"}]}, "event 0 of Quote: attribute price is float64, got 'x' (str)"),
+    ({**PUBLISH, "events": [{"prize": 1}]}, "prize"),
+    (b"\x00" * 10, "a binary message of 10 bytes: expected text, which is JSON"),
+]
+
+
+STATUSES = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION")
+
+
+@asynccontextmanager
+async def everybody_else(limits: Limits | None = None, **options: object) -> AsyncIterator[str]:
+    """A gateway's address; at the end another browser of it still gets events."""
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1"), limits=limits, publish=["Q*"], **options) as address,
+            Browser(address) as other,
+        ):
+            await other.request("subscribe", subscription=1, type="Quote", filter="firm == 'other'")
+            yield address
+            await exchange.publish("Quote", firm="other", price=1.0, volume=1)
+            assert (await other.events(1))[0]["firm"] == "other"
+
+
+@on_a_loop
+async def test_messages_that_are_wrong_are_answered_and_change_nothing() -> None:
+    async with everybody_else() as address, Browser(address) as browser:
+        x = {"filter": "price < $x", "values": {"x": 10}}
+        await browser.request("subscribe", subscription=1, type="Quote", **x)
+        for message, why in WRONG:
+            raw = json.dumps(message) if isinstance(message, dict) else message
+            await browser.socket.send(raw)
+            error = await browser.next()
+            assert error["kind"] == "error"
+            assert why in error["message"], message
+            number = message.get("request") if isinstance(message, dict) else None
+            assert error.get("request") == (4 if number == 4 else None)
+            assert error["status"] in STATUSES
+            assert len(error["message"]) < 600
+        assert (await browser.request("update", subscription=1, values={"x": 5}))["kind"] == "answer"
+
+
+@on_a_loop
+async def test_a_message_of_100_mb_ends_its_connection_before_it_is_read() -> None:
+    async with everybody_else() as address, Browser(address) as browser:
+        part = b"x" * 1_000_000
+        with suppress(ConnectionClosed):
+            await browser.socket.send(part for _ in range(100))
+        await browser.socket.wait_closed()
+        assert browser.socket.close_code == 1009
+        assert "65536" in (browser.socket.close_reason or "")
+
+
+@on_a_loop
+async def test_the_first_message_is_hello_and_comes_soon() -> None:
+    async with everybody_else(Limits(timeout_s=1)) as address:
+        for first, why, code in (
+            ('{"kind": "acknowledge", "received": 0}', "the first message is acknowledge: expected", 1008),
+            ('{"kind": "hello", "overflow": "keep"}', "hello: overflow is 'keep': expected one of", 1008),
+            ("x", "the message is no JSON", 1008),
+            (b"x", "a binary message of 1 bytes", 1008),
+            (None, "no hello came within 1 s", 1013),
+        ):
+            async with connect(f"ws://{address}/socket") as socket:
+                if first is not None:
+                    await socket.send(first)
+                assert why in json.loads(await socket.recv())["message"]
+                await socket.wait_closed()
+                assert socket.close_code == code
+                assert why in (socket.close_reason or "")
+
+
+@on_a_loop
+async def test_sockets_of_one_address_are_bounded() -> None:
+    async with everybody_else(Limits(max_connections_per_address=6)) as address:
+        host, _, port = address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]  # and the other browser
+        for _ in range(50):
+            with pytest.raises(InvalidStatus) as refusal:
+                await connect(f"ws://{address}/socket")
+            assert refusal.value.response.status_code == 429
+            why = b"max_connections_per_address is 6, and 127.0.0.1 has them"
+            assert why in (refusal.value.response.body or b"")
+        for _, writer in silent:
+            writer.close()
+
+        async def is_let_in() -> bool:
+            try:
+                async with Browser(address):
+                    return True
+            except InvalidStatus:
+                return False
+
+        while not await is_let_in():
+            await asyncio.sleep(0.01)
+
+
+@on_a_loop
+async def test_bounds_of_one_browser() -> None:
+    limits = Limits(max_subscriptions=2, max_sessions=2, max_messages_per_s=50)
+    async with everybody_else(limits) as address, Browser(address) as browser:
+        for number in (1, 2):
+            assert (await browser.request("subscribe", subscription=number, type="Quote"))["kind"] == "answer"
+        error = await browser.request("subscribe", subscription=3, type="Quote")
+        assert error["status"] == "RESOURCE_EXHAUSTED"
+        assert error["message"] == "subscription 3: max_subscriptions is 2"
+        async with connect(f"ws://{address}/socket") as socket:
+            await socket.send('{"kind": "hello"}')
+            assert "max_sessions is 2, and the gateway has them" in str(await socket.recv())
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for number in range(80):
+            await browser.say("update", request=100 + number, subscription=1, values={})
+        await browser.until("answer", request=179)
+        assert loop.time() - start > 0.4  # 50 at once, or in a second
+
+
+@pytest.mark.thorough
+@on_a_loop
+async def test_a_browser_that_sends_and_never_reads_is_read_no_more() -> None:
+    """Errors are answers that are not dropped, so who causes many has to read them."""
+    limits = Limits(max_messages_per_s=1_000_000, window_bytes=1_000)
+    async with everybody_else(limits) as address, Browser(address) as browser:
+        sent = 0
+
+        async def flood() -> None:
+            nonlocal sent
+            while True:
+                await browser.socket.send("?" * 4_000)
+                sent += 1
+
+        flooding = asyncio.create_task(flood())
+        while True:
+            before = sent
+            await asyncio.sleep(0.3)
+            if sent == before:
+                break
+        flooding.cancel()
+        assert sent < 10_000
+        browser.socket.transport.abort()
+
+
+@on_a_loop
+async def test_pages_from_elsewhere() -> None:
+    async with everybody_else(origins=["https://app.example"]) as address:
+        for origin in ("https://app.example", f"http://{address}"):
+            async with connect(f"ws://{address}/socket", origin=origin):  # type: ignore[arg-type]
+                pass
+        for origin in ("https://evil.example", "null"):
+            with pytest.raises(InvalidStatus) as refusal:
+                await connect(f"ws://{address}/socket", origin=origin)  # type: ignore[arg-type]
+            assert refusal.value.response.status_code == 403
+            assert f"origin is {origin!r}" in (refusal.value.response.body or b"").decode()
+
+
+@on_a_loop
+async def test_a_broker_that_is_away() -> None:
+    async with (
+        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
+        connect(f"ws://{address}/socket") as socket,
+    ):
+        await socket.send('{"kind": "hello"}')
+        error = json.loads(await socket.recv())
+        assert (error["kind"], error["status"]) == ("error", "UNAVAILABLE")
+        await socket.wait_closed()
+        assert socket.close_code == 1013
+
+
+def test_bounds_that_are_none() -> None:
+    for wrong in (0, -1, True, 1.5, "7", None):
+        with pytest.raises(InputError, match=r"queue_bytes is .*: expected an integer from 1 to"):
+            Limits(queue_bytes=wrong)  # type: ignore[arg-type]

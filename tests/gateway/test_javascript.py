@@ -1,0 +1,231 @@
+"""The JavaScript client in Node, and on a page in headless Chromium where the gateway is mounted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import Page, chromium
+from gateways import gateway_to, token, token_rules
+from made_certificates import overlay_files, tls_of
+from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop
+from starlette.applications import Starlette
+from starlette.responses import FileResponse
+from starlette.routing import Mount, Route
+
+from covey.gateway import Limits, application, session
+from covey.gateway.messages import REPLIES
+from covey.gateway.server import bind, server
+from covey.overlay import Client
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "gateway" / "browser" / "covey.js"
+TYPES = ROOT / "gateway" / "browser" / "covey.d.ts"
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="Node is not installed (Debian: nodejs)")
+
+
+class Node:
+    """A process that plays steps of the client."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def __call__(self, *step: Any) -> Any:
+        """The value of a step; `AssertionError` with its error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(step).encode() + b"\n")
+        answer = json.loads(await asyncio.wait_for(self._process.stdout.readline(), 60))
+        assert "status" not in answer, f"{answer['status']}: {answer['message']}"
+        return answer["value"]
+
+
+@asynccontextmanager
+async def node(address: str, token: str = "", form: str = "json") -> AsyncIterator[Node]:
+    assert NODE is not None
+    folder = Path(__file__).parent
+    process = await asyncio.create_subprocess_exec(
+        NODE, "--experimental-websocket", "--no-warnings", str(folder / "client_test.mjs"), SCRIPT.as_uri(),
+        f"http://{address}", token, form, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield Node(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def quotes(*prices: float) -> list[dict[str, object]]:
+    return [{"firm": "IBM", "price": price} for price in prices]
+
+
+@needs_node
+@on_a_loop
+async def test_the_client_in_node() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1"), publish=["Quote"], limits=Limits(lease_s=1)) as address,
+            node(address) as step,
+        ):
+            await step("opened")
+            assert await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10}) == {
+                "firm": "string", "price": "float64", "volume": "int64"
+            }  # fmt: skip
+            await exchange.publish_batch("Quote", quotes(9, 11))
+            assert await step("got", 1) == [9]
+            await step("update", "a", {"limit": 20})
+            await step("publish", "Quote", quotes(19, 21))
+            assert await step("got", 1) == [19]
+            for wrong, why in (
+                (("subscribe", "b", "Quote", "price <<", {}), "INVALID_ARGUMENT: expected a number"),
+                (("update", "a", {"limit": "x"}), "INVALID_ARGUMENT: variable"),
+                (("publish", "Quote", quotes(1) * 10_000), "RESOURCE_EXHAUSTED: a message of"),
+            ):
+                with pytest.raises(AssertionError, match=why):
+                    await step(*wrong)
+            await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
+            assert len(await step("got", 20_000)) == 20_000
+            await step("unsubscribe", "a")
+            await step("subscribe", "a", "Quote", "price < 1", {})
+            await exchange.publish_batch("Quote", quotes(2, 0))
+            assert await step("got", 1) == [0]
+            await step("close")
+            with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
+                await step("publish", "Quote", quotes(1))
+
+
+@needs_node
+@on_a_loop
+async def test_connections_that_break() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as address:
+            proxy = await Proxy(int(address.rpartition(":")[2])).start()
+            async with node(proxy.address) as step:
+                await step("subscribe", "a", "Quote", "price >= $least", {"least": 0})
+                seen: list[float] = []
+                for turn in range(5):
+                    some = quotes(*range(turn * 10, turn * 10 + 10))
+                    await exchange.publish_batch("Quote", some, confirm=True)
+                    proxy.cut()
+                    await step("update", "a", {"least": turn - 1})  # sent again where it was lost
+                while len(seen) < 50:
+                    seen += await step("got", 1)
+                assert seen == [*range(50)]
+                states = await step("states")
+                assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
+            await proxy.stop()
+
+
+@needs_node
+@on_a_loop
+async def test_another_gateway_gets_the_subscriptions_again() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
+            proxy = await Proxy(int(first.rpartition(":")[2])).start()
+            async with node(proxy.address, form="arrow") as step:
+                await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10})
+                await step("update", "a", {"limit": 20})
+                proxy._target = int(second.rpartition(":")[2])
+                proxy.cut()
+                await step("update", "a", {"limit": 30})
+                await exchange.publish_batch("Quote", quotes(29, 31))
+                assert await step("got", 1) == [[[1], 0]]
+                assert (await step("states"))[-1] == [True, "afresh"]
+            await proxy.stop()
+
+
+@pytest.mark.thorough  # it waits for the end of a token
+@needs_node
+@on_a_loop
+async def test_the_client_renews_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_TOLD_BEFORE_S", 4.0)
+    async with (
+        Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
+        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
+        gateway_to(overlay.address("b1"), tls=tls_of()) as address,
+    ):
+        await exchange.advertise(QUOTE)
+        async with node(address, token("alice", 4)) as step:
+            await step("token", token("alice", 100))  # for the next call
+            await step("subscribe", "a", "Quote", "", {})
+            while not any(notice.get("connected") for notice in await step("notices")):
+                await asyncio.sleep(0.05)
+            await exchange.publish_batch("Quote", quotes(1))
+            assert await step("got", 1) == [1]
+        async with node(address, token("nobody", -1)) as step:
+            with pytest.raises(AssertionError, match=r"UNAUTHENTICATED: .*expired"):
+                await step("opened")
+
+
+def play(page: Page, address: str) -> None:
+    """In a thread: what a user of the page would see."""
+    page.call("Page.navigate", url=f"http://{address}/")
+    page.until("window.quotes?.attributes.price === 'float64' && window.streamed.length > 0")
+    page.value("window.covey.publish('Quote', [{firm: 'IBM', price: 9}, {firm: 'IBM', price: 11}])")
+    page.until("window.events.length === 1")
+    page.value("window.quotes.update({limit: 20})")
+    page.value("window.covey.publish('Quote', {firm: 'IBM', price: 19})")
+    page.until("window.events.length === 2")
+    assert page.value("window.events.map(event => event.price)") == [9, 19]
+    assert "19" in page.value("document.getElementById('log').textContent")
+    page.value("window.covey.publish('Quote', {firm: 'IBM', price: 2000})")
+    page.until("window.streamed.some(message => message.kind === 'events')")
+    assert page.value("window.streamed.at(-1).events[0].price") == 2000
+    assert page.value("window.quotes.update({limit: 'x'}).catch(error => error.message)") == (
+        "variable $limit: value 'x', expected a number"
+    )
+    assert page.logged == []
+
+
+@on_a_loop
+async def test_a_page_in_the_browser() -> None:
+    async with Brokers([("b1", "b2")]) as overlay, Client(overlay.address("b2")) as exchange:
+        await exchange.advertise(QUOTE)
+        limits = Limits()
+        mounted = application(overlay.address("b1"), publish=["Quote"], limits=limits)
+
+        async def page(request: object) -> FileResponse:
+            return FileResponse(Path(__file__).parent / "page.html")
+
+        async def nothing(request: object) -> FileResponse:
+            return FileResponse(SCRIPT)
+
+        routes = [Route("/", page), Route("/favicon.ico", nothing), Mount("/covey", mounted)]
+        app = Starlette(routes=routes, lifespan=mounted.router.lifespan_context)
+        address = f"127.0.0.1:{free_ports(1)[0]}"
+        serving = server(app, limits)
+        done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
+        while not serving.started:
+            await asyncio.sleep(0.01)
+        try:
+            with chromium() as browser:
+                await asyncio.to_thread(lambda: play(browser.new_page(), address))
+        finally:
+            serving.should_exit = True
+            await done
+
+
+def test_the_types_are_those_of_the_messages() -> None:
+    """Every notice of the declarations has the fields of its message, and none is left out."""
+    declared = dict(re.findall(r'\| \{ kind: "(\w+)"; (.*?) \}', TYPES.read_text()))
+    for kind in {*REPLIES} - {"welcome", "answer", "events"}:
+        fields = {field.rstrip("?") for field in re.findall(r"(\w+\??):", declared[kind])}
+        assert fields == {*REPLIES[kind].model_fields} - {"request"}, kind
+    exported = set(re.findall(r"^export class (\w+)", SCRIPT.read_text(), re.MULTILINE))
+    assert exported == set(re.findall(r"^export class (\w+)", TYPES.read_text(), re.MULTILINE))
+    (batch,) = re.findall(r"interface Batch \{(.*?)\n\}", TYPES.read_text(), re.DOTALL)
+    fields = {*re.findall(r"^  (\w+)\??:", batch, re.MULTILINE)}
+    assert fields == {*REPLIES["events"].model_fields} - {"events"}

@@ -1,0 +1,97 @@
+"""The broker's log: every line has an event, JSON has the arguments, and times are in UTC."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from covey.overlay.node.logs import LINES, JsonFormatter, PlainFormatter
+
+OVERLAY = Path(__file__).resolve().parents[3] / "overlay"
+SOURCES = [
+    *sorted((OVERLAY / "node").glob("*.py")),
+    *sorted((OVERLAY / "transport").glob("*.py")),
+    OVERLAY / "kernel_loader.py",
+]
+METHODS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    """The texts of all lines, with the file."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner = ast.unparse(node.func.value)
+            if node.func.attr in METHODS and owner in ("log", "self._logger"):
+                text = node.args[1 if node.func.attr == "log" else 0]
+                assert isinstance(text, ast.Constant), f"{path}:{node.lineno}: expected a text"
+                yield str(text.value), path.name
+
+
+def test_every_line_has_an_event_and_names_for_its_arguments() -> None:
+    found = dict(templates())
+    assert {text: file for text, file in found.items() if text not in LINES} == {}
+    assert [text for text in LINES if text not in found] == []
+    for text, (event, *names) in LINES.items():
+        assert re.fullmatch(r"[a-z_]+", event)
+        assert len(names) == len(re.findall(r"%[^%\s]*?[a-z]", text)), text
+        assert len(set(names)) == len(names)
+
+
+def record(text: str, *arguments: object) -> logging.LogRecord:
+    made = logging.LogRecord("covey.broker", logging.INFO, "", 0, text, arguments, None)
+    made.created = 1_700_000_000.25
+    return made
+
+
+def test_a_plain_line_has_its_time_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    line = PlainFormatter("b1").format(record("%s disconnected: %s", "broker/b2", "it left"))
+    assert line == "2023-11-14T22:13:20.250Z b1 INFO broker/b2 disconnected: it left"
+
+
+def test_a_json_line_has_its_event_and_its_arguments() -> None:
+    text = "%s disconnected: %s"
+    line = JsonFormatter("b1").format(record(text, 'client/"x"\n', ValueError("two\nlines")))
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.250Z",
+        "level": "INFO",
+        "broker": "b1",
+        "event": "disconnected",
+        "message": 'client/"x"\n disconnected: two\nlines',
+        "interface": 'client/"x"\n',
+        "reason": "two\nlines",
+    }
+
+
+def test_a_peer_writes_neither_long_lines_nor_lines_of_others() -> None:
+    made = record("%s disconnected: %s", "client/c", "\n2023 b1 INFO stopped\x1b[2J" + "x" * 10**6)
+    plain, line = PlainFormatter("b1").format(made), JsonFormatter("b1").format(made)
+    assert len(plain) < 2_200
+    assert len(line) < 4_500
+    assert r"client/c disconnected: \n2023 b1 INFO stopped\x1b[2Jxxx" in plain
+    assert plain.isprintable()
+    assert plain.endswith("xxx... (1,000,048 characters)")
+    try:
+        raise ValueError("x" * 10**6)
+    except ValueError as error:
+        made = logging.LogRecord("asyncio", logging.ERROR, "", 0, "x", (), (type(error), error, None))
+    assert len(PlainFormatter("b1").format(made)) < 11_000
+
+
+def test_json_lines_of_other_libraries_and_exceptions_are_lines_too() -> None:
+    try:
+        raise ValueError("wrong")
+    except ValueError as error:
+        made = logging.LogRecord("asyncio", logging.ERROR, "", 0, "x", (), (type(error), error, None))
+    line = json.loads(JsonFormatter("b1").format(made))
+    assert (line["event"], line["message"]) == ("other", "x")
+    assert line["exception"].endswith("ValueError: wrong")

@@ -1,0 +1,237 @@
+"""Clients with tokens and certificates: who gets in, what they may do, and what a token's end does."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from made_certificates import overlay_files, tls_of
+from running import QUOTE, Brokers, on_a_loop, until
+from test_strangers import stranger_at
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay import Client, RefusedError
+from covey.overlay.client import ConnectError, inspect_broker
+from covey.overlay.client.unary import call_broker
+from covey.overlay.core.access.rights import Permission, Rule
+from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Refuse
+from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.tokens import TokenOptions
+from covey.overlay.transport.calls import encode_reload
+from covey.overlay.transport.channel import RELOAD
+
+SECRET = "t" * 40
+HIDDEN = EventType("Hidden", {"x": "int64"})
+RULES = (
+    Rule(("exchange",), publish=(Permission("*"),), subscribe=(Permission("*"),)),
+    Rule(("alice", "bob"), subscribe=(Permission("Quote"),)),
+    Rule(("root",), administer=(Permission("*"),)),
+    Rule(("clerk",), administer=(Permission("Quote"),)),
+)
+
+
+@cache
+def _key() -> str:
+    path = Path(tempfile.mkdtemp(prefix="covey-key-")) / "secret"
+    path.write_text(SECRET)
+    return str(path)
+
+
+def rules(*others: Rule) -> ClientRules:
+    return ClientRules(TokenOptions(_key()), RULES + others)
+
+
+def token(subject: str, seconds: float = 60, **claims: Any) -> str:
+    return jwt.encode({"sub": subject, "exp": time.time() + seconds, **claims}, SECRET, algorithm="HS256")
+
+
+@on_a_loop
+async def test_who_gets_in_and_what_it_may_do() -> None:
+    async with Brokers([("b1", "b2")], tls=overlay_files(), clients=rules()) as overlay:
+        near, far, tls = overlay.address("b1"), overlay.address("b2"), tls_of()
+        for wrong, why in (
+            ({}, "expected a token or a client's certificate"),
+            ({"token": token("alice", -1)}, "the token is refused: it has expired"),
+            ({"token": jwt.encode({"sub": "a", "exp": 9e9}, "w" * 40)}, "no key of this broker has"),
+            ({"token": token("alice"), "name": "bob"}, "expected 'alice' or 'alice/...'"),
+        ):
+            with pytest.raises(ConnectError) as refusal:
+                async with Client(near, tls=tls, **wrong):  # type: ignore[arg-type]
+                    pass
+            assert why in str(refusal.value)
+            assert refusal.value.status in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+        assert overlay.nodes["b1"].denials == {"authentication": 4}
+        async with (
+            Client(far, tls=tls, token=token("exchange")) as exchange,
+            Client(near, tls=tls, token=lambda: token("alice")) as alice,
+            Client(near, tls=tls_of("bob")) as bob,
+        ):
+            assert alice.name.startswith("alice/")
+            assert bob.name.startswith("bob/")
+            await exchange.advertise(QUOTE)
+            await exchange.advertise(HIDDEN)
+            sentences = set()
+            for name in ("Hidden", "Nothing"):
+                for refused in (
+                    alice.subscribe(EventType(name, {"x": "int64"})),
+                    alice.event_type(name),
+                    alice.subscribe(name),
+                ):
+                    with pytest.raises(RefusedError) as denied:
+                        await refused
+                    assert denied.value.status == "PERMISSION_DENIED"
+                    sentences.add(str(denied.value).replace(name, "T"))
+            assert sentences == {"'alice' may not subscribe to events of type 'T'"}
+            with pytest.raises(RefusedError, match="'alice' may not publish events of type 'Quote'"):
+                await alice.advertise(QUOTE)
+            mine = [await each.subscribe("Quote", "price < 5") for each in (alice, bob)]
+            await exchange.publish("Quote", price=1.0)
+            for subscription in mine:
+                assert (await asyncio.wait_for(anext(subscription), 10))["price"] == 1.0
+            for call in (alice.inspect(), bob.inspect()):
+                with pytest.raises(RefusedError, match="may not inspect the broker"):
+                    await call
+            with pytest.raises(RefusedError, match="'alice' may not have the broker reload its overlay file"):
+                await call_broker(near, RELOAD, encode_reload(leave=True), alice._credentials)
+        denials = overlay.nodes["b1"].denials
+        assert (denials["subscribe"], denials["publish"], denials["administer"]) == (6, 1, 3)
+        _, state = await inspect_broker(near, tls=tls, token=token("root"))
+        assert state["denied"] == dict(denials)
+        assert SECRET not in str(state)
+
+
+@on_a_loop
+async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    secret = token("alice", marker="x" * 40)
+    parts = [secret, *secret.split(".")[1:]]
+    async with Brokers(clients=rules()) as overlay:
+        client = Client(overlay.address("b1"), token=secret, name="mallory")
+        with pytest.raises(ConnectError) as refusal:
+            await client.open()
+        said = [caplog.text, str(refusal.value), repr(client), repr(client._credentials), repr(vars(client))]
+        assert not [part for part in parts for text in said if part in text]
+
+
+@on_a_loop
+async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
+    """The client gets another from its function, and goes on within its lease."""
+    async with Brokers(clients=rules()) as overlay:
+        tokens: list[str] = []
+
+        def fresh() -> str:
+            tokens.append(token("alice", 1.5 if len(tokens) < 4 else 60))
+            return tokens[-1]
+
+        states: list[tuple[bool, str]] = []
+        near = overlay.address("b1")
+        async with (
+            Client(near, token=token("exchange")) as exchange,
+            Client(near, "alice/1", token=fresh, on_state=lambda *state: states.append(state)) as alice,
+        ):
+            await exchange.advertise(QUOTE)
+            mine = await alice.subscribe("Quote")
+            sent = 0
+            deadline = time.monotonic() + 30
+            while sum(connected for connected, _ in states) < 3 or sent < 50:
+                assert time.monotonic() < deadline
+                await exchange.publish("Quote", volume=sent)
+                sent += 1
+                await asyncio.sleep(0.02)
+            got = [(await asyncio.wait_for(anext(mine), 10))["volume"] for _ in range(sent)]
+            assert got == list(range(sent))
+            assert (False, "the token or certificate has expired") in states
+            assert (True, "resumed") in states
+
+
+@on_a_loop
+@pytest.mark.parametrize("make", [lambda: token("alice", 1.5), lambda: lambda: "no token"])
+async def test_without_another_token_the_client_ends(make: Callable[[], Any]) -> None:
+    async with Brokers(clients=rules()) as overlay:
+        first = [token("alice", 1.5)]
+        given = make()
+        secret = given if isinstance(given, str) else lambda: first.pop() if first else given()
+        async with Client(overlay.address("b1"), "alice", token=secret) as client:
+            await until(lambda: client._driver.error is not None)
+            assert isinstance(client._driver.error, ConnectError)
+            assert client._driver.error.status == "UNAUTHENTICATED"
+
+
+@on_a_loop
+async def test_rights_that_change_end_the_session_and_its_subscriptions() -> None:
+    others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
+    async with Brokers(clients=rules(others)) as overlay:
+        given = [token("alice", 1.5, extra=True)]
+        near = overlay.address("b1")
+        async with (
+            Client(near, token=token("exchange")) as exchange,
+            Client(near, "alice", token=lambda: given.pop() if given else token("alice")) as alice,
+        ):
+            await exchange.advertise(HIDDEN)
+            hidden = await alice.subscribe(HIDDEN)
+            await exchange.publish("Hidden", x=1)
+            assert (await asyncio.wait_for(anext(hidden), 10))["x"] == 1
+            with pytest.raises(RefusedError, match="may not subscribe"):
+                await asyncio.wait_for(anext(hidden), 20)
+
+
+@on_a_loop
+async def test_a_policy_holds_at_the_broker_of_the_client_and_through_updates() -> None:
+    tenants = Rule(claims={"role": "trader"}, subscribe=(Permission("Quote", "firm == $tenant"),))
+    async with Brokers([("b1", "b2")], clients=rules(tenants)) as overlay:
+        secret = token("carol", role="trader", tenant="IBM")
+        async with (
+            Client(overlay.address("b1"), token=token("exchange")) as exchange,
+            Client(overlay.address("b2"), token=secret) as carol,
+        ):
+            await exchange.advertise(QUOTE)
+            mine = await carol.subscribe(QUOTE, "price < $limit or firm == $firm", limit=0.0, firm="HP")
+            for limit, firm in ((100.0, "SUN"), (5.0, "IBM")):
+                await mine.update(limit=limit, firm=firm)
+                await carol.settled(timeout=30)
+                for name in ("HP", "SUN", "IBM"):
+                    await exchange.publish("Quote", firm=name, price=1.0)
+            got = [(await asyncio.wait_for(anext(mine), 10))["firm"] for _ in range(2)]
+            assert got == ["IBM", "IBM"]
+            assert not overlay.nodes["b2"].endpoint.drops.by_reason
+            (peer,) = (p for p in overlay.nodes["b1"].core.tables.peers.values() if p.is_broker)
+            assert peer.counters.events_sent == 2, "no other event leaves for the broker of the client"
+
+
+@on_a_loop
+async def test_a_token_does_not_cross_a_network_in_the_clear() -> None:
+    with pytest.raises(ConnectError, match="a token beyond this machine without TLS"):
+        async with Client("192.0.2.1:7001", token=token("alice")):
+            pass
+
+
+@on_a_loop
+async def test_an_event_under_the_name_of_another_publisher_does_not_silence_it() -> None:
+    """On plain connections as well: sequence 2^62 of a publisher would make all later ones duplicates."""
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1"), "exchange") as exchange,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await exchange.advertise(QUOTE)
+        mine = await reader.subscribe("Quote")
+        async with stranger_at(overlay) as stranger:
+            await stranger.greet()
+            await stranger.say(Advertise(1, QUOTE))
+            await stranger.hear(Acknowledge)
+            rows = [{"price": 9.0}]
+            forged = EventBatch.from_pylist(QUOTE, rows, publisher=exchange.publisher, first_sequence=2**62)
+            await stranger.say(Publish(forged))
+            refusal = await stranger.hear(Refuse)
+            assert refusal.status == "PERMISSION_DENIED"
+            assert (refusal.first_sequence, refusal.count) == (2**62, 1)
+        await exchange.publish("Quote", price=1.0)
+        assert (await asyncio.wait_for(anext(mine), 10))["price"] == 1.0
+        assert overlay.nodes["b1"].denials["publisher"] == 1

@@ -1,0 +1,209 @@
+"""Links that move around dead brokers, over real connections and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from running import Brokers, free_ports, on_a_loop, run_on_loop, until
+
+from covey.cli.health import _state
+from covey.matcher import EventType
+from covey.overlay import Client, Subscription
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.local_overlay import LocalOverlay
+from covey.overlay.node.overlay import Overlay
+from covey.overlay.node.readiness import missing
+
+ROW = (("b1", "b2"), ("b2", "b3"))
+NOTE = EventType("Note", {"number": "int64"})
+
+
+def uplinks(brokers: Brokers) -> dict[str, str]:
+    """The upward links that are open and synchronised at both ends."""
+    return {
+        lower: upper
+        for lower, node in brokers.nodes.items()
+        for upper, dials in node.neighbours().items()
+        if dials and upper in brokers.nodes
+        if _synced(brokers, lower, upper) and _synced(brokers, upper, lower)
+    }
+
+
+def _synced(brokers: Brokers, here: str, there: str) -> bool:
+    node, interface = brokers.nodes[here], f"broker/{there}"
+    queue, peer = node.queues.get(interface), node.core.tables.peers.get(interface)
+    return queue is not None and queue.connected and peer is not None and peer.synced
+
+
+async def exchange(publisher: Client, subscription: Subscription, number: int) -> None:
+    """Publish an event until it arrives, since those that meet a link that moves may be lost."""
+    for attempt in range(number, number + 1_000_000, 10):
+        await publisher.publish("Note", number=attempt)
+        try:
+            while (await asyncio.wait_for(anext(subscription), 0.2))["number"] < number:
+                pass
+            return
+        except TimeoutError:
+            continue
+
+
+@on_a_loop
+async def test_neighbours_of_a_dead_broker_link_up_and_it_rejoins() -> None:
+    async with (
+        Brokers(ROW, repair_after_s=0.5) as brokers,
+        Client(brokers.address("b1")) as first,
+        Client(brokers.address("b3")) as third,
+    ):
+        for client in (first, third):
+            await client.advertise(NOTE)
+        to_first, to_third = await first.subscribe(NOTE), await third.subscribe(NOTE)
+        await exchange(first, to_third, 0)
+        assert (await _state(brokers.address("b3"), 10))["upward_link"] == {
+            "broker": "b2",
+            "why": "its parent in the overlay file",
+        }
+        await brokers.crash("b2")
+        await until(lambda: uplinks(brokers) == {"b3": "b1"}, "b3 is linked to b1")
+        assert (await _state(brokers.address("b3"), 10))["upward_link"] == {
+            "broker": "b1",
+            "why": "in place of b2, which does not answer",
+        }
+        await exchange(first, to_third, 1_000_000)
+        await exchange(third, to_first, 2_000_000)
+        assert not [each for node in brokers.nodes.values() for each in missing(node)]
+        await brokers.start("b2")
+        await until(lambda: uplinks(brokers) == {"b2": "b1", "b3": "b2"}, "b2 has rejoined")
+        assert list(brokers.nodes["b1"].neighbours()) == ["b2"]
+        await exchange(first, to_third, 3_000_000)
+        await exchange(third, to_first, 4_000_000)
+        await brokers.quiet()
+        for node in brokers.nodes.values():
+            check(node.core)
+
+
+@on_a_loop
+async def test_updates_are_not_held_up_by_a_broker_that_stays_dead() -> None:
+    async with (
+        Brokers(ROW, repair_after_s=0.5) as brokers,
+        Client(brokers.address("b1")) as client,
+        Client(brokers.address("b3")) as publisher,
+    ):
+        await publisher.advertise(NOTE)
+        subscription = await client.subscribe(NOTE, "number >= $low", low=0)
+        await brokers.crash("b2")
+        await asyncio.wait_for(subscription.update(low=1), 60)
+        await until(lambda: uplinks(brokers) == {"b3": "b1"}, "b3 is linked to b1")
+        await exchange(publisher, subscription, 1)
+
+
+class Growing(Brokers):
+    """A row of brokers to which b4 is added under b2, and from which b2 is taken away."""
+
+    async def change(self, names: list[str], links: list[tuple[str, str]]) -> None:
+        """As a reload of the changed file at every broker that runs."""
+        self._names, self._links = names, tuple(links)
+        for name, node in self.nodes.items():
+            node.set_overlay(self.overlay(name))
+
+
+@on_a_loop
+async def test_brokers_join_and_leave_by_reloads() -> None:
+    async with (
+        Growing(ROW, repair_after_s=0.5) as brokers,
+        Client(brokers.address("b1")) as first,
+        Client(brokers.address("b3")) as third,
+    ):
+        (port,) = free_ports(1)
+        brokers.ports["b4"] = port
+        await brokers.change(["b1", "b2", "b3", "b4"], [*ROW, ("b2", "b4")])
+        await brokers.start("b4")
+        whole = {"b2": "b1", "b3": "b2", "b4": "b2"}
+        await until(lambda: uplinks(brokers) == whole, "b4 has joined")
+        async with Client(brokers.address("b4")) as fourth:
+            for client in (first, third, fourth):
+                await client.advertise(NOTE)
+            to_third, to_fourth = await third.subscribe(NOTE), await fourth.subscribe(NOTE)
+            await exchange(first, to_fourth, 0)
+            await exchange(fourth, to_third, 1_000_000)
+            await brokers.change(["b1", "b3", "b4"], [("b1", "b3"), ("b1", "b4")])
+            await until(lambda: uplinks(brokers) == {"b3": "b1", "b4": "b1"}, "b2 has been left")
+            assert not brokers.nodes["b2"].neighbours()
+            await brokers.crash("b2")
+            await exchange(first, to_fourth, 2_000_000)
+            await exchange(fourth, to_third, 3_000_000)
+        await brokers.quiet()
+
+
+class Differing(Brokers):
+    """Brokers of which b3 has a file that names the others in another order."""
+
+    def overlay(self, name: str) -> Overlay:
+        overlay = super().overlay(name)
+        if name != "b3":
+            return overlay
+        return replace(overlay, brokers={each: overlay.brokers[each] for each in ("b2", "b1", "b3")})
+
+
+@on_a_loop
+async def test_brokers_whose_files_have_another_order_are_not_linked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "covey.broker")
+    brokers = Differing(ROW, repair_after_s=0.5)
+    try:
+        for name in ("b1", "b2", "b3"):
+            await brokers.start(name)
+        await until(lambda: "has order" in caplog.text, "the order is refused")
+    finally:
+        for name in list(brokers.nodes):
+            await brokers.crash(name)
+
+
+async def recovery_s(disturb: int, restore: int | None, overlay: LocalOverlay, process_id: int) -> float:
+    """Seconds from a signal to the middle broker until the outer two exchange events again."""
+    async with Client(overlay.addresses["b1"]) as first, Client(overlay.addresses["b3"]) as third:
+        for client in (first, third):
+            await client.advertise(NOTE)
+        to_first, to_third = await first.subscribe(NOTE), await third.subscribe(NOTE)
+        await exchange(first, to_third, 0)
+        os.kill(process_id, disturb)
+        since = time.monotonic()
+        await exchange(first, to_third, 1_000_000)
+        await exchange(third, to_first, 2_000_000)
+        seconds = time.monotonic() - since
+        if restore is not None:
+            os.kill(process_id, restore)
+        else:
+            await overlay._processes["b2"].wait()
+            await overlay.start("b2")
+        await exchange(first, to_third, 3_000_000)
+        await exchange(third, to_first, 4_000_000)
+        return seconds
+
+
+async def linked_to(overlay: LocalOverlay, broker: str) -> str | None:
+    state = await _state(overlay.addresses[broker], 10)
+    upward = state.get("upward_link") or {}
+    name: str | None = upward.get("broker")
+    return name
+
+
+@pytest.mark.parametrize(
+    "disturb", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)]
+)
+def test_outer_brokers_exchange_events_without_the_middle_one(disturb: int) -> None:
+    async def run() -> None:
+        async with LocalOverlay(ROW, compiled=False, repair_after_s=1.0) as overlay:
+            process_id = overlay.process_ids()["b2"]
+            restore = signal.SIGCONT if disturb == signal.SIGSTOP else None
+            seconds = await recovery_s(disturb, restore, overlay, process_id)
+            print(f"events again after {seconds:.2f} s")
+            while await linked_to(overlay, "b3") != "b2":
+                await asyncio.sleep(0.1)
+
+    run_on_loop(asyncio.wait_for(run(), 240))

@@ -1,0 +1,134 @@
+"""Tokens: which are verified, and that no other is."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from covey.overlay.core.access.identity import DeniedError
+from covey.overlay.node.tokens import TokenKeyError, TokenOptions, TokenVerifier
+
+SECRET = "s" * 32
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+RSA_KEY = rsa.generate_private_key(65_537, 2_048)
+ED_KEY = ed25519.Ed25519PrivateKey.generate()
+
+
+def public(key: Any) -> bytes:
+    return bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
+def token(key: Any, algorithm: str, *, kid: str | None = None, **claims: Any) -> str:
+    claims = {"sub": "alice", "exp": time.time() + 60, **claims}
+    claims = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode(claims, key, algorithm=algorithm, headers={"kid": kid} if kid else None)
+
+
+def signed_with(secret: bytes, algorithm: str, claims: dict[str, Any]) -> str:
+    """A token of an HMAC with any bytes for its secret, which PyJWT does not make."""
+    parts = [
+        urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=")
+        for part in ({"alg": algorithm, "typ": "JWT"}, claims)
+    ]
+    signature = hmac.digest(secret, b".".join(parts), "sha256")
+    return b".".join([*parts, urlsafe_b64encode(signature).rstrip(b"=")]).decode()
+
+
+def verifier(folder: Path, content: bytes | str, **options: str) -> TokenVerifier:
+    file = folder / "key"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return TokenVerifier(TokenOptions(str(file), **options))
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "algorithm"),
+    [
+        (SECRET, SECRET, "HS256"),
+        (public(EC_KEY), EC_KEY, "ES256"),
+        (public(RSA_KEY), RSA_KEY, "RS256"),
+        (public(ED_KEY), ED_KEY, "EdDSA"),
+    ],
+)
+def test_a_token_of_each_kind_of_key(tmp_path: Path, content: bytes | str, key: Any, algorithm: str) -> None:
+    tokens = verifier(tmp_path, content)
+    if algorithm == "HS256":
+        made = signed_with(SECRET.encode(), algorithm, {"sub": "a", "exp": time.time() + 60})
+        assert tokens.verify(made)["sub"] == "a"  # so that what other tests make is a token but for its key
+    assert tokens.verify(token(key, algorithm, tenant="eu"))["tenant"] == "eu"
+
+
+def test_tokens_that_are_refused_and_no_sentence_has_them(tmp_path: Path) -> None:
+    tokens = verifier(tmp_path, public(EC_KEY), issuer="me", audience="covey")
+    good = {"iss": "me", "aud": "covey"}
+    assert tokens.verify(token(EC_KEY, "ES256", **good))["sub"] == "alice"
+    other = ec.generate_private_key(ec.SECP256R1())
+    head, body, signature = token(EC_KEY, "ES256", **good).split(".")
+    none = jwt.encode({"sub": "alice", "exp": time.time() + 60, **good}, "", algorithm="none")
+    # A public key as the secret of an HMAC: the attack that a verifier falls for that believes the token.
+    confused = signed_with(public(EC_KEY), "HS256", {"sub": "alice", "exp": time.time() + 60, **good})
+    for wrong, why in (
+        (token(other, "ES256", **good), "no key of this broker has signed it"),
+        (token(EC_KEY, "ES256", **good, exp=time.time() - 1), "it has expired"),
+        (token(EC_KEY, "ES256", **good, nbf=time.time() + 60), "it is not valid yet"),
+        (token(EC_KEY, "ES256", **good, exp=None), "it has no claim 'exp'"),
+        (token(EC_KEY, "ES256", **good, exp="9999999999"), "its claim 'exp' is no time in seconds"),
+        (token(EC_KEY, "ES256", **good, exp=1e300), "its claim 'exp' is no time in seconds"),
+        (token(EC_KEY, "ES256", **good, exp=float("inf")), "it is no JWT"),
+        (token(EC_KEY, "ES256", **good, sub=None), "it has no claim 'sub'"),
+        (token(EC_KEY, "ES256", **good, sub=""), "its claim 'sub' is no name"),
+        (token(EC_KEY, "ES256", **good, sub=7), "its claim 'sub' is no name"),
+        (token(EC_KEY, "ES256", iss="you", aud="covey"), "it is of another issuer"),
+        (token(EC_KEY, "ES256", iss="me", aud="other"), "it is for another audience"),
+        (none, "no key of this broker has signed it"),
+        (confused, "no key of this broker has signed it"),
+        (f"{head}.{body}.{signature[:-4]}AAAA", "no key of this broker has signed it"),
+        ("x.y.z", "it is no JWT"),
+        ("", "it is no JWT"),
+        ("é" * 20, "it is no JWT"),
+        ("a" * 9_000, "it has 9000 bytes"),
+    ):
+        with pytest.raises(DeniedError, match=why) as refusal:
+            tokens.verify(wrong)
+        assert refusal.value.status == "UNAUTHENTICATED"
+        assert not wrong or wrong not in str(refusal.value)
+
+
+def test_a_set_of_keys_and_one_that_changes(tmp_path: Path) -> None:
+    def jwks(*keys: tuple[str, Any]) -> str:
+        as_dict = jwt.algorithms.ECAlgorithm.to_jwk
+        return json.dumps({"keys": [{**as_dict(k.public_key(), True), "kid": n} for n, k in keys]})
+
+    second = ec.generate_private_key(ec.SECP256R1())
+    tokens = verifier(tmp_path, jwks(("1", EC_KEY)))
+    for kid in ("1", None, "9"):
+        assert tokens.verify(token(EC_KEY, "ES256", kid=kid))["sub"] == "alice"
+    with pytest.raises(DeniedError, match="no key"):
+        tokens.verify(token(second, "ES256", kid="1"))
+    (tmp_path / "key").write_text(jwks(("1", EC_KEY), ("2", second)))
+    assert tokens.verify(token(second, "ES256", kid="2"))["sub"] == "alice"
+    (tmp_path / "key").write_text("{")
+    assert tokens.verify(token(EC_KEY, "ES256", kid="1"))["sub"] == "alice"
+
+
+def test_files_that_are_no_keys(tmp_path: Path) -> None:
+    private = EC_KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for content, why in (
+        (private, "is a private key: expected its public key"),
+        (b"short", "is a secret of 5 bytes: expected 32 or more"),
+        (b"{}", "is no set of keys"),
+        (b'{"keys": [{"kty": "oct", "k": "c2hvcnQ"}]}', "has a secret of less than 32 bytes"),
+        (b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n", "is no PEM file of a public key"),
+    ):
+        with pytest.raises(TokenKeyError, match=why):
+            verifier(tmp_path, content)
+    with pytest.raises(TokenKeyError, match="cannot be read: No such file"):
+        TokenVerifier(TokenOptions(str(tmp_path / "none")))

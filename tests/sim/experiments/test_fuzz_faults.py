@@ -1,0 +1,168 @@
+"""Random histories in which every fault may meet every other (`covey sim fuzz --faults all`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from commands import run
+from draws import ALL, DRAWS
+from histories import play_all
+
+from covey.matcher import compile_kernels
+from covey.overlay.core.client import reception
+from covey.overlay.core.client.reception import Reception
+from covey.overlay.core.endpoint.catching_up import CatchingUp
+from covey.overlay.core.messages import SyncEnd
+from covey.overlay.core.routing import broker
+from covey.overlay.core.routing.durable_type import DurableType
+from covey.overlay.node.broker_storage import BrokerStorage
+from covey.overlay.storage import log, records, recovery
+from covey.overlay.storage.errors import StorageError
+from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
+from covey.sim.experiments.fuzz.faulty import FaultyHistory
+from covey.sim.experiments.fuzz.options import FAULTS
+from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
+
+Patch = pytest.MonkeyPatch
+OPTIONS = FuzzOptions(faults="all")
+PARTS = 20 if ALL else 2
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("part", range(PARTS))
+def test_histories(part: int) -> None:
+    seeds = range(part, DRAWS["fuzzer, faults"].count, PARTS)
+    expected = play_all(seeds, OPTIONS)
+    assert expected > len(seeds)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_alone(fault: str) -> None:
+    outcomes = [play_history(seed, FuzzOptions(faults=fault)) for seed in range(3)]
+    assert not [(each.findings, each.error) for each in outcomes if each.failed]
+    assert {name for each in outcomes for name, count in each.faults if count} == {fault}
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_brokers_crash_at_every_kind_of_message(moment: Moment) -> None:
+    compile_kernels()
+    for kind in RECEIVED_KINDS if moment is Moment.RECEIVED else SENT_KINDS:
+        for seed in range(12):
+            history = FaultyHistory(seed, FuzzOptions(faults="crashes", durable=True, steps=30))
+            points = history.simulation.crash_points
+            points.add(CrashPoint(moment, kind, 1))
+            outcome = history.play()
+            assert not outcome.failed, (kind, seed, outcome)
+            if any(point.kind == kind for point in history.met):
+                break
+        else:
+            pytest.fail(f"no broker crashed at {kind}, {moment.value}")
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert [play_history(seed, OPTIONS) for seed in range(4)] == [
+        play_history(seed, OPTIONS) for seed in range(4)
+    ]
+
+
+def test_an_unknown_fault_is_named() -> None:
+    with pytest.raises(FuzzError, match="faults has 'gremlins': expected all, or some of crashes, power"):
+        FuzzOptions(faults="crashes,gremlins")
+    with pytest.raises(FuzzError, match="stalls is on: expected it off with faults"):
+        FuzzOptions(faults="all", stalls=True)
+
+
+def test_the_command_says_how_often_there_was_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    words = FuzzOptions(faults="partitions,clocks", steps=100).command(1).split()
+    assert words[-2:] == ["--faults", "partitions,clocks"]
+    assert run(*words[1:]) == 0
+    assert "faults: partitions " in capsys.readouterr().out
+
+
+def acknowledgements_before_the_sync(patch: Patch) -> None:
+    patch.setattr(CatchingUp, "hold", lambda *_: None)
+
+
+def brokers_without_watermarks(patch: Patch) -> None:
+    patch.setattr(DurableType, "fresh", lambda *_: None)
+
+
+def clients_without_watermarks(patch: Patch) -> None:
+    class Forgetful(reception.Watermarks):
+        def fresh(self, batch: Any) -> None:
+            return None
+
+    patch.setattr(reception, "Watermarks", Forgetful)
+
+
+def brokers_that_outlive_a_failed_sync(patch: Patch) -> None:
+    genuine = BrokerStorage.end_sync
+
+    def end_sync(storage: BrokerStorage) -> None:
+        with suppress(StorageError):
+            genuine(storage)
+
+    patch.setattr(BrokerStorage, "end_sync", end_sync)
+
+
+def records_without_checksums(patch: Patch) -> None:
+    patch.setattr(records, "crc32", lambda *_: 0)
+
+
+def damage_that_is_not_told(patch: Patch) -> None:
+    genuine = BrokerStorage.read
+
+    def read(*arguments: Any) -> Any:
+        return (*genuine(*arguments)[:2], 0)
+
+    patch.setattr(BrokerStorage, "read", read)
+    patch.setattr(log, "recover", lambda *arguments: _untold(*recovery.recover(*arguments)))
+
+
+def _untold(segments: Any, recovered: Any) -> Any:
+    return segments, replace(recovered, missing=())
+
+
+def resynchronisation_that_revokes_nothing(patch: Patch) -> None:
+    genuine = broker._HANDLERS[SyncEnd]
+
+    def handle(tables: Any, call: Any, message: SyncEnd, peer: Any) -> None:
+        peer.stale_subscriptions, peer.stale_types = {}, {}
+        genuine(tables, call, message, peer)
+
+    patch.setitem(broker._HANDLERS, SyncEnd, handle)
+
+
+def clients_that_trust_every_deliver(patch: Patch) -> None:
+    genuine = Reception.matches
+    patch.setattr(
+        Reception, "matches", lambda self, message, epoch: genuine(self, replace(message, epoch=2**62), epoch)
+    )
+
+
+@pytest.mark.parametrize(
+    ("switch_off", "found", "faults"),
+    [
+        (acknowledgements_before_the_sync, "coverage", "all"),
+        (brokers_without_watermarks, "repetition", "all"),
+        (clients_without_watermarks, "duplicate", "all"),
+        (brokers_that_outlive_a_failed_sync, "coverage", "full"),
+        (records_without_checksums, "", "all"),
+        (damage_that_is_not_told, "damage", "damage,partitions,slow,crashes"),
+        (resynchronisation_that_revokes_nothing, "rebuilt", "all"),
+        (clients_that_trust_every_deliver, "strictness", "all"),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else None,
+)
+def test_histories_fail_without_a_mechanism(
+    switch_off: Callable[[Patch], None], found: str, faults: str, monkeypatch: Patch
+) -> None:
+    """Any error will do where nothing is `found`."""
+    switch_off(monkeypatch)
+    options = FuzzOptions(faults=faults, durable=True)
+    failed = next(outcome for outcome in (play_history(i, options) for i in range(400)) if outcome.failed)
+    assert failed.findings[0].what == found if found else failed.error

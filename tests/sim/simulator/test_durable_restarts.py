@@ -1,0 +1,182 @@
+"""Durable types in virtual time, step by step: publishers that were away, and brokers that restart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology, TreeLink
+
+ORDER = EventType("Order", {"number": "int64"})
+
+
+class Overlay:
+    """b1 - b2 - ... in a row, with wires of 50 ms and leases of 2 s."""
+
+    def __init__(self, brokers: int) -> None:
+        self.findings = Findings()
+        self.simulation = Simulation(
+            1,
+            engine="naive",
+            wire=WireOptions(delay_ns=50 * NS_PER_MS),
+            options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
+            durable=("Order",),
+        )
+        clock = self.simulation.clock
+        self.judge = Judge(self.findings, lambda: clock.now_ns, durable=("Order",))
+        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.simulation.observers += [self.judge, self.traffic]
+        row = tuple(f"b{i + 1}" for i in range(brokers))
+        self.simulation.build(Topology("row", row, tuple(TreeLink(a, b, 50.0) for a, b in pairwise(row))))
+
+    def run(self, seconds: float) -> None:
+        self.simulation.run(self.simulation.clock.now_ns + round(seconds * NS_PER_S))
+
+    def client(self, name: str, broker: str, *, durable: bool = False) -> SimulatedClient:
+        return self.simulation.join(f"client/{name}", f"broker/{broker}", durable=durable)
+
+    def check(self) -> None:
+        """All is at rest, and as the checkers want it."""
+        self.judge.quiet()
+        self.traffic.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        check_logs(self.simulation, self.findings)
+        assert not self.findings, self.findings.first
+
+
+def publish(client: SimulatedClient, *numbers: int) -> None:
+    client.publish(EventBatch.from_pylist(ORDER, [{"number": number} for number in numbers]))
+
+
+def test_a_broker_that_starts_for_the_first_time_takes_no_events_before_it_is_linked() -> None:
+    overlay = Overlay(2)
+    overlay.simulation.partition("broker/b1", "broker/b2", 20 * NS_PER_S)
+    publisher = overlay.client("publisher", "b1")
+    publisher.advertise(ORDER)
+    reader = overlay.client("reader", "b2", durable=True)
+    reader.subscribe(parse("number >= 0", ORDER))
+    overlay.run(1)
+    publish(publisher, 1, 2, 3)
+    overlay.run(15)
+    assert overlay.simulation.brokers["broker/b1"].endpoint.recovering
+    assert overlay.simulation.brokers["broker/b1"].endpoint.drops.by_reason == {}
+    overlay.run(30)
+    assert not overlay.simulation.brokers["broker/b1"].endpoint.recovering
+    overlay.check()
+
+
+def test_a_publisher_that_was_away_for_longer_than_its_lease_loses_nothing() -> None:
+    """Its events follow its advertisement at once, and interest did not end with the advertisement."""
+    overlay = Overlay(3)
+    publisher = overlay.client("publisher", "b1")
+    publisher.advertise(ORDER)
+    reader = overlay.client("reader", "b3", durable=True)
+    reader.subscribe(parse("number >= 0", ORDER))
+    overlay.run(1.0)
+    overlay.simulation.disconnect("client/publisher", 3 * NS_PER_S)
+    publish(publisher, 1, 2)
+    overlay.run(2.5)
+    assert "client/publisher" not in overlay.simulation.brokers["broker/b1"].endpoint.queues
+    publish(publisher, 3)
+    overlay.run(2.0)
+    assert overlay.judge.expected_events == overlay.judge.fulfilled_events == 3
+    overlay.check()
+
+
+def test_events_may_be_published_before_their_advertisement_has_spread() -> None:
+    overlay = Overlay(3)
+    reader = overlay.client("reader", "b3", durable=True)
+    reader.subscribe(parse("number >= 0", ORDER))
+    overlay.run(1.0)
+    publisher = overlay.client("publisher", "b1")
+    publisher.advertise(ORDER)
+    publish(publisher, 1)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == overlay.judge.fulfilled_events == 1
+    overlay.check()
+
+
+# --- how long a restarted broker waits ----------------------------------------------------------------------
+
+
+def late(overlay: Overlay, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of a restarted broker connect again so much later."""
+    simulation, reconnect = overlay.simulation, overlay.simulation._reconnect
+    later_ns = round(seconds * NS_PER_S)
+    monkeypatch.setattr(
+        simulation, "_reconnect", lambda *args: simulation.clock.after(later_ns, reconnect, *args)
+    )
+
+
+def reading(overlay: Overlay, least: int) -> tuple[SimulatedClient, SimulatedClient, int]:
+    """A publisher at b1, a durable session at b2, and its subscription, whose values are stored."""
+    publisher = overlay.client("publisher", "b1")
+    publisher.advertise(ORDER)
+    reader = overlay.client("reader", "b2", durable=True)
+    subscription = reader.subscribe(parse("number >= $least", ORDER), {"least": least})
+    overlay.run(3.0)
+    return publisher, reader, subscription
+
+
+def test_a_restarted_broker_waits_for_no_client_whose_wishes_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overlay = Overlay(3)
+    publisher, _, _ = reading(overlay, 0)
+    third = overlay.client("third", "b3", durable=True)
+    third.subscribe(parse("number >= 0", ORDER))
+    overlay.run(2.0)
+    late(overlay, 2.0, monkeypatch)
+    overlay.simulation.crash("broker/b2", NS_PER_S)
+    publish(publisher, 1)
+    overlay.run(1.0)
+    assert overlay.simulation.brokers["broker/b2"].endpoint.recovering
+    overlay.run(0.6)
+    assert not overlay.simulation.brokers["broker/b2"].endpoint.recovering
+    assert overlay.judge.fulfilled_events == 1  # at the third client
+    overlay.run(3.0)
+    assert overlay.judge.fulfilled_events == 2
+    overlay.check()
+
+
+def test_a_restarted_broker_waits_for_values_that_took_effect_and_were_not_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overlay = Overlay(2)
+    publisher, reader, subscription = reading(overlay, 10)
+    late(overlay, 1.0, monkeypatch)
+    reader.update(subscription, {"least": 0})
+    overlay.run(0.5)
+    assert reader.session.settled == reader.session.epoch
+    overlay.simulation.crash("broker/b2", NS_PER_S // 10)
+    publish(publisher, 5)
+    overlay.run(5.0)
+    assert overlay.judge.fulfilled_events == overlay.judge.expected_events == 1
+    overlay.check()
+
+
+def test_a_restarted_broker_waits_for_clients_that_are_not_durable_until_they_are_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overlay = Overlay(2)
+    reading(overlay, 10)
+    passing = overlay.client("passing", "b2")
+    passing.subscribe(parse("number >= 0", ORDER))
+    overlay.run(2.0)
+    late(overlay, 1.5, monkeypatch)
+    overlay.simulation.crash("broker/b2", NS_PER_S // 10)
+    overlay.run(1.4)
+    assert overlay.simulation.brokers["broker/b2"].endpoint.recovering
+    overlay.run(0.7)
+    assert not overlay.simulation.brokers["broker/b2"].endpoint.recovering
+    overlay.run(3.0)
+    overlay.check()

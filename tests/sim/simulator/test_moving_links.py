@@ -1,0 +1,224 @@
+"""Links that move around dead brokers, in virtual time, step by step."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.repeats import Repeats
+from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology, TreeLink
+
+TICK = EventType("Tick", {"x": "int64"})
+
+
+class Overlay:
+    """b1 - b2 - ... in a row, whose links move after a second."""
+
+    def __init__(self, brokers: int, topology: Topology | None = None) -> None:
+        self.findings = Findings()
+        self.simulation = Simulation(
+            1, engine="naive", wire=WireOptions(delay_ns=NS_PER_MS), repair_after_ns=NS_PER_S
+        )
+        clock = self.simulation.clock
+        self.judge = Judge(self.findings, lambda: clock.now_ns)
+        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.simulation.observers += [self.judge, self.traffic]
+        row = tuple(f"b{i + 1}" for i in range(brokers))
+        links = tuple(TreeLink(a, b, 1.0) for a, b in pairwise(row))
+        self.simulation.build(topology or Topology("row", row, links))
+        self.run(2.0)
+
+    def run(self, seconds: float) -> None:
+        self.simulation.run(self.simulation.clock.now_ns + round(seconds * NS_PER_S))
+
+    @property
+    def links(self) -> set[str]:
+        return {
+            f"{lower.removeprefix('broker/')} to {upper.removeprefix('broker/')}"
+            for upper, lower in self.simulation.links
+        }
+
+    def client(self, name: str, broker: str) -> SimulatedClient:
+        client = self.simulation.join(f"client/{name}", f"broker/{broker}")
+        client.advertise(TICK)
+        client.subscribe(parse("x >= 0", TICK))
+        return client
+
+    def check(self) -> None:
+        """All is at rest, and as the checkers want it."""
+        self.judge.quiet()
+        self.traffic.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        assert not self.findings, self.findings.first
+
+
+def publish(client: SimulatedClient, x: int = 1) -> None:
+    client.publish(EventBatch.from_pylist(TICK, [{"x": x}]))
+
+
+def test_neighbours_of_a_dead_broker_are_linked_and_it_rejoins() -> None:
+    overlay = Overlay(4)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
+    clients = [overlay.client(name, name) for name in ("b1", "b3", "b4")]
+    overlay.run(1.0)
+    overlay.simulation.crash("broker/b2", 0)
+    overlay.run(3.0)
+    assert overlay.links == {"b3 to b1", "b4 to b3"}
+    overlay.check()
+    for client in clients:
+        publish(client)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == 9
+    overlay.check()
+    overlay.simulation.restart("broker/b2")
+    overlay.run(6.0)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
+    overlay.check()
+    for client in clients:
+        publish(client)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == 18
+    overlay.check()
+
+
+def test_the_others_stay_one_tree_without_the_root_and_a_broker_below_it() -> None:
+    """The children of both find each other, though neither knows of the other's branch."""
+    overlay = Overlay(0, _two_branches())
+    overlay.simulation.crash("broker/b1", 0)
+    overlay.simulation.crash("broker/b2", 0)
+    overlay.run(4.0)
+    assert overlay.links == {"b4 to b3", "b5 to b3"}
+    overlay.check()
+
+
+def _two_branches() -> Topology:
+    links = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
+    return Topology("branches", ("b1", "b2", "b3", "b4", "b5"), tuple(TreeLink(a, b, 1.0) for a, b in links))
+
+
+def test_a_short_break_moves_no_link_and_loses_nothing() -> None:
+    overlay = Overlay(3)
+    clients = [overlay.client(name, name) for name in ("b1", "b3")]
+    overlay.run(1.0)
+    moving = overlay.simulation.moving
+    assert moving is not None
+    moving.keep_apart([("broker/b1", "broker/b2")])
+    for client in clients:
+        publish(client)
+    overlay.run(0.5)
+    moving.keep_apart([])
+    overlay.run(2.0)
+    assert overlay.judge.expected_events == overlay.judge.fulfilled_events == 4
+    overlay.check()
+
+
+@pytest.mark.parametrize("drops", [True, False], ids=["repeats-dropped", "repeats-passed"])
+def test_an_event_that_comes_again_over_a_slower_way_goes_no_further(
+    drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """b3 goes back to b2, where events of the last 300 ms arrive that b3 and b4 have had, or sent."""
+    if not drops:
+        monkeypatch.setattr(Repeats, "fresh", lambda self, message: message)
+    overlay = Overlay(4)
+    moving = overlay.simulation.moving
+    assert moving is not None
+    moving.delays_ns[frozenset(("broker/b1", "broker/b2"))] = 300 * NS_PER_MS
+    clients = [overlay.client(name, name) for name in ("b1", "b2", "b4")]
+    overlay.run(1.0)
+    overlay.simulation.crash("broker/b2", 0)
+    overlay.run(3.0)
+    assert overlay.links == {"b3 to b1", "b4 to b3"}
+    overlay.simulation.restart("broker/b2")
+    for _ in range(1_000):
+        publish(clients[0])
+        publish(clients[2])
+        overlay.run(0.01)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
+    if drops:
+        overlay.check()
+        repeats = overlay.simulation.brokers["broker/b3"].endpoint.repeats
+        assert repeats is not None
+        assert repeats.dropped
+    else:
+        assert set(overlay.findings.counts) & {"echo", "repetition"}
+
+
+def test_parts_of_a_split_are_trees_and_become_one_again() -> None:
+    overlay = Overlay(5)
+    clients = [overlay.client(name, name) for name in ("b1", "b2", "b4", "b5")]
+    moving = overlay.simulation.moving
+    assert moving is not None
+    one, other = ("broker/b1", "broker/b3", "broker/b5"), ("broker/b2", "broker/b4")
+    moving.keep_apart([(a, b) for a, b in combinations((*one, *other), 2) if (a in one) != (b in one)])
+    overlay.run(4.0)
+    assert overlay.links == {"b3 to b1", "b5 to b3", "b4 to b2"}
+    for client in clients:
+        publish(client)
+    overlay.run(1.0)
+    moving.keep_apart([])
+    overlay.run(6.0)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3", "b5 to b4"}
+    overlay.check()
+    for client in clients:
+        publish(client)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == 16
+    overlay.check()
+
+
+def test_a_client_that_was_to_move_to_a_broker_which_stays_dead_disappears() -> None:
+    """Its broker died before it could leave, and the other was given up meanwhile (seed 868061)."""
+    overlay = Overlay(3)
+    client = overlay.client("mover", "b2")
+    overlay.run(1.0)
+    overlay.simulation.crash("broker/b2", 0)
+    overlay.simulation.move("client/mover", "broker/b3")
+    overlay.simulation.crash("broker/b3", 0)
+    overlay.simulation.abandon("broker/b3")
+    overlay.simulation.restart("broker/b2")
+    overlay.run(10.0)
+    assert not client.present
+    overlay.check()
+
+
+def test_brokers_join_and_leave() -> None:
+    overlay = Overlay(4)
+    simulation = overlay.simulation
+    here, there = overlay.client("here", "b1"), overlay.client("there", "b4")
+    simulation.join_broker("broker/b5", "broker/b2")
+    new = overlay.client("new", "b5")
+    overlay.run(2.0)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}  # the others have not read the file
+    for name in simulation.brokers:
+        simulation.reload(name)
+    overlay.run(3.0)
+    assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3", "b5 to b2"}
+    overlay.check()
+    for client in (here, there, new):
+        publish(client)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == 9
+    overlay.check()
+
+    def reload() -> None:
+        for name in simulation.brokers:
+            simulation.reload(name)
+
+    simulation.leave_broker("broker/b2", reload)
+    overlay.run(4.0)
+    assert overlay.links == {"b3 to b1", "b4 to b3", "b5 to b1"}
+    overlay.check()
+    simulation.restart("broker/b2")
+    assert not simulation.brokers["broker/b2"].alive
+    for client in (here, there, new):
+        publish(client, 2)
+    overlay.run(1.0)
+    assert overlay.judge.expected_events == 18
+    overlay.check()
