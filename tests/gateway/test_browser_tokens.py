@@ -6,6 +6,7 @@ import pytest
 from gateways import Browser, EventSource, gateway_to, token, token_rules
 from made_certificates import overlay_files, tls_of
 from running import QUOTE, Brokers, on_a_loop
+from websockets.exceptions import ConnectionClosed
 
 from covey.gateway import session
 from covey.matcher import EventType
@@ -49,18 +50,29 @@ async def test_each_browser_has_the_rights_of_its_token() -> None:
 
 @on_a_loop
 async def test_the_end_of_a_token_is_told_and_another_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_TOLD_BEFORE_S", 4.0)
     async with (
         Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
         Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
         gateway_to(overlay.address("b1"), tls=tls_of()) as address,
-        Browser(address, token=token("alice", 6)) as ending,
-        Browser(address, token=token("alice", 6)) as going_on,
     ):
         await exchange.advertise(QUOTE)
+        try:
+            await play_the_end(exchange, address, monkeypatch, 6.0)
+        except (AssertionError, ConnectionClosed):  # a machine may stand still for longer than a token lives
+            await play_the_end(exchange, address, monkeypatch, 40.0)
+
+
+async def play_the_end(
+    exchange: Client, address: str, monkeypatch: pytest.MonkeyPatch, lifetime_s: float
+) -> None:
+    monkeypatch.setattr(session, "_TOLD_BEFORE_S", lifetime_s * 2 / 3)
+    async with (
+        Browser(address, token=token("alice", lifetime_s)) as ending,
+        Browser(address, token=token("alice", lifetime_s)) as going_on,
+    ):
         for browser in (ending, going_on):
             await browser.request("subscribe", subscription=1, type="Quote")
-            assert 0 <= (await browser.until("expiry"))["expires_in_s"] <= 4.0
+            assert 0 <= (await browser.until("expiry"))["expires_in_s"] <= lifetime_s * 2 / 3
         assert (await going_on.request("authenticate", token=token("alice", 100)))["kind"] == "answer"
         error = await ending.until("error")
         assert (error["status"], error.get("request")) == ("UNAUTHENTICATED", None)

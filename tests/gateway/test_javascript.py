@@ -151,14 +151,14 @@ async def test_another_gateway_gets_the_subscriptions_again() -> None:
 @needs_node
 @on_a_loop
 async def test_the_client_renews_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_TOLD_BEFORE_S", 4.0)
+    monkeypatch.setattr(session, "_TOLD_BEFORE_S", 10.0)
     async with (
         Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
         Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
         gateway_to(overlay.address("b1"), tls=tls_of()) as address,
     ):
         await exchange.advertise(QUOTE)
-        async with node(address, token("alice", 4)) as step:
+        async with node(address, token("alice", 20)) as step:
             await step("token", token("alice", 100))  # for the next call
             await step("subscribe", "a", "Quote", "", {})
             while not any(notice.get("connected") for notice in await step("notices")):
