@@ -52,6 +52,7 @@ th:first-child { z-index: 2; }
 @media (max-width: 40rem) {
   dl, #definitions dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .5rem; }
+  figure { overflow-x: clip; }  /* legends are as wide as their font */
 }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """
