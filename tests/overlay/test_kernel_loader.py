@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FEW = """
 from covey.matcher.jit import compiling
 from covey.overlay import kernel_loader
@@ -49,6 +51,7 @@ def python(code: str, cache: Path, *, start_new_session: bool = False) -> subpro
     )
 
 
+@pytest.mark.thorough
 def test_of_several_processes_one_compiles_and_all_load_even_where_they_cannot_write(tmp_path: Path) -> None:
     processes = [python(LOADING + WAITING, tmp_path) for _ in range(3)]
     outputs = [process.communicate() for process in processes]
@@ -77,6 +80,7 @@ print("numba" in sys.modules)
     assert output == "False\n"
 
 
+@pytest.mark.thorough
 def test_a_file_system_without_locks_is_no_failure(tmp_path: Path) -> None:
     without = """
 import fcntl

@@ -82,6 +82,7 @@ def test_parsing_and_publishing_do_not_load_numba() -> None:
     assert answer.stdout == "False\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.random
 def test_kernels_hold_uncompiled_too() -> None:
     here = Path(__file__).parents[1]

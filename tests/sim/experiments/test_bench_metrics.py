@@ -18,6 +18,7 @@ from covey.sim.trace.tables import TABLES
 COUNTS = ("published", "delivered", "changes", "subscribers", "expected", "spurious", "duplicate", "missed")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_a_multiplied_run_has_so_many_times_the_counts_and_the_same_percentiles(tmp_path: Path) -> None:
     small = Scenario(brokers=4, publishers=2, subscribers=20, types=2, duration_s=1.0, event_rate=40)

@@ -88,6 +88,7 @@ def test_a_job_is_cancelled_and_nothing_is_printed(spark: None, capfd: pytest.Ca
     assert session.range(3).count() == 3
 
 
+@pytest.mark.thorough
 def test_tables_of_a_call_that_is_interrupted_are_removed(
     spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
