@@ -104,7 +104,10 @@ class LocalOverlay:
         self._configuration: dict[str, Any] = {
             "overlay": "local",
             "routing": routing,
-            "event_types": {t.name: {a: str(k) for a, k in t.attributes.items()} for t in event_types},
+            "event_types": {
+                t.name: {a: str(k) for a, k in t.attributes.items()} | ({"key": t.key} if t.key else {})
+                for t in event_types
+            },
             "links": [list(link) for link in links],
             "engine": engine,
         }

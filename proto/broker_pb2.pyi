@@ -170,12 +170,14 @@ class Attribute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ...) -> None: ...
 
 class EventType(_message.Message):
-    __slots__ = ("name", "attributes")
+    __slots__ = ("name", "attributes", "key")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
-    def __init__(self, name: _Optional[str] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
+    key: str
+    def __init__(self, name: _Optional[str] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Motion(_message.Message):
     __slots__ = ("value", "rate", "since_ns")

@@ -8,9 +8,9 @@
                                          time: timestamp[us, UTC], text: string
     interface   uint16
 
-The schema's metadata has `covey.snapshot`, the version of this format; `covey.event_types`, the attributes of
-every event type as JSON; and `covey.subscriptions`, their number. A file is written beside its place and then
-moved there, so a reader finds the old one or the new one, whole.
+The schema's metadata has `covey.snapshot`, the version of this format; `covey.event_types`, the name, the
+attributes and perhaps the key of every event type as JSON; and `covey.subscriptions`, their number. A file is
+written beside its place and then moved there, so a reader finds the old one or the new one, whole.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def write_snapshot(
     path: str | os.PathLike[str], event_types: Sequence[EventType], table: SubscriptionTable
 ) -> None:
     """Write all subscriptions of a table to a file, which is replaced as a whole; permissions stay."""
-    described = [[event_type.name, dict(event_type.attributes)] for event_type in event_types]
+    described = [
+        [each.name, dict(each.attributes), *(() if each.key is None else (each.key,))] for each in event_types
+    ]
     metadata = {
         _VERSION: str(VERSION),
         _EVENT_TYPES: json.dumps(described, ensure_ascii=False),
@@ -170,7 +172,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[list[EventType], Iterat
         raise SnapshotError(f"{path}: expected the columns {', '.join(map(str, _SCHEMA))}")
     try:
         described = json.loads(metadata[_EVENT_TYPES])
-        event_types = [EventType(name, attributes) for name, attributes in described]
+        event_types = [EventType(*each) for each in described]
         count = int(metadata[_COUNT])
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError, CoveyError) as error:
         raise SnapshotError(f"{path}: event types that cannot be read: {error}") from None

@@ -4,6 +4,9 @@ The schema of a type is its attribute list. Two `EventType` objects are equal wh
 lists, order included, are. Schemas of one name *agree* when no attribute has two kinds in them: they are
 views of one type, whose attributes are identified by name. An attribute that a schema lacks is absent in its
 events. A declaration with more attributes *widens* the type; one that does not agree is an error.
+
+A type may have a *key*, the attribute that identifies what an event is about, such as a vehicle's id. A
+declaration without a key says nothing of it; two that name different keys do not agree.
 """
 
 from __future__ import annotations
@@ -52,11 +55,15 @@ _ARROW = {
 }
 
 
-class EventType:
-    """A name and an ordered mapping from attribute names to kinds. Immutable and hashable.
+KEY_KINDS = (Kind.INT64, Kind.STRING)
+"""Of a key. Floats are rounded, and NaN equals nothing; lists, flags and times name nothing."""
 
-    Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, or no
-    attributes.
+
+class EventType:
+    """A name and an ordered mapping from attribute names to kinds, and a key or none. Immutable and hashable.
+
+    Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, no attributes,
+    or a key that is no attribute or neither an integer nor a string.
     """
 
     __slots__ = (
@@ -66,12 +73,15 @@ class EventType:
         "attributes",
         "cache",
         "has_lists",
+        "key",
         "kinds",
         "name",
         "names",
     )
 
-    def __init__(self, name: str, attributes: Mapping[str, str | Kind]) -> None:
+    def __init__(
+        self, name: str, attributes: Mapping[str, str | Kind], key: str | None = None
+    ) -> None:
         if not isinstance(name, str) or not _NAME.match(name):
             raise EventTypeError(
                 f"event type name {name!r}: expected letters, digits and _, not starting with a digit"
@@ -92,7 +102,11 @@ class EventType:
                     f"event type {name!r}, attribute {attribute!r}: kind {kind!r}, "
                     f"expected one of {', '.join(Kind)}"
                 ) from None
+        if key is not None:
+            _check_key(name, kinds, key)
         self.name = name
+        self.key = key
+        """The attribute that identifies what an event is about, None for none."""
         self.attributes: Mapping[str, Kind] = MappingProxyType(kinds)
         self.names: tuple[str, ...] = tuple(kinds)
         self.kinds: tuple[Kind, ...] = tuple(kinds.values())
@@ -100,21 +114,27 @@ class EventType:
         """Whether its events are in Arrow columns, however few."""
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
-        self._hash = hash((name, tuple(kinds.items())))
+        self._hash = hash((name, tuple(kinds.items()), key))
         self.cache: dict[object, Any] = {}
         """What others compute from this type, once: under keys of their own."""
 
     def includes(self, other: EventType) -> bool:
-        """Whether this schema has every attribute of another schema of the type, in whatever order."""
+        """Whether this schema has every attribute of another schema of the type, in whatever order, and its
+        key.
+        """
         if self is other:
             return True
+        if other.key not in (None, self.key):
+            return False
         mine = self.attributes
         return self.name == other.name and all(mine.get(a) is k for a, k in other.attributes.items())
 
     def agrees(self, other: EventType) -> bool:
-        """Whether both are schemas of one type: of one name, with no attribute of two kinds."""
+        """Whether both are schemas of one type: of one name, with no attribute of two kinds, nor two keys."""
         if self is other:
             return True
+        if None not in (self.key, other.key) and self.key != other.key:
+            return False
         mine = self.attributes
         return self.name == other.name and all(mine.get(a, k) is k for a, k in other.attributes.items())
 
@@ -122,7 +142,7 @@ class EventType:
         """The attributes of both: those of this schema in their order, then the others in theirs.
 
         Which attributes these are does not depend on the order of several unions. `EventTypeError` names the
-        first attribute of two kinds.
+        first attribute of two kinds, or both keys.
         """
         if self.name != other.name:
             raise EventTypeError(f"event type {other.name!r}: expected one of the name {self.name!r}")
@@ -134,7 +154,9 @@ class EventType:
                 raise EventTypeError(
                     f"event type {self.name}, attribute {attribute!r}: kind {kind}, expected {mine}"
                 )
-        united = EventType(self.name, {**self.attributes, **other.attributes})
+        if None not in (self.key, other.key) and self.key != other.key:
+            raise EventTypeError(f"event type {self.name}: key {other.key!r}, expected {self.key!r}")
+        united = EventType(self.name, {**self.attributes, **other.attributes}, self.key or other.key)
         return other if united == other else united
 
     def index(self, attribute: str) -> int:
@@ -149,17 +171,30 @@ class EventType:
             and self.name == other.name
             and self.names == other.names
             and self.kinds == other.kinds
+            and self.key == other.key
         )
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[EventType], tuple[str, dict[str, str]]]:
-        return EventType, (self.name, {a: str(k) for a, k in self.attributes.items()})
+    def __reduce__(self) -> tuple[type[EventType], tuple[str, dict[str, str], str | None]]:
+        return EventType, (self.name, {a: str(k) for a, k in self.attributes.items()}, self.key)
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{a!r}: {str(k)!r}" for a, k in self.attributes.items())
-        return f"EventType({self.name!r}, {{{listed}}})"
+        key = "" if self.key is None else f", key={self.key!r}"
+        return f"EventType({self.name!r}, {{{listed}}}{key})"
+
+
+def _check_key(name: str, kinds: Mapping[str, Kind], key: object) -> None:
+    if not isinstance(key, str) or key not in kinds:
+        raise EventTypeError(
+            f"event type {name!r}, key {key!r}: expected one of its attributes, {', '.join(kinds)}"
+        )
+    if kinds[key] not in KEY_KINDS:
+        raise EventTypeError(
+            f"event type {name!r}, key {key!r}: kind {kinds[key]}, expected {' or '.join(KEY_KINDS)}"
+        )
 
 
 def check_event_type(event_type: object) -> None:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import EventTypeError
-from covey.matcher.events.event_type import EventType
+from covey.matcher.events.event_type import EventType, Kind
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
@@ -214,10 +214,13 @@ class ClientsSection(Section):
 
 
 def _event_types(value: object) -> tuple[EventType, ...]:
+    """By name, attributes and their kinds; `key` names the key, unless it is an attribute: has a kind."""
     event_types = []
-    for name, attributes in text_keys(value).items():
+    for name, declared in text_keys(value).items():
+        attributes = text_keys(declared)
+        key = None if attributes.get("key") in list(Kind) else attributes.pop("key", None)
         try:
-            event_types.append(EventType(name, text_keys(attributes)))
+            event_types.append(EventType(name, attributes, key))
         except EventTypeError as error:
             raise complaint(f"is wrong: {error}", name) from None
     return tuple(event_types)

@@ -60,6 +60,7 @@ def decode_event_type(data: bytes) -> EventType:
 
 def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
     wire.name = event_type.name
+    wire.key = event_type.key or ""
     for name, kind in event_type.attributes.items():
         wire.attributes.add(name=name, kind=_KINDS[kind])
 
@@ -98,7 +99,7 @@ def event_type_of(wire: pb.EventType) -> EventType:
         if attribute.name in attributes:
             raise EventTypeError(f"event type {wire.name!r}: attribute {attribute.name!r} is declared twice")
         attributes[attribute.name] = kind
-    return EventType(wire.name, attributes)
+    return EventType(wire.name, attributes, wire.key or None)
 
 
 def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:

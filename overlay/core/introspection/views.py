@@ -45,7 +45,8 @@ def render(broker: Broker, listed: int | None = None) -> str:
     lines += listing.more("interfaces", "  ")
     for state in listing.first(tables.types.values(), len(tables.types), "types"):
         attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())
-        lines.append(f"type {state.event_type.name} ({listing.text(attributes)})")
+        key = "" if state.event_type.key is None else f", key {state.event_type.key}"
+        lines.append(f"type {state.event_type.name} ({listing.text(attributes)}{key})")
         publishers = ", ".join(listing.first(state.publishers, len(state.publishers), "publishers"))
         others = "".join(listing.more("publishers", " "))
         lines.append(f"  publishers: {publishers or 'none'}{others}")
@@ -160,6 +161,7 @@ def _inspect_type(state: TypeState, listing: Listing) -> dict[str, Any]:
     contents = listing.first(state.promises.items(), len(state.promises), "contents")
     return {
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
+        "key": state.event_type.key,
         "publishers": publishers,
         "advertised_to": list(state.advertised_to),
         "contents": {name: listing.text(str(promise.filter)) for name, promise in contents},

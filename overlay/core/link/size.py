@@ -63,7 +63,8 @@ def header_bytes(message: Message) -> int:
 
 
 def _schema_bytes(event_type: EventType) -> int:
-    names = (event_type.name, event_type.name, *event_type.attributes)
+    key = () if event_type.key is None else (event_type.key,)
+    names = (event_type.name, event_type.name, *event_type.attributes, *key)
     return sum(_ATTRIBUTE_BYTES + len(name.encode()) for name in names)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from itertools import permutations
 
 import pytest
@@ -66,3 +68,39 @@ def test_a_batch_under_another_schema_has_its_attributes_by_name() -> None:
     )
     with pytest.raises(EventError, match="expected one of"):
         batch.with_schema(CONFLICT)
+
+
+KEYED = EventType("Quote", {"firm": "string", "price": "float64"}, key="firm")
+
+
+def test_a_declaration_without_a_key_agrees_with_every_key() -> None:
+    assert KEYED != NARROW
+    assert KEYED.includes(NARROW)
+    assert not NARROW.includes(KEYED)
+    assert NARROW.agrees(KEYED)
+    assert NARROW.union(KEYED) is KEYED
+    assert OTHER.union(KEYED).union(WIDE).key == "firm"
+    assert pickle.loads(pickle.dumps(KEYED)) == KEYED
+    assert repr(KEYED) == "EventType('Quote', {'firm': 'string', 'price': 'float64'}, key='firm')"
+
+
+def test_two_keys_do_not_agree() -> None:
+    other = EventType("Quote", {"bid": "int64"}, key="bid")
+    assert not KEYED.agrees(other)
+    with pytest.raises(EventTypeError, match="event type Quote: key 'bid', expected 'firm'"):
+        KEYED.union(other)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("id", "key 'id': expected one of its attributes, firm, price, tags"),
+        (3, "key 3: expected one of its attributes, firm, price, tags"),
+        ("", "key '': expected one of its attributes, firm, price, tags"),
+        ("price", "key 'price': kind float64, expected int64 or string"),
+        ("tags", "key 'tags': kind list<string>, expected int64 or string"),
+    ],
+)
+def test_a_key_is_an_integer_or_a_string_among_the_attributes(key: str, expected: str) -> None:
+    with pytest.raises(EventTypeError, match=re.escape(f"event type 'Quote', {expected}")):
+        EventType("Quote", {"firm": "string", "price": "float64", "tags": "list<string>"}, key=key)

@@ -55,6 +55,8 @@ def test_every_field_of_an_overlay_file_is_read(tmp_path: Path) -> None:
 routing: static
 event_types:
   Quote: {firm: string, price: float64, at: timestamp}
+  Vehicle: {key: id, id: string, x: float64}
+  Setting: {key: string, value: float64}
 limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, session_lease_s: 0.5,
          session_queue_events: 7}
 """,
@@ -62,6 +64,8 @@ limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, ses
     assert overlay.routing == "static"
     assert overlay.event_types == (
         EventType("Quote", {"firm": "string", "price": "float64", "at": "timestamp"}),
+        EventType("Vehicle", {"id": "string", "x": "float64"}, key="id"),
+        EventType("Setting", {"key": "string", "value": "float64"}),
     )
     assert overlay.limits == Limits(100, 10, 10000)
     assert overlay.sessions == SessionLimits(0.5, 7)
@@ -137,6 +141,18 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         (
             ("overlay: two", "overlay: two\nevent_types: {Q: {a: text}}"),
             "event_types.Q is wrong: .*kind 'text'",
+        ),
+        (
+            ("overlay: two", "overlay: two\nevent_types: {Q: {key: b, a: string}}"),
+            "event_types.Q is wrong: .*key 'b': expected one of its attributes, a",
+        ),
+        (
+            ("overlay: two", "overlay: two\nevent_types: {Q: {key: [a], a: string}}"),
+            r"event_types.Q is wrong: .*key \['a'\]: expected one of its attributes, a",
+        ),
+        (
+            ("overlay: two", "overlay: two\nevent_types: {Q: {key: a, a: float64}}"),
+            "event_types.Q is wrong: .*key 'a': kind float64, expected int64 or string",
         ),
         (
             ("overlay: two", "overlay: two\noverlay: three"),

@@ -224,7 +224,9 @@ def test_round_trip_of_goodbyes() -> None:
 
 
 def test_round_trip_of_event_types() -> None:
+    keyed = EventType("Quote", QUOTE.attributes, key=next(iter(QUOTE.attributes)))
     assert decode_event_type(encode_event_type(QUOTE)) == QUOTE
+    assert decode_event_type(encode_event_type(keyed)) == keyed != QUOTE
 
 
 # --- what makes no sense --------------------------------------------------------------------------

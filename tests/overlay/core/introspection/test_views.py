@@ -56,6 +56,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
     state = json.loads(json.dumps(inspect(x.broker)))
     assert state["types"]["Quote"] == {
         "attributes": {"firm": "string", "price": "float64"},
+        "key": None,
         "publishers": [A],
         "advertised_to": [B],
         "contents": {},

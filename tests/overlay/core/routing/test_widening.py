@@ -197,3 +197,24 @@ def test_a_client_hands_out_what_it_has_declared() -> None:
 
 def _one_id(subscription_id: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([0, 1]), np.array([subscription_id])
+
+
+def test_a_key_widens_a_type_once_and_another_key_is_refused(x: Driven) -> None:
+    keyed = EventType("Quote", {"price": "float64", "volume": "int64"}, key="volume")
+    x(C, Advertise(1, WIDE))
+    assert sent(x(D, Advertise(1, keyed)), Advertise) == [
+        (A, Advertise(3, WIDE.union(keyed))),
+        (B, Advertise(3, WIDE.union(keyed))),
+    ]
+    assert sent(x(C, Advertise(2, WIDE)), Advertise) == []
+    other = EventType("Quote", {"venue": "string"}, key="venue")
+    ((_, refusal),) = sent(x(C, Advertise(3, other)), Refuse)
+    assert isinstance(refusal, Refuse)
+    assert refusal.status == "ALREADY_EXISTS"
+    assert refusal.reason == (
+        "event type Quote exists with other attributes: at broker x, its key is volume, not venue"
+    )
+    x(D, Publish(batch(keyed, {"price": 1.0, "volume": 6})))
+    ((_, refusal),) = sent(x(C, Publish(batch(keyed, {"price": 1.0, "volume": 6}))), Refuse)
+    assert isinstance(refusal, Refuse)
+    assert "its key is not known, not volume" in refusal.reason
