@@ -10,9 +10,10 @@ has one and is busy for its cost; then, at one instant, the core handles the mes
                    forward while they change their posets (Jayaram et al., sections 5.3 and 5.6)
 
 Messages of a source that depend on each other keep their order. Events behind an Advertise of their source
-wait in its lane, as do those after them. An Unadvertise whose turn comes while earlier events of its source
-wait moves behind them. A session that begins or ends does so at once: the waiting messages of its interface
-are handled before it, and their cost delays the messages behind them.
+wait in its lane, as do those after them. Whichever of these or an Unadvertise has its turn while earlier
+events of its source wait moves behind them; while a control message that has moved waits, so do the source's
+later ones. A session that begins or ends does so at once: the waiting messages of its interface are handled
+before it, and their cost delays the messages behind them.
 
 Events that publishers have under way bound the lanes where publishers have a window; beyond `FULL` messages
 in a lane frames are left where they are, so that their senders stop.
@@ -57,6 +58,7 @@ class _Waiting:
     message: Message
     source: Interface
     counted: dict[Interface, int] | None
+    moved: bool = False
     handled: bool = False
 
 
@@ -106,6 +108,8 @@ class ServedCore(ObservedCore):
         """By source: its messages in the lane of control behind which its events wait."""
         self._behind: dict[Interface, int] = {}
         """By source: its messages in the lane of events."""
+        self._moved: dict[Interface, int] = {}
+        """By source: the control messages among them."""
         self._two = service == "two-lanes"
         self._serial = 0
         self._stopped = False
@@ -164,7 +168,7 @@ class ServedCore(ObservedCore):
         elif is_events or isinstance(message, Advertise):
             counted = self._ahead
         if counted is not None:
-            counted[source] = counted.get(source, 0) + 1
+            _add(counted, source)
         lane.append(_Waiting(self._serial, message, source, counted))
         for server in self._servers:
             if lane in server.lanes:
@@ -188,13 +192,22 @@ class ServedCore(ObservedCore):
         for lane in server.lanes:
             while lane:
                 waiting = lane.popleft()
-                moves = lane is not self._events and isinstance(waiting.message, Unadvertise)
-                if not moves or waiting.source not in self._behind:
+                if lane is self._events or not self._moves(waiting):
                     return waiting
+                if waiting.counted is not None:
+                    _take(waiting.counted, waiting.source)
                 waiting.counted = self._behind
-                self._behind[waiting.source] += 1
+                _add(self._behind, waiting.source)
+                if not isinstance(waiting.message, Publish):
+                    waiting.moved = True
+                    _add(self._moved, waiting.source)
                 self._events.append(waiting)
         return None
+
+    def _moves(self, waiting: _Waiting) -> bool:
+        """Whether something of its source in the lane of events has to be handled before it."""
+        awaited = self._behind if isinstance(waiting.message, Publish | Unadvertise) else self._moved
+        return waiting.source in awaited
 
     def _end(self, server: _Server) -> None:
         if self._stopped:
@@ -207,11 +220,10 @@ class ServedCore(ObservedCore):
     def _handled(self, waiting: _Waiting, now_ns: int) -> list[Action]:
         waiting.handled = True
         source = waiting.source
-        counted = waiting.counted
-        if counted is not None:
-            counted[source] -= 1
-            if not counted[source]:
-                del counted[source]
+        if waiting.counted is not None:
+            _take(waiting.counted, source)
+        if waiting.moved:
+            _take(self._moved, source)
         return self._altered((waiting.message,), source, now_ns)
 
     def _flush(self, source: Interface, now_ns: int) -> list[Action]:
@@ -238,3 +250,13 @@ class ServedCore(ObservedCore):
     def _owe(self, server: _Server, message: Message) -> None:
         server.debt_ns += self._costs.charge(self._sample(message))
         self._begin(server)
+
+
+def _add(counts: dict[Interface, int], source: Interface) -> None:
+    counts[source] = counts.get(source, 0) + 1
+
+
+def _take(counts: dict[Interface, int], source: Interface) -> None:
+    counts[source] -= 1
+    if not counts[source]:
+        del counts[source]

@@ -97,7 +97,12 @@ class FuzzOptions:
             raise FuzzError(f"{name} is on: expected it off with faults, which have slow clients and clocks")
         if self.motion and self.routing == "static":
             raise FuzzError("motion is on: expected routing parametric, since static routing has no motion")
-
+        if self.service != "broker" and (self.durable or self.faults):
+            name = "durable" if self.durable else "faults"
+            raise FuzzError(
+                f"service is {self.service!r}: expected broker with {name}, since the other services accept "
+                "events before they store them"
+            )
         if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
             raise FuzzError("repair is on: expected durable off, since links of durable types do not move")
 

@@ -57,9 +57,8 @@ def test_sessions_that_move_after_crashes(seed: int) -> None:
     [
         pytest.param(CatchingUp, "has_all", lambda *_: True, marks=pytest.mark.thorough),
         (CatchingUp, "begin_behind", lambda *_: None),
-        pytest.param(CatchingUp, "copies", lambda *_: {}, marks=pytest.mark.thorough),
     ],
-    ids=["the flush overtakes events", "own events before copies", "copies are forgotten in a restart"],
+    ids=["the flush overtakes events", "own events before copies"],
 )
 def test_a_defect_of_moving_sessions_is_found(
     owner: type, method: str, mutant: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

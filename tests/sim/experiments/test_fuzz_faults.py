@@ -74,6 +74,8 @@ def test_an_unknown_fault_is_named() -> None:
         FuzzOptions(faults="crashes,gremlins")
     with pytest.raises(FuzzError, match="stalls is on: expected it off with faults"):
         FuzzOptions(faults="all", stalls=True)
+    with pytest.raises(FuzzError, match="service is 'two-lanes': expected broker with faults"):
+        FuzzOptions(faults="all", service="two-lanes")
 
 
 def test_the_command_says_how_often_there_was_each_fault(capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,6 +190,30 @@ def test_a_client_that_leaves_takes_its_messages_with_it(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", MODELS)
+def test_a_type_that_is_advertised_again_keeps_its_events(service: str) -> None:
+    """The Advertise follows an Unadvertise that has moved behind events."""
+    broker = OneBroker(service)
+    for _ in range(3):
+        broker.publish()
+    broker.publisher.unadvertise(QUOTE.name)
+    broker.publisher.advertise(QUOTE)
+    broker.publish()
+    broker.rest()
+    assert broker.judge.delivered_events == 4
+
+
+@pytest.mark.parametrize("service", MODELS)
+def test_events_behind_an_advertise_follow_those_before_it(service: str) -> None:
+    broker = OneBroker(service)
+    for _ in range(3):
+        broker.publish()
+    broker.publisher.advertise(EventType("Trade", {"size": "int64"}))
+    broker.publish()
+    broker.rest()
+    assert broker.judge.delivered_events == 4
+
+
+@pytest.mark.parametrize("service", MODELS)
 @pytest.mark.parametrize(
     "changes",
     [

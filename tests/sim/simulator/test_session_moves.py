@@ -202,6 +202,26 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
     assert row.sessions() == ["broker/b2"]
 
 
+def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destination crashes when the session is there and its client has got nothing yet."""
+    row = Row()
+    complete: Callable[..., None] = SessionMoves._complete
+
+    def crash(self: SessionMoves, arriving: Any) -> None:
+        complete(self, arriving)
+        row.simulation.clock.after(0, row.simulation.crash, "broker/b2", SECOND)
+
+    monkeypatch.setattr(SessionMoves, "_complete", crash)
+    port = row.reader.port
+    assert port.wire is not None
+    port.wire.cut()
+    row.publish(20)
+    row.run(0.3)
+    row.move("b2")
+    row.check()
+    assert row.sessions() == ["broker/b2"]
+
+
 def test_a_session_whose_end_is_known_nowhere_begins_anew() -> None:
     row = Row()
     row.reader.unsubscribe(row.subscription)
