@@ -45,7 +45,7 @@ class Acceptor:
             else:
                 rights = self._rights(call, greeting)
                 if greeting.durable:
-                    self._check_durable(rights)
+                    self._check_durable()
             connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
             try:
                 principal = call.host if rights is None else rights.subject
@@ -82,17 +82,10 @@ class Acceptor:
             self._node.denials[NEIGHBOUR] += 1
             raise StreamClosedError(denial.status, str(denial))
 
-    def _check_durable(self, rights: Rights | None) -> None:
-        """`StreamClosedError` unless a client may have a durable session. What its policies have joined to
-        stored filters would be its rights of another day.
-        """
-        name, why = self._node.name, ""
+    def _check_durable(self) -> None:
+        """`StreamClosedError` unless this broker keeps durable sessions."""
         if self._node.storage is None:
-            why = f"broker {name} has no durable types"
-        elif rights is not None:
-            why = f"broker {name} has rules for clients"
-        if why:
-            reason = f"{why}: expected a session that is not durable"
+            reason = f"broker {self._node.name} has no durable types: expected a session that is not durable"
             raise StreamClosedError("FAILED_PRECONDITION", reason)
 
     async def _hello(self, call: RpcCall) -> Greeting:

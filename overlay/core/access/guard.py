@@ -111,12 +111,21 @@ class Guard:
         return (batch.filter(selected) if selected.any() else None), refusals
 
     def durable_refusal(self, rights: Rights | None) -> str | None:
-        """Why a client has no durable session: its filters, which its next process is sent, would have the
-        policy in them.
+        """Why a client has no durable session: its filters are stored, and sent to its next process, with the
+        policies of another day in them.
         """
         if rights is None or rights.whole(Action.SUBSCRIBE):
             return None
         return f"a durable session of {rights.subject!r}: expected permissions to subscribe without policies"
+
+    def session_denial(self, rights: Rights | None) -> str:
+        """Why a client may not go on with its durable session, which is kept for the day it may again."""
+        self.denials[Action.SUBSCRIBE.value] += 1
+        subject = "" if rights is None else rights.subject
+        return (
+            f"{subject!r} may not have all that its durable session has subscribed to: expected those "
+            "permissions, or a client that is not durable, which ends the session"
+        )
 
     def permits_session(self, interface: Interface, rights: Rights | None) -> bool:
         """Whether a client may have all that its session has subscribed to, whatever the content."""

@@ -230,7 +230,10 @@ class Interfaces:
             raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
         if queue is not None:
             renewed = queue.durable or queue.link.peer_incarnation == peer.hello.incarnation
-            if not renewed or not self._may_go_on(queue, peer):
+            goes_on = self._may_go_on(queue, peer)
+            if not goes_on and peer.durable and queue.durable:
+                raise ConnectionRefusedError("PERMISSION_DENIED", self._guard.session_denial(peer.rights))
+            if not renewed or not goes_on:
                 self.end_session(queue, "replaced by a new client of that name", "ABORTED")
                 queue = None
         if queue is None:

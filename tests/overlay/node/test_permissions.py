@@ -23,6 +23,7 @@ from covey.overlay.client.unary import call_broker
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Refuse
 from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.tokens import TokenOptions
 from covey.overlay.transport.calls import encode_reload
 from covey.overlay.transport.channel import RELOAD
@@ -235,3 +236,51 @@ async def test_an_event_under_the_name_of_another_publisher_does_not_silence_it(
         await exchange.publish("Quote", price=1.0)
         assert (await asyncio.wait_for(anext(mine), 10))["price"] == 1.0
         assert overlay.nodes["b1"].denials["publisher"] == 1
+
+
+@on_a_loop
+async def test_durable_sessions_are_of_subjects_that_may_have_all_they_have(tmp_path: Path) -> None:
+    def allowed(*permissions: Permission) -> ClientRules:
+        return rules(Rule(("keeper",), subscribe=permissions))
+
+    durable = {"durable": {"Quote": Retention()}, "storage": str(tmp_path)}
+    overlay = Brokers([("b1", "b2")], tls=overlay_files(), clients=allowed(Permission("Quote")), **durable)
+    async with (
+        overlay,
+        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
+    ):
+
+        def keeper(subject: str = "keeper", *, kept: bool = True) -> Client:
+            at = overlay.address("b2")
+            return Client(at, "keeper", tls=tls_of(), token=token(subject), durable=kept, connect_timeout=20)
+
+        async def refused(client: Client) -> ConnectError:
+            with pytest.raises(ConnectError) as refusal:
+                async with client:
+                    pass
+            return refusal.value
+
+        async def restart(clients: ClientRules) -> None:
+            await overlay.crash("b2")
+            overlay._options["clients"] = clients
+            await overlay.start("b2")
+            await overlay.linked()
+
+        await exchange.advertise(QUOTE)
+        async with keeper() as client:
+            await client.subscribe("Quote", "price < $limit", limit=5)
+        await exchange.publish_batch("Quote", [{"price": float(price)} for price in range(10)])
+        await exchange.flush()
+        assert (await refused(keeper("alice"))).status == "PERMISSION_DENIED"  # it is not hers
+
+        await restart(allowed(Permission("Other")))
+        refusal = await refused(keeper())
+        assert (refusal.status, "Quote" in str(refusal)) == ("PERMISSION_DENIED", False)
+        await restart(allowed(Permission("Quote", "price < 3")))
+        assert "expected permissions to subscribe without policies" in str(await refused(keeper()))
+
+        await restart(allowed(Permission("*")))
+        async with keeper() as client:
+            quotes = await client.subscribe("Quote", "price < $limit", limit=5)
+            prices = [(await asyncio.wait_for(anext(quotes), 60))["price"] for _ in range(5)]
+            assert prices == [0.0, 1.0, 2.0, 3.0, 4.0]

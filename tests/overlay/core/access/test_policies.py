@@ -275,7 +275,7 @@ def test_a_publisher_of_a_type_that_it_may_not_publish_is_not_told_to_hold_it() 
 
 
 def test_a_durable_session_goes_on_with_rights_to_all_that_it_has() -> None:
-    """A restart does not restore rights; the session goes on, but not with a type that is taken away."""
+    """A restart does not restore rights; the session goes on, and is kept while a type is taken away."""
     edge = Edge(QUOTE)
     connect = partial(edge.broker.accept, connection=Noted(), now_ns=0)
     both = rights("d", Action.SUBSCRIBE, Permission("Quote"), Permission("Other"))
@@ -286,14 +286,20 @@ def test_a_durable_session_goes_on_with_rights_to_all_that_it_has() -> None:
     queue = edge.broker.queues["client/d"]
     queue.durable = True  # as with a storage
     edge.broker.core.handle(Subscribe(1, 1, parse("", QUOTE), {}), "client/d", 0)
-    for held, goes_on in (
-        (rights("d", Action.SUBSCRIBE, Permission("Q*")), True),
-        (None, True),
-        (rights("d", Action.SUBSCRIBE, Permission("Other")), False),
-    ):
+    for held in (rights("d", Action.SUBSCRIBE, Permission("Q*")), None, both):
         edge.broker.lost("client/d", queue.connection, 0)
         connect(Peer("client/d", Hello(7), durable=True, rights=held))
-        assert (edge.broker.queues["client/d"] is queue) is goes_on, held
+        assert edge.broker.queues["client/d"] is queue, held
+    edge.broker.lost("client/d", queue.connection, 0)
+    other = rights("d", Action.SUBSCRIBE, Permission("Other"))
+    with pytest.raises(ConnectionRefusedError, match="'d' may not have all that its durable") as denied:
+        connect(Peer("client/d", Hello(7), durable=True, rights=other))
+    assert denied.value.status == "PERMISSION_DENIED"
+    assert "Quote" not in str(denied.value)
+    assert edge.broker.queues["client/d"] is queue
+    connect(Peer("client/d", Hello(7), rights=other))
+    assert edge.broker.queues["client/d"] is not queue
+    assert not edge.broker.core.tables.peers["client/d"].subscriptions
 
 
 def test_rights_differ_by_the_claims_that_policies_name() -> None:
