@@ -48,7 +48,8 @@ def gateway(
     proxy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Address of a proxy whose X-Forwarded-For names the browser. Repeatable.",
+            help="Address or network of a proxy whose X-Forwarded-For names the browser; unix for one that "
+            "connects to --listen unix:PATH. Repeatable.",
             rich_help_panel=_LISTENING,
         ),
     ] = None,
@@ -58,6 +59,7 @@ def gateway(
     max_sessions: Annotated[int, typer.Option(help="Sessions, those of the last 30 s included.")] = 10_000,
     max_message_bytes: Annotated[int, typer.Option(help="Bytes of a message of a browser.")] = 65_536,
     max_messages_per_s: Annotated[int, typer.Option(help="Messages per second of a browser.")] = 200,
+    max_filter_bytes: Annotated[int, typer.Option(help="Bytes of a filter of a browser.")] = 4_096,
     queue_bytes: Annotated[int, typer.Option(help="Bytes that wait for a browser.")] = 1 << 20,
     access: Access = NO_ACCESS,
 ) -> None:
@@ -76,6 +78,7 @@ def gateway(
     from covey.gateway import Limits, application
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
+    from covey.overlay.node.server import descriptor_limit
     from covey.overlay.transport.event_loop import run
 
     import_modules(modules or ())
@@ -87,6 +90,7 @@ def gateway(
         max_sessions=max_sessions,
         max_message_bytes=max_message_bytes,
         max_messages_per_s=max_messages_per_s,
+        max_filter_bytes=max_filter_bytes,
         queue_bytes=queue_bytes,
     )
     app = application(
@@ -97,6 +101,7 @@ def gateway(
         origins=origin or (),
         limits=limits,
     )
+    descriptor_limit()  # raises it as far as it may
     listener = bind(listen, tls=serve_certificate is not None, insecure=insecure)
 
     async def serve() -> None:

@@ -95,13 +95,18 @@ def application(
         finally:
             await sessions.close()
 
-    return Starlette(
+    app = Starlette(
         routes=[*routes, WebSocketRoute("/socket", socket)], middleware=middleware, lifespan=lifespan
     )
+    app.state.sessions = sessions
+    return app
 
 
 def _is_allowed(origin: str | None, host: str | None, origins: tuple[str, ...]) -> bool:
     """Only browsers send an origin, and they send it always."""
     if origin is None or "*" in origins or origin in origins:
         return True
-    return urlsplit(origin).netloc == host
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False

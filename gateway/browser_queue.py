@@ -3,7 +3,7 @@
 Messages are numbered by their order alone, 1, 2, 3, ... behind the first welcome of a session, so that the
 text of a frame is the same for all browsers. Invariants: events of at most `queue_bytes` and one frame are
 pending, and of `window_bytes` and one frame sent and not acknowledged; every event that is dropped is in a
-gap, which is sent before all that is still pending; other messages are never dropped.
+gap, which is sent before all that is still pending; answers are never dropped, notices over a bound are.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class BrowserQueue:
 
     def __init__(self, overflow: Overflow, limits: Limits, *, acknowledges: bool) -> None:
         self.dropped = 0
+        self.dropped_notices = 0
         self.overflowed = False
         """The policy is to disconnect, and the queue was full."""
         self._overflow = overflow
@@ -63,6 +64,13 @@ class BrowserQueue:
     def tell(self, message: Message) -> None:
         """A message that is not dropped."""
         self._append(Frame(encode(message)))
+
+    def notice(self, message: Message) -> None:
+        """A message that nobody asked for: dropped where a browser does not read its answers either."""
+        if self._control < _MOST_CONTROL:
+            self.tell(message)
+        else:
+            self.dropped_notices += 1
 
     def lose(self, cause: str, gap: Gap) -> None:
         """Tell of events that this browser does not get."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -30,6 +31,7 @@ _ERRORS = {
 }
 
 
+@cache
 def openapi() -> dict[str, Any]:
     """The document of all that is HTTP."""
     return {
@@ -66,6 +68,7 @@ def _operation(path: str, text: str) -> dict[str, Any]:
     return operation
 
 
+@cache
 def asyncapi() -> dict[str, Any]:
     """The document of the WebSocket."""
     tables: tuple[dict[str, type[Message]], ...] = (REQUESTS, REPLIES)

@@ -60,6 +60,8 @@ class Query(Message):
 
 async def open_stream(request: Request, sessions: Sessions) -> Response:
     """The response to a request for events: a stream, or an error as JSON."""
+    if request.method == "HEAD":  # which has no end to wait for
+        return Response(media_type=EventStream.media_type, headers={"cache-control": "no-store"})
     address = request.client.host if request.client is not None else "unix"
     refusal = sessions.addresses.enter(address)
     if refusal is not None:
@@ -111,7 +113,7 @@ class EventStream(Response):
         type_name = request.path_params["type"]
         purpose = f"{type_name} {query.filter} {query.values}"
         session, self._resumed = await self._sessions.open(
-            hello, self, acknowledges=False, purpose=purpose
+            hello, self, self._address, acknowledges=False, purpose=purpose
         )
         self._session = session
         if not self._resumed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 
 from covey.matcher.errors import InputError
 
@@ -30,7 +32,10 @@ class Limits:
     """Of browsers that are connected, and of those that are away for less than `lease_s`."""
     max_message_bytes: int = 65_536
     max_messages_per_s: int = 200
-    """Of one browser, after a second's worth at once; the gateway reads no faster."""
+    """Of one browser, after a second's worth at once; the gateway reads no faster. Each KiB of a message
+    counts as one; pings and fragments have as many."""
+    max_filter_bytes: int = 4_096
+    """Parsing takes 3 ms per KiB, here and in brokers."""
     max_requests: int = 64
     """Of one browser that are not answered; the gateway reads on when one is."""
     max_subscriptions: int = 100
@@ -51,11 +56,44 @@ class Limits:
                 raise InputError(f"{field.name} is {value!r}: expected an integer from 1 to {_MOST}")
 
 
-class Addresses:
-    """Counts the connections of each address, and of all."""
+Network = IPv4Network | IPv6Network
+_MOST_CHARACTERS = 64
+"""Of what a proxy calls an address, and is none."""
+_IPV6_PREFIX = 64
+"""What one customer of a provider has; in it, addresses cost nothing."""
 
-    def __init__(self, limits: Limits) -> None:
+
+def networks(proxies: Iterable[str]) -> tuple[Network | str, ...]:
+    """Addresses and networks, and "unix" for a socket of this machine. `InputError` for anything else."""
+    found: list[Network | str] = []
+    for each in proxies:
+        try:
+            found.append(each if each == "unix" else ip_network(each))
+        except ValueError:
+            expected = "expected an IP address, a network such as 10.0.0.0/8, or unix"
+            raise InputError(f"--proxy {each!r}: {expected}") from None
+    return tuple(found)
+
+
+def prefix(address: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the network of an IPv6 one."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:_MOST_CHARACTERS]
+    if isinstance(parsed, IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ip_network((parsed, _IPV6_PREFIX), strict=False))
+
+
+class Addresses:
+    """Counts the connections of each address, and of all; those of `exempt` count for all alone."""
+
+    def __init__(self, limits: Limits, exempt: tuple[Network | str, ...] = ()) -> None:
         self._limits = limits
+        self._exempt = exempt
         self._counts: Counter[str] = Counter()
         self.total = 0
         self.refused = 0
@@ -63,7 +101,9 @@ class Addresses:
     def enter(self, address: str) -> str | None:
         """Count a connection; or else a sentence on why it is refused."""
         limits, most = self._limits, self._limits.max_connections_per_address
-        if self._counts[address] >= most:
+        exempt = self._is_exempt(address)
+        address = prefix(address)
+        if self._counts[address] >= most and not exempt:
             why = f"max_connections_per_address is {most}, and {address} has them"
         elif self.total >= limits.max_connections:
             why = f"max_connections is {limits.max_connections}, and the gateway has them"
@@ -76,7 +116,18 @@ class Addresses:
         self.refused += 1
         return why
 
+    def _is_exempt(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return address in self._exempt
+        return any(not isinstance(each, str) and parsed in each for each in self._exempt)
+
+    def of(self, address: str) -> int:
+        return self._counts[prefix(address)]
+
     def leave(self, address: str) -> None:
+        address = prefix(address)
         self.total -= 1
         self._counts[address] -= 1
         if not self._counts[address]:
@@ -91,8 +142,8 @@ class Pace:
         self._level = float(rate)
         self._since = now
 
-    def pause_s(self, now: float) -> float:
+    def pause_s(self, now: float, cost: int = 1) -> float:
         """Count a message; how long to wait before the next one is read."""
-        self._level = min(self._rate, self._level + max(0.0, now - self._since) * self._rate) - 1
+        self._level = min(self._rate, self._level + max(0.0, now - self._since) * self._rate) - cost
         self._since = now
         return max(0.0, -self._level / self._rate)

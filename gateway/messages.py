@@ -218,6 +218,13 @@ M = TypeVar("M", bound=Message)
 
 def parse_message(text: str) -> tuple[Message, int | None]:
     """A message of a browser, and the number of its request; `MessageError` for any other text."""
+    try:
+        return _parse(text)
+    except RecursionError:
+        raise MessageError("the message is nested too deeply") from None
+
+
+def _parse(text: str) -> tuple[Message, int | None]:
     message = read_object(text)
     kind = message.pop("kind", None)
     known = REQUESTS.get(kind) if isinstance(kind, str) else None

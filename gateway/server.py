@@ -1,36 +1,28 @@
-"""`covey gateway`: the application served by uvicorn, with bounds on what its connections cost.
-
-uvicorn bounds neither the connections of an address, nor the time until a request comes, nor that until a
-peer has read the end of a connection; the protocols of this module do. Invariant: a connection is counted
-from its beginning to its end, whatever it speaks.
-"""
+"""`covey gateway`: the application served by uvicorn, with the gateway's own protocols and TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import signal
 import socket
-from collections.abc import Iterator
-from dataclasses import replace
+import ssl
+import stat
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from covey.gateway.limits import Addresses, Limits
+from covey.gateway.limits import Addresses, Limits, networks
+from covey.gateway.protocols import HttpProtocol, PeersMistakes, TlsListener, WebSocketProtocol
+from covey.gateway.sessions import Sessions
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.transport.address import UnixAddress, is_local, parse_address
 
-log = logging.getLogger("covey.gateway")
-
-_REQUEST_WITHIN_S = 10.0
-_REFUSED_WITHIN_S = 1.0
-_READ_WITHIN_S = 5.0
 _PING_S = 20.0
 _GRACE_S = 2
 
@@ -52,7 +44,7 @@ def bind(address: str, *, tls: bool, insecure: bool) -> socket.socket:
         )
     try:
         if isinstance(parsed, UnixAddress):
-            Path(parsed.path).unlink(missing_ok=True)
+            _remove_stale(parsed.path)
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(parsed.path)
         else:
@@ -63,8 +55,53 @@ def bind(address: str, *, tls: bool, insecure: bool) -> socket.socket:
     return listener
 
 
+def _remove_stale(path: str) -> None:
+    """Remove a socket file that nobody listens at. `OSError` if somebody does, or for another file."""
+    if not os.path.lexists(path):
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        if stat.S_ISSOCK(os.stat(path).st_mode) and probe.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
 class GatewayServer(uvicorn.Server):
-    """Stops by SIGINT and SIGTERM, and lets its caller go on."""
+    """Stops by SIGINT and SIGTERM, and lets its caller go on; browsers are told before (`on_stop`)."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        tls: ssl.SSLContext | None,
+        on_stop: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._tls is None or not sockets:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        if self.started:
+            self.servers += [TlsListener(each, self._tls, self._new) for each in sockets]  # type: ignore[misc]
+
+    def _new(self) -> HttpProtocol:
+        """As uvicorn makes one."""
+        config, state = self.config, self.server_state
+        protocol = config.http_protocol_class(  # type: ignore[call-arg]
+            config=config, server_state=state, app_state=self.lifespan.state
+        )
+        assert isinstance(protocol, HttpProtocol)
+        return protocol
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in self.servers:
+            each.close()
+        if self._on_stop is not None:
+            await self._on_stop()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -85,16 +122,17 @@ def server(
     key: Path | None = None,
     proxies: tuple[str, ...] = (),
 ) -> GatewayServer:
-    """A server of a gateway; `proxies` are addresses whose `X-Forwarded-For` names the browser."""
+    """A server of a gateway; `proxies` are addresses, networks, or "unix", whose `X-Forwarded-For` names the
+    browser. `InputError` for other ones, and for a certificate or key that cannot be used.
+    """
     # Behind a proxy all connections have one address; those of browsers are counted by the application.
-    most = limits.max_connections
-    door = Addresses(replace(limits, max_connections_per_address=most) if proxies else limits)
-    http = type("HttpProtocol", (_HttpProtocol,), {"door": door})
-    ws = type("WebSocketProtocol", (_WebSocketProtocol,), {"door": door})
+    door = Addresses(limits, exempt=networks(proxies))
     config = uvicorn.Config(
         app,
-        http=http,
-        ws=ws,
+        http=type("GatewayHttp", (HttpProtocol,), {"door": door, "waiting_refused": set()}),
+        ws=type("GatewayWebSocket", (WebSocketProtocol,), {
+            "door": door, "frames_per_s": limits.max_messages_per_s,
+        }),
         ws_max_size=limits.max_message_bytes,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
@@ -105,74 +143,29 @@ def server(
         server_header=False,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=[*proxies],
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
         timeout_graceful_shutdown=_GRACE_S,
-    )
-    return GatewayServer(config)
+    )  # fmt: skip
+    logger = logging.getLogger("uvicorn.error")
+    if not any(isinstance(each, PeersMistakes) for each in logger.filters):
+        logger.addFilter(PeersMistakes())
+    sessions: Sessions | None = getattr(app.state, "sessions", None)  # an outer application may have none
+    on_stop = None if sessions is None else sessions.close
+    return GatewayServer(config, _tls(certificate, key), on_stop)
 
 
-class _HttpProtocol(H11Protocol):
-    door: Addresses
-    _address: str | None = None
-    _refusal: str | None = None
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        address = self.client[0] if self.client else "unix"
-        self._refusal = self.door.enter(address)
-        if self._refusal is None:
-            self._address = address
-        within_s = _REQUEST_WITHIN_S if self._refusal is None else _REFUSED_WITHIN_S
-        self._timer = self.loop.call_later(within_s, self._on_silence)
-
-    def data_received(self, data: bytes) -> None:
-        if self._refusal is None:
-            super().data_received(data)
-        elif not self.transport.is_closing():  # an answer before the request could be lost with it
-            body = f"{self._refusal}\n".encode()
-            head = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\ncontent-type: text/plain\r\n"
-            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
-            self.transport.close()
-
-    def _on_silence(self) -> None:
-        if self.cycle is None:
-            self.transport.abort()
-
-    def handle_websocket_upgrade(self, event: Any) -> None:
-        self._address = None  # the other protocol leaves
-        self._cancel()
-        super().handle_websocket_upgrade(event)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel()
-        if self._address is not None:
-            self.door.leave(self._address)
-            self._address = None
-        super().connection_lost(exc)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class _WebSocketProtocol(WebSocketsSansIOProtocol):
-    door: Addresses
-    _end: asyncio.TimerHandle | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self.door.leave(self.client[0] if self.client else "unix")
-        super().connection_lost(exc)
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self.transport.abort()
-
-    def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """The application is done with it: a peer that reads no more is not waited for."""
-        super().on_task_complete(task)
-        if self in self.connections:
-            self._end = self.loop.call_later(_READ_WITHIN_S, self.transport.abort)
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Loaded here, and not by uvicorn, whose handshakes are neither counted nor bounded."""
+    if certificate is None or key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        for path in (certificate, key):
+            path.read_bytes()
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        reason = f"not a certificate and its key in PEM: {error.reason or error}"
+        raise InputError(f"{certificate} and {key}: {reason}") from None
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    return context

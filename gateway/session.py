@@ -164,6 +164,8 @@ class Session:
             self.queue.tell(await work)
         except (CoveyError, TimeoutError) as error:
             self.refuse(request, error)
+        except RecursionError:  # values may have any depth
+            self.refuse(request, MessageError("the message is nested too deeply"))
         except Exception as error:
             log.exception("a request failed")
             self.refuse(request, RefusedError("INTERNAL", f"the request failed: {type(error).__name__}"))
@@ -183,7 +185,9 @@ class Session:
 
     def _claim(self, message: Subscribe) -> Exception | None:
         """Take the number at once, so that requests behind this one find it."""
-        number = message.subscription
+        number, bound = message.subscription, self._limits.max_filter_bytes
+        if len(message.filter.encode()) > bound:
+            return RefusedError("RESOURCE_EXHAUSTED", f"subscribe: filter: max_filter_bytes is {bound}")
         if number in self._subscriptions:
             return MessageError(f"subscribe: subscription is {number}: expected one that is not in use")
         if len(self._subscriptions) >= self._limits.max_subscriptions:
@@ -271,7 +275,7 @@ class Session:
 
     def _tell_expiry(self) -> None:
         left_s = None if self.token is None else self.token.expires_in_s()
-        self.queue.tell(Expiry(expires_in_s=round(max(0.0, left_s or 0.0), 1)))
+        self.queue.notice(Expiry(expires_in_s=round(max(0.0, left_s or 0.0), 1)))
 
     # --- what the upstream calls --------------------------------------------------------------------
 
@@ -290,10 +294,10 @@ class Session:
             self.queue.lose("broker", gap)
 
     def notice(self, subscription: int, notice: Notice) -> None:
-        self.queue.tell(OperatorNotice(subscription=subscription, message=cut(str(notice))))
+        self.queue.notice(OperatorNotice(subscription=subscription, message=cut(str(notice))))
 
     def connection(self, connected: bool, reason: str) -> None:
-        self.queue.tell(Connection(connected=connected, message=cut(reason)))
+        self.queue.notice(Connection(connected=connected, message=cut(reason)))
 
     def fail(self, error: Exception) -> None:
         """The session ends with this error."""

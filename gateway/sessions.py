@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.limits import Addresses, Limits, Overflow
+from covey.gateway.limits import Addresses, Limits, Overflow, prefix
 from covey.gateway.messages import Hello
 from covey.gateway.session import BearerToken, Session
 from covey.gateway.upstream import Access, SharedUpstream, Upstream
@@ -30,6 +30,7 @@ class _Entry:
     session: Session
     purpose: str
     """What a stream of events is of; empty for a WebSocket."""
+    address: str
     holder: Holder | None = None
     lease: asyncio.TimerHandle | None = None
 
@@ -44,15 +45,19 @@ class Sessions:
         self._publishable = publishable
         self._shared = SharedUpstream(access)
         self._entries: dict[str, _Entry] = {}
+        self._away: dict[str, dict[Session, None]] = {}
+        """By address, those without a connection, in the order in which they lost it."""
         self._opening = 0
         self._closing: set[asyncio.Task[None]] = set()
         self._dropped = 0
 
     async def open(
-        self, hello: Hello, holder: Holder, *, acknowledges: bool = True, purpose: str = ""
+        self, hello: Hello, holder: Holder, address: str, *, acknowledges: bool = True, purpose: str = ""
     ) -> tuple[Session, bool]:
         """The session of a connection, and whether it is an earlier one of the same `purpose`. `ConnectError`
         if the broker is out of reach or refuses the token, `RefusedError` for too many sessions.
+
+        An address has as many sessions as connections: over that the one ends that is away longest.
         """
         entry = self._entries.get(hello.session or "")
         if entry is not None and entry.purpose == purpose and self._resumes(entry, hello):
@@ -61,7 +66,9 @@ class Sessions:
             if entry.lease is not None:
                 entry.lease.cancel()
             entry.holder, entry.lease = holder, None
+            self._is_back(entry)
             return entry.session, True
+        self._make_room(address)
         if len(self._entries) + self._opening >= self.limits.max_sessions:
             bound = self.limits.max_sessions
             raise RefusedError("RESOURCE_EXHAUSTED", f"max_sessions is {bound}, and the gateway has them")
@@ -70,8 +77,15 @@ class Sessions:
             session = await self._new(hello, acknowledges)
         finally:
             self._opening -= 1
-        self._entries[session.id] = _Entry(session, purpose, holder)
+        self._entries[session.id] = _Entry(session, purpose, prefix(address), holder)
         return session, False
+
+    def _make_room(self, address: str) -> None:
+        """Else one address could have all sessions, by connections that it opens and breaks."""
+        away = self._away.get(prefix(address), {})
+        most = max(0, self.limits.max_connections_per_address - self.addresses.of(address))
+        for session in [*away][: max(0, len(away) - most)]:
+            self._end(session)
 
     def _resumes(self, entry: _Entry, hello: Hello) -> bool:
         session = entry.session
@@ -103,6 +117,7 @@ class Sessions:
         else:
             loop = asyncio.get_running_loop()
             entry.lease = loop.call_later(self.limits.lease_s, self._end, session)
+            self._away.setdefault(entry.address, {})[session] = None
 
     def _failed(self, session: Session) -> None:
         entry = self._entries.get(session.id)
@@ -110,8 +125,18 @@ class Sessions:
             entry.holder.end(session.error)
         self._end(session)
 
+    def _is_back(self, entry: _Entry) -> None:
+        away = self._away.get(entry.address, {})
+        away.pop(entry.session, None)
+        if not away:
+            self._away.pop(entry.address, None)
+
     def _end(self, session: Session) -> None:
-        if self._entries.pop(session.id, None) is not None:
+        entry = self._entries.pop(session.id, None)
+        if entry is not None:
+            self._is_back(entry)
+            if entry.lease is not None:
+                entry.lease.cancel()
             self._dropped += session.queue.dropped
             task = asyncio.create_task(self._close(session))
             self._closing.add(task)

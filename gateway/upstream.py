@@ -198,26 +198,34 @@ class SharedUpstream:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._current: Upstream | None = None
-        self._opening = asyncio.Lock()
+        self._attempt: asyncio.Task[Upstream] | None = None
 
     async def get(self) -> Upstream:
-        """`ConnectError` as `Upstream.open`."""
-        async with self._opening:
-            if self._current is None or self._current.error is not None:
-                if self._current is not None:
-                    await self._current.close()
-                self._current = None
-                upstream = Upstream(self._access, block=False)
-                await upstream.open()
-                self._current = upstream
+        """`ConnectError` as `Upstream.open`; who comes during an attempt shares what becomes of it."""
+        if self._current is not None and self._current.error is None:
             return self._current
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.create_task(self._open())
+            self._attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._attempt)
+
+    async def _open(self) -> Upstream:
+        failed, self._current = self._current, None
+        if failed is not None:
+            await failed.close()
+        upstream = Upstream(self._access, block=False)
+        await upstream.open()
+        self._current = upstream
+        return upstream
 
     def has(self, upstream: Upstream) -> bool:
         return upstream is self._current
 
     async def close(self) -> None:
-        async with self._opening:
-            if self._current is not None:
-                with contextlib.suppress(ConnectError):
-                    await self._current.close()
-                self._current = None
+        if self._attempt is not None:
+            with contextlib.suppress(CoveyError):
+                await self._attempt
+        current, self._current = self._current, None
+        if current is not None:
+            with contextlib.suppress(ConnectError):
+                await current.close()

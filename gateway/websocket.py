@@ -12,7 +12,6 @@ from covey.gateway.limits import Limits, Pace
 from covey.gateway.messages import (
     Error,
     Hello,
-    Message,
     MessageError,
     Welcome,
     cut,
@@ -30,6 +29,7 @@ NORMAL, TOO_BIG, POLICY, TRY_LATER = 1000, 1009, 1008, 1013
 """Codes of RFC 6455: 1000 of the browser ends its session; after 1008 another attempt does not help."""
 _FINAL = {"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
 _REASON_BYTES = 123
+_COUNTED_BYTES = 1_024
 
 
 async def deny(websocket: WebSocket, status: int, reason: str) -> None:
@@ -58,7 +58,7 @@ class WebSocketConnection:
             return
         try:
             await self._websocket.accept()
-            await self._serve()
+            await self._serve(address)
         except WebSocketDisconnect:
             pass
         except (CoveyError, TimeoutError) as error:
@@ -72,7 +72,7 @@ class WebSocketConnection:
         for task in self._tasks:
             task.cancel()
 
-    async def _serve(self) -> None:
+    async def _serve(self, address: str) -> None:
         try:
             async with asyncio.timeout(self._limits.timeout_s):
                 hello, _ = parse_message(await self._receive())
@@ -80,7 +80,7 @@ class WebSocketConnection:
             raise TimeoutError(f"no hello came within {self._limits.timeout_s} s") from None
         if not isinstance(hello, Hello):
             raise MessageError(f"the first message is {hello.kind}: expected hello")
-        session, resumed = await self._sessions.open(hello, self)
+        session, resumed = await self._sessions.open(hello, self, address)
         ended = False
         try:
             await self._websocket.send_text(encode(self._welcome(session, resumed)))
@@ -134,14 +134,11 @@ class WebSocketConnection:
             except MessageError as error:
                 session.refuse(request_of(text), error)
             else:
-                await self._handle(session, message)
+                await session.handle(message)
             await session.queue.calm()
-            pause_s = pace.pause_s(clock())
+            pause_s = pace.pause_s(clock(), 1 + len(text) // _COUNTED_BYTES)
             if pause_s:
                 await asyncio.sleep(pause_s)
-
-    async def _handle(self, session: Session, message: Message) -> None:
-        await session.handle(message)
 
     async def _receive(self) -> str:
         """A text message; `MessageError` for a binary one, `RefusedError` for one that is too large."""

@@ -28,6 +28,8 @@ from covey.overlay.http2.status import (
 )
 from covey.overlay.http2.stream import Headers
 
+_MOST_DETAILS = 1_000
+"""Characters of an error's text, of up to 12 bytes each: a header block over the bound ends connections."""
 _LINGER_NS = 5_000_000_000
 """How long the end of a call waits for a peer that does not read what comes before it."""
 _PARTIAL_BYTES = 16 << 20
@@ -273,7 +275,7 @@ class RpcConnection:
             return
         trailers: Headers = [(b"grpc-status", b"%d" % STATUSES.index(status))]
         if details:
-            trailers.append((b"grpc-message", encode_text(details)))
+            trailers.append((b"grpc-message", encode_text(details[:_MOST_DETAILS])))
         if not call.responding:
             trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
         self.http2.end_stream(call_id, trailers)

@@ -20,6 +20,7 @@ from covey.overlay.transport.tls_layer import TlsLayer
 
 Token = str | Callable[[], str | Awaitable[str]]
 """A bearer token, or what returns one; it is called before each connection."""
+_MOST_TOKEN_BYTES = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,9 @@ class Credentials:
             raise CallError("UNAUTHENTICATED", "the token is no printable ASCII text")
         if not token.strip():
             raise CallError("UNAUTHENTICATED", "the token is empty")
+        if len(token) > _MOST_TOKEN_BYTES:  # over the bound of a header block the broker ends the connection
+            reason = f"the token has {len(token)} bytes: expected at most {_MOST_TOKEN_BYTES}"
+            raise CallError("UNAUTHENTICATED", reason)
         return token.strip()
 
 

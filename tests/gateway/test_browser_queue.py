@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Overflow
-from covey.gateway.messages import Answer
+from covey.gateway.messages import Answer, Expiry
 from covey.overlay import Gap
 
 LIMITS = Limits(queue_bytes=100, window_bytes=100)
@@ -118,6 +118,15 @@ def test_a_number_that_is_too_old_or_was_never_sent_is_no_place_to_go_on() -> No
     assert not queue.resume(5)
     assert queue.resume(3)
     assert drain(queue) == [3]
+
+
+def test_notices_to_who_reads_nothing_are_bounded() -> None:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, Limits(), acknowledges=True)
+    for _ in range(1_500):
+        queue.notice(Expiry(expires_in_s=1.0))
+    assert (len(queue._pending), queue.dropped_notices) == (1_000, 500)
+    queue.tell(Answer(request=1))  # which is never dropped
+    assert len(queue._pending) == 1_001
 
 
 def test_who_reads_no_answers_is_read_no_more() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from unittest.mock import patch
 
 import pytest
 from gateways import Browser, gateway_to
@@ -14,6 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from covey.gateway import Limits
+from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
 from covey.overlay import Client
 
@@ -50,10 +52,13 @@ WRONG = [
     ({**PUBLISH, "events": [{"price": "x"}]}, "event 0 of Quote: attribute price is float64, got 'x' (str)"),
     ({**PUBLISH, "events": [{"prize": 1}]}, "prize"),
     (b"\x00" * 10, "a binary message of 10 bytes: expected text, which is JSON"),
+    ('{"kind": ' + "[" * 1_000 + "]" * 1_000 + "}", "the message is nested too deeply"),
+    ({**SUBSCRIBE, "type": "x" * 60_000}, "has no event type 'xxx"),
+    ({**SUBSCRIBE, "filter": "not " * 15_000 + "price < 3"}, "subscribe: filter: max_filter_bytes is 4096"),
 ]
 
 
-STATUSES = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION")
+STATUSES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION")
 
 
 @asynccontextmanager
@@ -195,27 +200,64 @@ async def test_pages_from_elsewhere() -> None:
         for origin in ("https://app.example", f"http://{address}"):
             async with connect(f"ws://{address}/socket", origin=origin):  # type: ignore[arg-type]
                 pass
-        for origin in ("https://evil.example", "null"):
+        for origin in ("https://evil.example", "null", "http://[::1"):
             with pytest.raises(InvalidStatus) as refusal:
                 await connect(f"ws://{address}/socket", origin=origin)  # type: ignore[arg-type]
             assert refusal.value.response.status_code == 403
             assert f"origin is {origin!r}" in (refusal.value.response.body or b"").decode()
 
 
+@contextmanager
+def counted_attempts() -> Iterator[list[int]]:
+    """How often a gateway begins to connect."""
+    found, begin = [0], Upstream.open
+
+    async def open_one(upstream: Upstream) -> None:
+        found[0] += 1
+        await begin(upstream)
+
+    with patch.object(Upstream, "open", open_one):
+        yield found
+
+
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
     async with (
         gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
-        connect(f"ws://{address}/socket") as socket,
+        AsyncExitStack() as stack,
     ):
-        await socket.send('{"kind": "hello"}')
-        error = json.loads(await socket.recv())
-        assert (error["kind"], error["status"]) == ("error", "UNAVAILABLE")
-        await socket.wait_closed()
-        assert socket.close_code == 1013
+        # All of them share one attempt: by turns the last would wait for all the others'.
+        sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
+        with counted_attempts() as attempts:
+            for socket in sockets:
+                await socket.send('{"kind": "hello"}')
+            for socket in sockets:
+                error = json.loads(await socket.recv())
+                assert (error["kind"], error["status"]) == ("error", "UNAVAILABLE")
+                await socket.wait_closed()
+                assert socket.close_code == 1013
+        assert attempts[0] < 5
 
 
 def test_bounds_that_are_none() -> None:
     for wrong in (0, -1, True, 1.5, "7", None):
         with pytest.raises(InputError, match=r"queue_bytes is .*: expected an integer from 1 to"):
             Limits(queue_bytes=wrong)  # type: ignore[arg-type]
+
+
+@on_a_loop
+async def test_tokens_that_are_none() -> None:
+    """The long one would end the connection to the broker by its header block."""
+    async with everybody_else() as address:
+        for token, why in (
+            ("a\nb", "the token is no printable ASCII text"),
+            ("\u00fc", "the token is no printable ASCII text"),
+            ("", "the token is empty"),
+            ("x" * 60_000, "the token has 60000 bytes: expected at most 8192"),
+        ):
+            async with connect(f"ws://{address}/socket") as socket:
+                await socket.send(json.dumps({"kind": "hello", "token": token}))
+                error = json.loads(await socket.recv())
+                assert (error["status"], error["message"]) == ("UNAUTHENTICATED", why)
+                await socket.wait_closed()
+                assert socket.close_code == 1008

@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from covey.gateway import Limits, application
 from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
+from covey.overlay import Tls
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.tokens import TokenOptions
@@ -46,12 +47,18 @@ def token(subject: str, seconds: float = 60) -> str:
 
 @asynccontextmanager
 async def gateway_to(
-    broker: str, *, limits: Limits | None = None, proxies: tuple[str, ...] = (), **options: Any
+    broker: str,
+    *,
+    limits: Limits | None = None,
+    proxies: tuple[str, ...] = (),
+    serves_as: Tls | None = None,
+    **options: Any,
 ) -> AsyncIterator[str]:
-    """A gateway that `covey gateway` would serve, as its HOST:PORT."""
+    """A gateway that `covey gateway` would serve, as its HOST:PORT; `serves_as` has its certificate."""
     limits = limits or Limits()
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    serving = server(application(broker, limits=limits, **options), limits, proxies=proxies)
+    files = {} if serves_as is None else {"certificate": serves_as.certificate, "key": serves_as.key}
+    serving = server(application(broker, limits=limits, **options), limits, proxies=proxies, **files)
     done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
     try:
         while not serving.started:

@@ -93,6 +93,13 @@ def test_a_call_of_a_client() -> None:
     assert rpc.http2.open_streams == 0
 
 
+def test_an_error_is_cut_to_what_a_header_block_may_hold() -> None:
+    rpc, peer = server(), client()
+    rpc.receive(headers_frame([*REQUEST]), 1)
+    rpc.finish(1, "NOT_FOUND", "\U0001f5fa" * 60_000)
+    assert peer.receive(rpc.http2.take_output(), 1) == [CallEnded(1, "NOT_FOUND", "\U0001f5fa" * 1_000)]
+
+
 @pytest.mark.parametrize(
     ("changes", "answer"),
     [
