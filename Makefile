@@ -23,7 +23,7 @@ help:  ## explain the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: $(RUN)  ## five brokers, real quotes, thresholds that move, and a proof that nothing was missed
+demo: $(RUN)  ## real quotes and thresholds that move, checked by an oracle; ARGS=map or ARGS=traders: in the browser
 	@$(BIN)/covey demo $(ARGS)
 
 .PHONY: up
@@ -103,7 +103,7 @@ $(RUN): pyproject.toml
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' || { echo "$(PYTHON) is no Python 3.11 or newer with its venv module" >&2; exit 1; }
 	@echo "Installing Covey into $(VENV); the first time takes up to a minute."
 	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
-	@$(PIP) -e .
+	@$(PIP) -e '.[gateway]'
 	@$(PIP) --no-deps 'bokeh-sampledata>=2026.1'
 	@touch $@
 

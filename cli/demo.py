@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.cli.demo_pages import map_page, traders_page
 from covey.cli.support.options import Json
 from covey.cli.support.output import print_json
 
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
 
     from covey.sim.experiments.demo.run import Demonstration, DemoOutcome
 
+demo = typer.Typer(help="Replay real quotes through five brokers, checked by an oracle; or show a page.")
+demo.command("map")(map_page)
+demo.command("traders")(traders_page)
+
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
 
 
-def demo(
+@demo.callback(invoke_without_command=True)
+def quotes_demo(
+    context: typer.Context,
     routing: Annotated[str, typer.Option(help="parametric, static, or both in sequence.")] = "both",
     resubscribe: Annotated[
         str, typer.Option(help="Under static routing: subscribe-first or unsubscribe-first.")
@@ -44,8 +51,12 @@ def demo(
     The update delay is the time from a change until all affected brokers have applied it. Exits with 1 if
     parametric routing missed or repeated an event, or delivered one that never matched.
 
+    With a subcommand, shows a page in the browser instead.
+
     Example: covey demo --routing parametric --restart b3
     """
+    if context.invoked_subcommand is not None:
+        return
     if routing not in ("both", "parametric", "static"):
         raise typer.BadParameter(f"{routing!r}: expected both, parametric or static", param_hint="--routing")
     if resubscribe not in ("unsubscribe-first", "subscribe-first"):

@@ -8,7 +8,7 @@ that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -95,7 +95,8 @@ class Demonstration:
 
     `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is the order in
     which clients change a subscription under static routing. `rate` is in quotes per second; None is as
-    fast as the overlay takes them. `restart` names a broker to kill and start again half-way.
+    fast as the overlay takes them. `restart` names a broker to kill and start again half-way. `on_ready`
+    is awaited with the overlay when the traders have subscribed, before the first quote.
     """
 
     def __init__(
@@ -106,16 +107,18 @@ class Demonstration:
         resubscribe: str = "unsubscribe-first",
         rate: float | None = None,
         restart: str | None = None,
+        on_ready: Callable[[LocalOverlay], Awaitable[None]] | None = None,
     ) -> None:
         self._days = _days(quotes)
-        self._quotes: list[Quote] = quotes.to_pylist()
-        self._positions: dict[tuple[str, datetime], int] = {
-            (quote["firm"], quote["date"]): position for position, quote in enumerate(self._quotes)
+        self.quotes: list[Quote] = quotes.to_pylist()
+        self.positions: dict[tuple[str, datetime], int] = {
+            (quote["firm"], quote["date"]): position for position, quote in enumerate(self.quotes)
         }
         self._resubscribe = resubscribe
         self._rate = rate
         self._restart = restart
-        self.replay = Replay(routing, len(self._quotes))
+        self._on_ready = on_ready
+        self.replay = Replay(routing, len(self.quotes))
 
     async def run(self) -> DemoOutcome:
         """Start the overlay, replay the quotes, judge, and stop everything.
@@ -138,6 +141,8 @@ class Demonstration:
                 )
                 replay.traders.append(await self._trader(strategy, await stack.enter_async_context(client)))
 
+            if self._on_ready is not None:
+                await self._on_ready(overlay)
             replay.start = perf_counter()
             tasks = [asyncio.create_task(self._trade(trader)) for trader in replay.traders]
             tasks.append(asyncio.create_task(self._poll(overlay)))
@@ -164,7 +169,7 @@ class Demonstration:
 
     def _judge(self, trader: Trader) -> Verdict:
         trader.history.spurious = trader.subscription.spurious
-        return trader.history.judge(self._quotes)
+        return trader.history.judge(self.quotes)
 
     async def _trader(self, strategy: Strategy, client: Client) -> Trader:
         bell = await client.subscribe(BELL, "")
@@ -177,7 +182,7 @@ class Demonstration:
         trader.idle = True
         async for quote in trader.subscription:
             trader.idle = False
-            history.arrive(self._positions[quote["firm"], quote["date"]])
+            history.arrive(self.positions[quote["firm"], quote["date"]])
             values = history.values
             if strategy.matches(quote, values):
                 values = strategy.move(quote, values)

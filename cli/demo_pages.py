@@ -1,0 +1,139 @@
+"""`covey demo map` and `covey demo traders`: the demonstrations in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli.support.options import Json
+from covey.cli.support.output import print_json
+
+_WITHOUT_A_PAGE = "Without a page"
+
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")]
+Listen = Annotated[
+    str, typer.Option(help="Address of the page on this machine.", show_default="127.0.0.1 and a free port")
+]
+Screenshot = Annotated[
+    Path | None, typer.Option(help="Make a picture of the page (PNG) with Chromium, and end.")
+]
+
+
+def map_page(
+    vehicles: Annotated[int, typer.Option(help="Vehicles on the roads.")] = 400,
+    boxes: Annotated[int, typer.Option(help="Vehicles with a moving box.")] = 24,
+    side: Annotated[float, typer.Option(help="Edge of a box; the city is 1,000 wide.")] = 120.0,
+    rate: Annotated[float, typer.Option(help="Reports per second of each vehicle.")] = 5.0,
+    changes: Annotated[float, typer.Option(help="Changes per second of each box.")] = 10.0,
+    how: Annotated[
+        str, typer.Option(help="How a box changes: update, unsubscribe-first or subscribe-first.")
+    ] = "update",
+    no_open: NoOpen = False,
+    listen: Listen = "",
+    screenshot: Screenshot = None,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Measure without a page.", rich_help_panel=_WITHOUT_A_PAGE)
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(help="How long to measure.", rich_help_panel=_WITHOUT_A_PAGE)
+    ] = 20.0,
+    json_output: Json = False,
+) -> None:
+    """Show boxes that move over a map of vehicles, in the browser.
+
+    Starts six broker processes on this machine. The vehicles of the highway benchmark report their places to
+    the nearest one; some of them have a box, a subscription that drives along. An oracle that has every
+    report and every box with its times counts what is missed and what comes twice. On the page a box is
+    dragged by hand, through the gateway, and boxes may be changed by subscribing again instead, to see what
+    that costs.
+
+    Runs until Ctrl-C. Exits with 1 if an update missed or repeated an event.
+
+    Needs `pip install '.[gateway]'`.
+
+    Example: covey demo map
+    """
+    from covey.matcher.errors import InputError
+    from covey.overlay.transport.event_loop import run
+    from covey.sim.extras import GATEWAY, need
+
+    need("covey demo map", *GATEWAY)
+    from covey.sim.experiments.pages.city import Settings
+    from covey.sim.experiments.pages.map_run import measure, serve_map, summary
+    from covey.sim.experiments.pages.moving_boxes import Change
+    from covey.sim.experiments.pages.screenshot import find_chromium
+
+    if how not in tuple(Change):
+        raise InputError(f"--how {how!r}: expected one of {', '.join(Change)}")
+    if not seconds > 0:
+        raise InputError(f"--seconds {seconds:g}: expected a number above 0")
+    settings = Settings(vehicles, boxes, side, rate, changes, how=Change(how))
+    if headless:
+        outcome = run(measure(settings, seconds))
+        if json_output:
+            print_json(outcome.as_json())
+        else:
+            from rich.console import Console
+
+            Console().print(summary(outcome))
+        raise typer.Exit(1 if outcome.failed and how == Change.UPDATE else 0)
+    if screenshot is not None:
+        find_chromium()
+    print("starting six brokers", flush=True)
+    announce = _announced(open_it=not no_open and screenshot is None)
+    counts = run(serve_map(settings, listen, announce, screenshot))
+    raise typer.Exit(1 if counts.faults else 0)
+
+
+def traders_page(
+    rate: Annotated[float, typer.Option(help="Quotes per second.")] = 150.0,
+    no_open: NoOpen = False,
+    listen: Listen = "",
+    screenshot: Screenshot = None,
+) -> None:
+    """Show the replay of real quotes with its moving thresholds, in the browser.
+
+    The five brokers, the exchange and the three traders of `covey demo`, drawn as they run: the quotes, which
+    of them a trader gets, and the thresholds that these move. A fourth threshold is dragged by hand, through
+    the gateway. The oracle counts what is missed and what comes twice.
+
+    Runs until Ctrl-C. Exits with 1 if the replay ended and an event was missed or repeated.
+
+    Needs `pip install '.[gateway]'` and `pip install --no-deps bokeh-sampledata`.
+
+    Example: covey demo traders
+    """
+    from covey.matcher.errors import InputError
+    from covey.overlay.transport.event_loop import run
+    from covey.sim.extras import GATEWAY, need
+    from covey.sim.scenario.quotes import load_quotes
+
+    need("covey demo traders", *GATEWAY)
+    from covey.sim.experiments.pages.screenshot import find_chromium
+    from covey.sim.experiments.pages.traders_page import Floor, failed
+
+    if not rate > 0:
+        raise InputError(f"--rate {rate:g}: expected a number of quotes per second above 0")
+    if screenshot is not None:
+        find_chromium()
+    print("starting five brokers", flush=True)
+    announce = _announced(open_it=not no_open and screenshot is None)
+
+    async def serve() -> bool:
+        return failed(await Floor(load_quotes(), rate, listen).serve(announce, screenshot))
+
+    raise typer.Exit(1 if run(serve()) else 0)
+
+
+def _announced(*, open_it: bool) -> Callable[[str], None]:
+    from covey.sim.experiments.pages.site import open_page
+
+    def announce(url: str) -> None:
+        print(f"the page is at {url} (Ctrl-C ends the demonstration)", flush=True)
+        if open_it:
+            open_page(url)
+
+    return announce

@@ -1,0 +1,328 @@
+"""The map's overlay: six broker processes over the city, real publishers and boxes, and the oracle of all.
+
+Each broker has a part of the city. The vehicles there report their places through a publisher at that broker,
+in turns, so that each vehicle reports so many times a second. Some vehicles have a box around them,
+which moves as they do. Everything here is the same with a page and without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from covey.matcher.errors import InputError
+from covey.overlay import Client
+from covey.overlay.local_overlay import LocalOverlay
+from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle
+from covey.sim.experiments.pages.moving_boxes import (
+    MARK,
+    VEHICLE,
+    BoxClient,
+    Change,
+    Statistics,
+    every,
+)
+from covey.sim.experiments.pages.overlay_counters import OverlayCounters
+from covey.sim.experiments.pages.roads import EXTENT, Fleet, RoadNetwork
+
+PLACES = {
+    "b1": (190.0, 270.0),
+    "b2": (500.0, 230.0),
+    "b3": (810.0, 270.0),
+    "b4": (190.0, 730.0),
+    "b5": (500.0, 770.0),
+    "b6": (810.0, 730.0),
+}
+"""Where the brokers are: a vehicle reports to the nearest."""
+LINKS = (("b2", "b1"), ("b2", "b3"), ("b2", "b5"), ("b5", "b4"), ("b5", "b6"))
+
+MOST_VEHICLES, MOST_BOXES = 20_000, 1_000
+MOST_SPEED = 4.0
+_TICKS = 10
+"""Per second: how often vehicles move, and a share of them reports."""
+_MARK_S = 0.25
+_JUDGE_S = 0.25
+_MEASURED = 12
+_READ_S = 0.5
+_SWITCH_S = 5.0
+"""How long a switch waits for a page that does not read."""
+LIT_PERIODS = 2.5
+"""A light goes out when its vehicle has not been heard of for so many of its reports."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the sliders of the page set; `rate` is in reports per second of each vehicle, `changes` in
+    changes per second of each box."""
+
+    vehicles: int = 400
+    boxes: int = 24
+    side: float = 120.0
+    rate: float = 5.0
+    changes: float = 10.0
+    speed: float = 1.0
+    how: Change = Change.UPDATE
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("vehicles", self.vehicles, 1, MOST_VEHICLES),
+            ("boxes", self.boxes, 0, min(MOST_BOXES, self.vehicles)),
+            ("side", self.side, 1.0, EXTENT),
+            ("rate", self.rate, 0.1, float(_TICKS)),
+            ("changes", self.changes, 0.1, 100.0),
+            ("speed", self.speed, 0.0, MOST_SPEED),
+        ):
+            if not isinstance(value, int | float) or not low <= value <= high:
+                raise InputError(f"{name} is {value}: expected {low:g} to {high:g}")
+
+
+class Overlay(Protocol):
+    """Brokers that run within an `async with` block, by default those of `LocalOverlay`."""
+
+    @property
+    def addresses(self) -> Mapping[str, str]: ...
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(self, *raised: Any) -> None: ...
+
+
+class City:
+    """Runs within the block of `running`. `resize` and `switch` follow changes of `settings`."""
+
+    def __init__(self, settings: Settings, overlay: Overlay | None = None) -> None:
+        self.settings = settings
+        self.overlay: Overlay = overlay or LocalOverlay(LINKS, compiled=False)
+        self.roads = RoadNetwork()
+        self.fleet = Fleet(self.roads, settings.vehicles)
+        self.statistics = Statistics()
+        self.oracle = LiveOracle(len(PLACES), perf_counter, settings.how)
+        self.reports = 0
+        """Events published so far."""
+        self.reports_per_s = 0.0
+        """Averaged over the last seconds."""
+        self.heard = np.full(settings.vehicles, -np.inf)
+        """By vehicle, when it was last delivered to a box."""
+        self.control_per_change = 0.0
+        """Control messages over links, since boxes change as they do."""
+        self.error: BaseException | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._publishers: list[Client] = []
+        self._clients: list[BoxClient] = []
+        self._movers: dict[int, asyncio.Task[None]] = {}
+        self._order = np.random.default_rng(1).permutation(settings.vehicles)
+        self._turn = 0.0
+        self._measured: deque[tuple[float, int]] = deque(maxlen=_MEASURED)
+        self._failed = asyncio.Event()
+        self._switching = asyncio.Lock()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[City]:
+        async with self._stack:
+            await self._stack.enter_async_context(self.overlay)
+            self.counters = OverlayCounters(self.overlay.addresses, LINKS)
+            try:
+                await self._connect()
+                yield self
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connect(self) -> None:
+        for broker, address in self.overlay.addresses.items():
+            publisher = Client(address, name=f"vehicles-{broker}")
+            self._publishers.append(await self._stack.enter_async_context(publisher))
+            await publisher.advertise(VEHICLE)
+            await publisher.advertise(MARK)
+        for broker, address in self.overlay.addresses.items():
+            client = await self._stack.enter_async_context(Client(address, name=f"boxes-{broker}"))
+            boxes = BoxClient(client, self.oracle.recipient(), self.statistics, self._hear)
+            await boxes.open()
+            self._clients.append(boxes)
+            self._start(boxes.read())
+        await self.resize()
+        self._start(every(lambda: 1 / _TICKS, self._tick))
+        self._start(every(lambda: _JUDGE_S, self.oracle.judge))
+        self._start(every(lambda: _JUDGE_S, self._measure))
+        await self.counters.read()
+        self._switched = (self.counters.control_messages, 0)
+        self._start(every(lambda: _READ_S, self._read))
+        for number in range(len(self._publishers)):
+            self._start(every(lambda: _MARK_S, partial(self._mark, number)))
+
+    def _start(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self.error is None:
+            self.error = error
+            self._failed.set()
+
+    async def until_failure(self) -> None:
+        """Raises what has ended a part of it."""
+        await self._failed.wait()
+        assert self.error is not None
+        raise self.error
+
+    # --- vehicles -----------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        now = (perf_counter(), self.reports)
+        self._measured.append(now)
+        seconds, reports = (a - b for a, b in zip(now, self._measured[0], strict=True))
+        self.reports_per_s = reports / seconds if seconds else 0.0
+
+    async def _tick(self) -> None:
+        settings, fleet = self.settings, self.fleet
+        fleet.drive(1 / _TICKS, settings.speed)
+        count = len(fleet)
+        before, self._turn = self._turn, self._turn + count * settings.rate / _TICKS
+        turns = np.arange(int(before), int(self._turn)) % count
+        if self._turn >= count:
+            self._turn -= count * int(self._turn // count)
+        ids = np.sort(self._order[turns])
+        x, y = fleet.x[ids].round(2), fleet.y[ids].round(2)
+        nearest = nearest_broker(x, y)
+        await asyncio.gather(
+            *(
+                self._publish(publisher, ids[mine], x[mine], y[mine])
+                for publisher in range(len(self._publishers))
+                if (mine := nearest == publisher).any()
+            )
+        )
+
+    async def _publish(self, publisher: int, ids: Any, x: Any, y: Any) -> None:
+        numbers = self.oracle.publish(publisher, x, y)
+        self.reports += len(ids)
+        records = _records(ids, x, y, numbers)
+        await self._publishers[publisher].publish_batch(VEHICLE.name, records)
+
+    async def _mark(self, publisher: int) -> None:
+        mark = self.oracle.close_chunk(publisher)
+        if mark is not None:
+            await self._publish_mark(publisher, mark)
+
+    async def _publish_mark(self, publisher: int, mark: int) -> None:
+        client = self._publishers[publisher]
+        await client.flush()  # else the mark, of another type, might pass events
+        await client.publish(MARK.name, publisher=publisher, mark=mark)
+
+    # --- boxes --------------------------------------------------------------------------------------
+
+    async def resize(self) -> None:
+        """Have as many boxes as the settings say."""
+        wanted = self.settings.boxes
+        for box in range(len(self._movers), wanted):
+            client = self._clients[self._home(box)]
+            await client.add(box, self.rectangle(box))
+            self._movers[box] = self._start(self._move(box, client))
+        for box in range(wanted, len(self._movers)):
+            mover = self._movers.pop(box)
+            mover.cancel()
+            await asyncio.gather(mover, return_exceptions=True)
+            await self._clients[self._home(box)].remove(box)
+
+    @property
+    def boxes(self) -> int:
+        return len(self._movers)
+
+    def _home(self, box: int) -> int:
+        return box % len(self._clients)
+
+    def rectangle(self, box: int) -> Rectangle:
+        """Around the vehicle of this number."""
+        x, y, half = float(self.fleet.x[box]), float(self.fleet.y[box]), self.settings.side / 2
+        return x - half, x + half, y - half, y + half
+
+    async def _move(self, box: int, client: BoxClient) -> None:
+        await asyncio.sleep(box % 97 / 97 / self.settings.changes)  # not all at once
+        await every(
+            lambda: 1 / self.settings.changes,
+            lambda: client.move(box, self.rectangle(box), self.settings.how),
+        )
+
+    def _hear(self, ids: npt.NDArray[np.int64]) -> None:
+        self.heard[ids] = perf_counter()
+
+    def lit(self) -> npt.NDArray[np.bool_]:
+        """By vehicle, whether a box has it."""
+        return np.asarray(perf_counter() - self.heard < self.keep_s)
+
+    async def switch(self, how: Change) -> None:
+        """Change boxes in another way from now on. Events that both ways may have met count for the way that
+        is no update, so that the counts of the update are its own."""
+        async with self._switching:
+            if how is self.settings.how:
+                return
+            self.settings.how = Change.UPDATE
+            while self.statistics.under_way:
+                await asyncio.sleep(0.01)
+            marks = [(p, mark) for p in range(len(PLACES)) if (mark := self.oracle.close_chunk(p))]
+            self.oracle.era = how
+            await asyncio.gather(*(self._publish_mark(*each) for each in marks))
+            until = perf_counter() + _SWITCH_S
+            while not all(self.oracle.arrived(*each) for each in marks) and perf_counter() < until:
+                await asyncio.sleep(0.01)
+            await self.counters.read()
+            self.statistics.delays_ms.clear()
+            self._switched = (self.counters.control_messages, self.statistics.changes)
+            self.settings.how = how
+
+    async def _read(self) -> None:
+        await self.counters.read()
+        control, changes = (
+            float(now - then)
+            for now, then in zip(
+                (self.counters.control_messages, self.statistics.changes), self._switched, strict=True
+            )
+        )
+        self.control_per_change = control / changes if changes else 0.0
+
+    @property
+    def keep_s(self) -> float:
+        """How long a vehicle stays lit without a report, as often as reports come now."""
+        per_vehicle = min(self.settings.rate, self.reports_per_s / len(self.fleet)) or self.settings.rate
+        return LIT_PERIODS / per_vehicle
+
+    # --- the page's box -----------------------------------------------------------------------------
+
+    def recipient(self) -> Recipient:
+        """For a page, which reports what it does and gets."""
+        return self.oracle.recipient()
+
+    def leave(self, recipient: Recipient) -> None:
+        self.oracle.leave(recipient)
+
+    def inside(self, rectangle: Rectangle) -> int:
+        """How many vehicles are in a rectangle now."""
+        x0, x1, y0, y1 = rectangle
+        x, y = self.fleet.x.round(2), self.fleet.y.round(2)
+        return int(((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)).sum())
+
+
+def nearest_broker(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The numbers of the brokers that places belong to."""
+    places = np.array([*PLACES.values()])
+    distances = (x[:, None] - places[:, 0]) ** 2 + (y[:, None] - places[:, 1]) ** 2
+    return np.asarray(distances.argmin(axis=1))
+
+
+def _records(ids: Any, x: Any, y: Any, numbers: Any) -> Any:
+    columns = [pa.array(column) for column in (ids.astype(np.int64), x, y, numbers)]
+    return pa.RecordBatch.from_arrays(columns, schema=VEHICLE.arrow_schema)

@@ -1,0 +1,52 @@
+// The page's own socket: what is drawn, the counters, and what the page sets and reports.
+
+export class Live {
+  #socket;
+  #waiting = new Map();
+  #handlers;
+  #reports = [];
+
+  // `handlers` are functions by the kind of a message; `frame` gets binary ones.
+  constructor(handlers) {
+    this.#handlers = handlers;
+    const url = new URL("live", location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    this.#socket = new WebSocket(url);
+    this.#socket.binaryType = "arraybuffer";
+    this.#socket.onmessage = ({ data }) => this.#receive(data);
+    this.#socket.onclose = () => handlers.closed();
+    setInterval(() => this.#flush(), 100);
+  }
+
+  send(message) {
+    if (this.#socket.readyState === 1) this.#socket.send(JSON.stringify(message));
+  }
+
+  // Send a message, and wait for an answer of this kind.
+  ask(message, kind) {
+    return new Promise((resolve) => {
+      this.#waiting.set(kind, resolve);
+      this.send(message);
+    });
+  }
+
+  // For the oracle, in the order in which it came.
+  report(item) {
+    this.#reports.push(item);
+  }
+
+  #flush() {
+    if (!this.#reports.length) return;
+    this.send({ kind: "got", items: this.#reports });
+    this.#reports = [];
+  }
+
+  #receive(data) {
+    if (typeof data !== "string") return this.#handlers.frame(data);
+    const message = JSON.parse(data);
+    this.#waiting.get(message.kind)?.(message);
+    this.#waiting.delete(message.kind);
+    if (message.kind === "error") console.error(message.message);
+    this.#handlers[message.kind]?.(message);
+  }
+}

@@ -1,0 +1,171 @@
+"""One page that shows the map: what it is sent, and what it sets and reports.
+
+A frame is binary, little-endian: the numbers of vehicles and of boxes as uint32; x of all vehicles, y of all,
+and x0, x1, y0, y1 of each box as uint16 in 1/64; a byte per vehicle that is 1 where a box has it. Everything
+else is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from starlette.websockets import WebSocket
+
+from covey.matcher.errors import InputError
+from covey.sim.experiments.pages.city import LINKS, PLACES, City, Settings
+from covey.sim.experiments.pages.live_oracle import Change as OracleChange
+from covey.sim.experiments.pages.live_oracle import Rectangle
+from covey.sim.experiments.pages.moving_boxes import BOX, Change, every
+from covey.sim.experiments.pages.roads import EXTENT
+from covey.sim.experiments.pages.site import each_message
+
+_FRAMES = 10
+_STATS_S = 0.25
+_SCALE = 64
+_OWN_BOX = 0
+_RATES_OVER = 8
+"""Rates are over so many of the last statistics."""
+
+
+class MapPage:
+    """One connection."""
+
+    def __init__(self, city: City, websocket: WebSocket) -> None:
+        self._city = city
+        self._websocket = websocket
+        self._recipient = city.recipient()
+        self._changes: dict[int, OracleChange] = {}
+        self._rectangle: Rectangle | None = None
+        self._history: deque[tuple[float, int, int, int]] = deque(maxlen=_RATES_OVER)
+
+    async def run(self) -> None:
+        tasks = []
+        try:
+            await self._websocket.send_json(self._start())
+            tasks.append(asyncio.create_task(every(lambda: 1 / _FRAMES, self._send_frame)))
+            tasks.append(asyncio.create_task(every(lambda: _STATS_S, self._send_stats)))
+            await each_message(self._websocket, self._handle)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._city.leave(self._recipient)
+
+    # --- to the page --------------------------------------------------------------------------------
+
+    def _start(self) -> dict[str, Any]:
+        city = self._city
+        return {
+            "kind": "start",
+            "extent": EXTENT,
+            "roads": [road[::3].round(1).tolist() for road in city.roads.highways],
+            "brokers": {name: list(place) for name, place in PLACES.items()},
+            "links": LINKS,
+            "filter": BOX,
+            "settings": asdict(city.settings),
+        }
+
+    async def _send_frame(self) -> None:
+        city = self._city
+        side = city.settings.side / 2
+        x, y, boxes = city.fleet.x, city.fleet.y, city.boxes
+        corners = np.column_stack(
+            (x[:boxes] - side, x[:boxes] + side, y[:boxes] - side, y[:boxes] + side)
+        ).clip(0.0, EXTENT)
+        numbers = [(each * _SCALE).astype("<u2").tobytes() for each in (x, y, corners)]
+        head = struct.pack("<II", len(x), boxes)
+        await self._websocket.send_bytes(head + b"".join(numbers) + city.lit().astype(np.uint8).tobytes())
+
+    async def _send_stats(self) -> None:
+        city, counts = self._city, self._city.oracle.total()
+        now = (perf_counter(), city.reports, counts.delivered, city.statistics.changes)
+        self._history.append(now)
+        seconds, reports, delivered, changes = (
+            float(a - b) for a, b in zip(now, self._history[0], strict=True)
+        )
+        per_s = 1 / seconds if seconds else 0.0
+        p50, p99 = city.statistics.percentiles_ms()
+        faults, city_faults = [], city.oracle.faults
+        while city_faults:
+            faults.append(city_faults.popleft())
+        await self._websocket.send_json(
+            {
+                "kind": "stats",
+                "vehicles": len(city.fleet),
+                "boxes": city.boxes,
+                "reports_per_s": reports * per_s,
+                "delivered_per_s": delivered * per_s,
+                "changes_per_s": changes * per_s,
+                "control_per_change": city.control_per_change,
+                "delay_ms": [p50, p99],
+                "lit": int(city.lit().sum()),
+                "inside": None if self._rectangle is None else city.inside(self._rectangle),
+                "eras": {era: asdict(each) for era, each in city.oracle.counts.items()},
+                "how": city.settings.how,
+                "keep_s": city.keep_s,
+                "faults": faults,
+                **city.counters.rates(),
+            }
+        )
+
+    # --- from the page ------------------------------------------------------------------------------
+
+    async def _handle(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"kind": "set", "name": "boxes" | "rate" | "speed" | "changes" as name, "value": value}:
+                self._set(name, value)
+                await self._city.resize()
+            case {"kind": "switch", "how": how}:
+                await self._city.switch(_how(how))
+                await self._websocket.send_json({"kind": "switched", "how": self._city.settings.how})
+            case {"kind": "issue", "change": int(number), "rectangle": rectangle}:
+                self._rectangle = _rectangle(rectangle)
+                self._changes[number] = self._recipient.issue(_OWN_BOX, self._rectangle)
+                await self._websocket.send_json({"kind": "issued", "change": number})
+            case {"kind": "settled", "change": int(number)}:
+                self._recipient.settle(self._changes.pop(number))
+            case {"kind": "got", "items": items}:
+                self._got(items)
+            case {"kind": "lost"}:
+                self._recipient.forgive()
+            case _:
+                raise InputError(f"a message is {str(message)[:100]}: expected one that pages send")
+
+    def _set(self, name: str, value: Any) -> None:
+        if name == "boxes":
+            value = int(value)
+        changed = Settings(**(asdict(self._city.settings) | {name: value}))
+        setattr(self._city.settings, name, getattr(changed, name))
+
+    def _got(self, items: list[Any]) -> None:
+        """In the order in which they came: numbers of events, or a mark as [publisher, mark]."""
+        for item in items:
+            if isinstance(item, dict):
+                self._recipient.mark(int(item["publisher"]), int(item["mark"]))
+            else:
+                numbers = np.array(item, np.int64)
+                self._recipient.deliver(np.full(len(numbers), _OWN_BOX), numbers)
+
+
+GATEWAY_BROKER = "b4"
+"""The broker of the page's gateway."""
+
+
+def _how(text: object) -> Change:
+    try:
+        return Change(str(text))
+    except ValueError:
+        raise InputError(f"how is {text!r}: expected one of {', '.join(Change)}") from None
+
+
+def _rectangle(given: object) -> Rectangle:
+    if not isinstance(given, list) or len(given) != 4:
+        raise InputError(f"rectangle is {given!r}: expected four numbers")
+    x0, x1, y0, y1 = (float(each) for each in given)
+    return x0, x1, y0, y1

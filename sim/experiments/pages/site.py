@@ -1,0 +1,126 @@
+"""The server of a demonstration's page: its files, the gateway to the overlay, and a socket of its own.
+
+Everything the page subscribes to comes through the gateway. The socket `/live` has what is no event: what is
+to be drawn, the counters and the sliders, and what the page reports to the oracle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import webbrowser
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from covey.gateway import Limits, application
+from covey.gateway.server import bind, server
+from covey.matcher.errors import CoveyError, InputError
+from covey.overlay.local_overlay import free_addresses
+
+_FILES = Path(__file__).parent
+_FILE = re.compile(r"[a-z_]+\.(js|css)")
+_MEDIA = {"js": "text/javascript", "css": "text/css"}
+Live = Callable[[WebSocket], Awaitable[None]]
+
+
+class Site:
+    """`page` is an HTML file of this folder; `live` serves one connection of `/live`."""
+
+    def __init__(self, page: str, broker: str, live: Live, *, listen: str = "") -> None:
+        self.address = listen or free_addresses(1)[0]
+        self._page = page
+        self._live = live
+        self._limits = Limits()
+        self._gateway = application(broker, limits=self._limits)
+        self.opened = asyncio.Event()
+        """A page is connected."""
+        self._released = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}/"
+
+    async def serve(self, ready: Callable[[str], None], until: Awaitable[None]) -> None:
+        """Serve until SIGINT or SIGTERM, or until `until` ends; `ready` is called with the address."""
+        routes = [
+            Route("/", self._index),
+            Route("/favicon.ico", _nothing),
+            Route("/hold", self._hold),
+            WebSocketRoute("/live", self._socket),
+            Mount("/covey", self._gateway),
+            Route("/{file}", self._file),
+        ]
+        app = Starlette(routes=routes, lifespan=self._gateway.router.lifespan_context)
+        serving = server(app, self._limits)
+        listener = bind(self.address, tls=False, insecure=False)
+        served = asyncio.create_task(serving.serve(sockets=[listener]))
+        ending = asyncio.ensure_future(until)
+        try:
+            while not serving.started and not served.done():
+                await asyncio.sleep(0.01)
+            ready(self.url)
+            await asyncio.wait({served, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                ending.result()
+        finally:
+            ending.cancel()
+            serving.should_exit = True
+            await asyncio.gather(served, ending, return_exceptions=True)
+
+    def release(self) -> None:
+        """Let a page that was opened with `?hold` finish loading."""
+        self._released.set()
+
+    async def _hold(self, request: Request) -> Response:
+        await self._released.wait()
+        return Response(status_code=204)
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(_FILES / self._page)
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["file"]
+        if _FILE.fullmatch(name) is None or not (_FILES / name).is_file():
+            return PlainTextResponse(f"no file {name!r}\n", 404)
+        return FileResponse(_FILES / name, media_type=_MEDIA[name.rpartition(".")[2]])
+
+    async def _socket(self, websocket: WebSocket) -> None:
+        await websocket.accept()
+        self.opened.set()
+        with suppress(WebSocketDisconnect):
+            await self._live(websocket)
+
+
+async def _nothing(request: Request) -> Response:
+    return Response(status_code=204)
+
+
+async def each_message(websocket: WebSocket, handle: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    """Handle what a page sends, as JSON, until it goes; it gets one sentence for what is wrong."""
+    while True:
+        try:
+            text = await websocket.receive_text()
+        except (WebSocketDisconnect, KeyError):
+            return
+        try:
+            message = json.loads(text)
+            if not isinstance(message, dict):
+                raise InputError(f"a message is {text[:50]}: expected an object")
+            await handle(message)
+        except (CoveyError, ValueError, KeyError, TypeError) as error:
+            await websocket.send_json({"kind": "error", "message": f"{type(error).__name__}: {error}"[:300]})
+
+
+def open_page(url: str) -> None:
+    """In the browser of this desktop, if there is one."""
+    with suppress(webbrowser.Error):
+        webbrowser.open(url)
