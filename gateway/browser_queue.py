@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 
+from covey.gateway.conflation import conflate
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
@@ -18,6 +20,8 @@ from covey.overlay import Gap
 
 _MOST_CONTROL = 1_000
 """Messages that are no events may be pending; then the gateway stops to read what the browser sends."""
+_FEW_BYTES = 65_536
+"""So much may wait of a browser that keeps up, whatever its policy."""
 _MOST_FORGOTTEN = 10_000
 """Of a browser that does not acknowledge: how far back a gap can name what was lost."""
 
@@ -28,14 +32,17 @@ class BrowserQueue:
 
     def __init__(self, overflow: Overflow, limits: Limits, *, acknowledges: bool) -> None:
         self.dropped = 0
+        self.conflated = 0
+        """Events that later ones of their keys have superseded."""
         self.dropped_notices = 0
         self.overflowed = False
         """The policy is to disconnect, and the queue was full."""
-        self._overflow = overflow
+        self.overflow = overflow
         self._limits = limits
         self._acknowledges = acknowledges
         self._pending: deque[Frame] = deque()
         self._pending_bytes = 0
+        self._conflated_from = 0
         self._control = 0
         self._sent: deque[Frame] = deque()
         self._sent_bytes = 0
@@ -52,14 +59,41 @@ class BrowserQueue:
 
     def put(self, frame: Frame) -> None:
         """Events. A queue that is not full takes any frame; one that is drops, as its policy says."""
-        if self._pending_bytes >= self._limits.queue_bytes:
+        if self.overflow is Overflow.CONFLATE:
+            self._conflate(frame.size)
+        if self._is_full():
             self._overflow_begins()
-            if self._overflow is Overflow.DROP_NEWEST or self.overflowed:
+            if self.overflow is Overflow.DROP_NEWEST or self.overflowed:
                 self._drop(frame)
                 return
-            if self._overflow is Overflow.DROP_OLDEST:
+            if self.overflow in (Overflow.DROP_OLDEST, Overflow.CONFLATE):
                 self._drop_oldest(frame.size)
         self._append(frame)
+
+    def _conflate(self, coming: int) -> None:
+        """Whenever twice as much waits as after the last time, which is O(log n) per event; and before
+        anything is dropped."""
+        if not self._pending_bytes:
+            self._conflated_from = 0
+        few = min(_FEW_BYTES, self._limits.queue_bytes // 4)
+        if self._pending_bytes + coming <= max(few, self._conflated_from) and not self._is_full():
+            return
+        kept, lost = conflate(self._pending)
+        self._pending = deque(kept)
+        self._pending_bytes = sum(frame.size for frame in kept if frame.event_count)
+        self._conflated_from = 2 * self._pending_bytes
+        self.supersede(lost)
+        self._relax()
+
+    def _is_full(self) -> bool:
+        return self._pending_bytes >= self._limits.queue_bytes
+
+    def supersede(self, lost: Iterable[tuple[Frame, int]]) -> None:
+        """Tell of events in whose place later ones of their keys come."""
+        for frame, count in lost:
+            self.conflated += count
+            at_ns = int(frame.ingress_ms * 1e6)
+            self.lose("conflated", Gap(frame.type_name, at_ns, at_ns, count, conflated=True))
 
     def tell(self, message: Message) -> None:
         """A message that is not dropped."""
@@ -80,7 +114,7 @@ class BrowserQueue:
 
     async def room(self) -> None:
         """Until the queue is no longer full (`block`)."""
-        while self._full or self._pending_bytes >= self._limits.queue_bytes:
+        while self._full or self._is_full():
             self._overflow_begins()
             await self._emptier.wait()
 
@@ -106,8 +140,8 @@ class BrowserQueue:
         if not self._full:
             self._full = True
             self._emptier.clear()
-            self.overflowed = self._overflow is Overflow.DISCONNECT
-            notice = OverflowNotice(policy=self._overflow.value, pending_bytes=self._pending_bytes)
+            self.overflowed = self.overflow is Overflow.DISCONNECT
+            notice = OverflowNotice(policy=self.overflow.value, pending_bytes=self._pending_bytes)
             self._append(Frame(encode(notice)), first=True)
 
     def _drop(self, frame: Frame, cause: str = "overflow") -> None:

@@ -8,6 +8,7 @@ Work per event is orjson's and Arrow's; a Python statement runs per batch, and p
 from __future__ import annotations
 
 import struct
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,9 @@ class Frame(NamedTuple):
     type_name: str = ""
     ingress_ms: float = 0.0
     gap: Gap | None = None
+    subscription: int = 0
+    keys: pa.Array | None = None
+    """Of its events, where later ones may supersede them."""
 
     @property
     def size(self) -> int:
@@ -45,17 +49,21 @@ class EncodedBatch:
         self.batch = batch
         self._replayed = replayed
         self._texts: list[bytes] | None = None
-        self._frames: dict[tuple[str, int, bytes], Frame] = {}
+        self._frames: dict[tuple[str, int, str | None, bytes], Frame] = {}
 
-    def frame(self, rows: Rows, subscription: int, form: str) -> Frame:
-        """The events at these rows for a subscription, as "json" or "arrow"."""
-        key = (form, subscription, rows.tobytes())
-        frame = self._frames.get(key)
+    def frame(self, rows: Rows, subscription: int, form: str, key: str | None = None) -> Frame:
+        """The events at these rows for a subscription, as "json" or "arrow"; with their values of `key`,
+        unless they are out of their order."""
+        place = (form, subscription, key, rows.tobytes())
+        frame = self._frames.get(place)
         if frame is None:
             data = self._json(rows, subscription) if form == "json" else self._arrow(rows, subscription)
-            batch = self.batch
-            frame = Frame(data, len(rows), batch.event_type.name, batch.ingress_ns / 1e6)
-            self._frames[key] = frame
+            batch, keys = self.batch, None
+            if key in batch.event_type.attributes and not self._replayed:
+                keys = batch.record_batch.column(key).take(pa.array(rows))
+            ingress_ms = batch.ingress_ns / 1e6
+            frame = Frame(data, len(rows), batch.event_type.name, ingress_ms, None, subscription, keys)
+            self._frames[place] = frame
         return frame
 
     def _head(self, rows: Rows, subscription: int) -> bytes:
@@ -82,12 +90,34 @@ class EncodedBatch:
     def _arrow(self, rows: Rows, subscription: int) -> bytes:
         """The length of the head as uint32, little-endian, the head, padded with blanks so that what follows
         begins at a multiple of 8 bytes, and an Arrow IPC stream."""
-        records = self.batch.take(rows).record_batch
-        head = self._head(rows, subscription)
-        head += b" " * (-(len(head) + _LENGTH.size) % 8)
-        sink = pa.BufferOutputStream()
-        sink.write(_LENGTH.pack(len(head)) + head)
-        with pa.ipc.new_stream(sink, records.schema) as stream:
-            stream.write_batch(records)
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return _binary(self._head(rows, subscription), self.batch.take(rows).record_batch)
+
+
+def _binary(head: bytes, records: pa.RecordBatch) -> bytes:
+    head += b" " * (-(len(head) + _LENGTH.size) % 8)
+    sink = pa.BufferOutputStream()
+    sink.write(_LENGTH.pack(len(head)) + head)
+    with pa.ipc.new_stream(sink, records.schema) as stream:
+        stream.write_batch(records)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def chosen(frame: Frame, mask: npt.NDArray[np.bool_]) -> Frame:
+    """The frame of events with only those where `mask` is true, made of its own text or bytes."""
+    assert frame.keys is not None
+    data: str | bytes
+    if isinstance(frame.data, str):
+        fields = orjson.loads(frame.data)
+        for name in ("sequences", "events"):
+            fields[name] = [*compress(fields[name], mask)]
+        data = orjson.dumps(fields).decode()
+    else:
+        (length,) = _LENGTH.unpack_from(frame.data)
+        start = _LENGTH.size + length
+        fields = orjson.loads(frame.data[_LENGTH.size : start])
+        fields["sequences"] = [*compress(fields["sequences"], mask)]
+        with pa.ipc.open_stream(frame.data[start:]) as stream:
+            records = stream.read_next_batch()
+        data = _binary(orjson.dumps(fields), records.filter(pa.array(mask)))
+    return frame._replace(data=data, event_count=int(mask.sum()), keys=frame.keys.filter(pa.array(mask)))

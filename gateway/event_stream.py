@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
 
 import orjson
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -22,6 +23,7 @@ from covey.gateway.messages import (
     Message,
     MessageError,
     Policy,
+    Rate,
     Subscribe,
     Welcome,
     check,
@@ -49,6 +51,13 @@ _HTTP_STATUS = {
 }
 
 
+def _number(text: object) -> object:
+    try:
+        return float(str(text))
+    except ValueError:
+        raise ValueError("expected a number") from None
+
+
 class Query(Message):
     """The parameters of a stream of events."""
 
@@ -56,6 +65,9 @@ class Query(Message):
     filter: str = Field("", description="Of the filter language; empty for all events.")
     values: str = Field("{}", description='Of the filter\'s variables, as a JSON object: {"limit": 100}.')
     overflow: Policy = Field("drop_oldest", description="What a full queue of this browser does.")
+    max_rate: Annotated[Rate | None, BeforeValidator(_number)] = Field(
+        None, description="Events per second and key, at most; the newest comes."
+    )
 
 
 async def open_stream(request: Request, sessions: Sessions) -> Response:
@@ -111,13 +123,15 @@ class EventStream(Response):
             format="json",
         )
         type_name = request.path_params["type"]
-        purpose = f"{type_name} {query.filter} {query.values}"
+        purpose = f"{type_name} {query.filter} {query.values} {query.max_rate}"
         session, self._resumed = await self._sessions.open(
             hello, self, self._address, acknowledges=False, purpose=purpose
         )
         self._session = session
         if not self._resumed:
             fields = {"type": type_name, "filter": query.filter, "values": _values(query.values)}
+            if query.max_rate is not None:
+                fields["max_rate"] = query.max_rate
             await session.subscribe(
                 check(Subscribe, {"request": 0, "subscription": SUBSCRIPTION, **fields}, "events")
             )

@@ -20,6 +20,7 @@ class Overflow(StrEnum):
     DROP_NEWEST = "drop_newest"
     DISCONNECT = "disconnect"
     BLOCK = "block"
+    CONFLATE = "conflate"
 
 
 @dataclass(frozen=True, slots=True)

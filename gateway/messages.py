@@ -22,6 +22,7 @@ _MOST_CHARACTERS = 500
 
 Number = Annotated[int, Field(ge=0, lt=1 << 53)]
 Values = dict[str, Any]
+Rate = Annotated[float, Field(ge=0.01, le=1_000)]
 Policy = Annotated[str, one_of(*Overflow), Field(json_schema_extra={"enum": [*Overflow]})]
 Format = Annotated[str, one_of("json", "arrow"), Field(json_schema_extra={"enum": ["json", "arrow"]})]
 
@@ -62,6 +63,7 @@ class Subscribe(Message):
     type: str = Field(description="The event type.")
     filter: str = Field("", description="Of the filter language; empty for all events.")
     values: Values = Field({}, description="Of the filter's variables; {value, rate} is a motion.")
+    max_rate: Rate | None = Field(None, description="Events per second and key, at most; the newest comes.")
 
 
 class Update(Message):
@@ -159,10 +161,11 @@ class Events(Message):
 
 class GapNotice(Message):
     """Events that this browser does not get: its queue was full (`overflow`), the broker has dropped them
-    before the gateway (`broker`), or they were sent on a connection that broke (`resume`)."""
+    before the gateway (`broker`), or they were sent on a connection that broke (`resume`); or they are in no
+    need to come, since later events of their keys do (`conflated`)."""
 
     kind = "gap"
-    cause: Annotated[str, one_of("overflow", "broker", "resume")]
+    cause: Annotated[str, one_of("overflow", "broker", "resume", "conflated")]
     type: str
     count: Number
     first_ms: float = Field(description="Ingress of the first batch that lost events.")

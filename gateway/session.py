@@ -18,8 +18,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.encoding import EncodedBatch, Rows
-from covey.gateway.limits import Limits
+from covey.gateway.conflation import RateGate
+from covey.gateway.encoding import EncodedBatch, Frame, Rows
+from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import (
     Acknowledge,
     Answer,
@@ -101,6 +102,11 @@ class Session:
         self._requests: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(limits.max_requests)
         self._expiry: asyncio.TimerHandle | None = None
+        self._keys: dict[int, str] = {}
+        """Of subscriptions whose events may supersede each other."""
+        self._gates: dict[int, RateGate] = {}
+        self._departures: dict[int, asyncio.TimerHandle] = {}
+        """When something next leaves a gate."""
         upstream.join(self)
         self._watch_token()
 
@@ -200,18 +206,21 @@ class Session:
     async def _subscribe(self, message: Subscribe, refusal: Exception | None) -> Answer:
         if refusal is not None:
             raise refusal
-        future = self._subscriptions[message.subscription]
+        number = message.subscription
+        future = self._subscriptions[number]
         try:
+            await self._prepare(message)
             subscription = await self.upstream.subscribe(
                 self,
-                message.subscription,
+                number,
                 message.type,
                 message.filter,
                 values_of(message.values),
                 self._limits.timeout_s,
             )
         except BaseException as error:
-            self._subscriptions.pop(message.subscription, None)
+            self._subscriptions.pop(number, None)
+            self._forget(number)
             if isinstance(error, Exception):
                 future.set_exception(error)
             else:
@@ -221,13 +230,38 @@ class Session:
         attributes = {name: str(kind) for name, kind in subscription.event_type.attributes.items()}
         return Answer(request=message.request, attributes=attributes)
 
+    async def _prepare(self, message: Subscribe) -> None:
+        """Know the key before the first event comes; refuse what needs one and has none."""
+        conflates = self.queue.overflow is Overflow.CONFLATE
+        if not conflates and message.max_rate is None:
+            return
+        key = await self.upstream.key_of(message.type)
+        if key is None:
+            what = "overflow is 'conflate'" if conflates else f"max_rate is {message.max_rate}"
+            reason = f"subscribe: {what}, and {message.type} has no key: expected an event type with one"
+            raise RefusedError("FAILED_PRECONDITION", reason)
+        self._keys[message.subscription] = key
+        if message.max_rate is not None:
+            self._gates[message.subscription] = RateGate(message.max_rate)
+
+    def _forget(self, number: int) -> None:
+        self._keys.pop(number, None)
+        self._gates.pop(number, None)
+        timer = self._departures.pop(number, None)
+        if timer is not None:
+            timer.cancel()
+
     async def _update(self, message: Update, subscription: Subscription) -> Answer:
         await subscription.update(
             values=values_of(message.values), gapless=message.gapless, timeout=self._limits.timeout_s
         )
+        gate = self._gates.get(message.subscription)
+        if gate is not None:  # what waits was matched by older values, and must not come behind the answer
+            self._depart(message.subscription, gate.flush())
         return Answer(request=message.request)
 
     async def _unsubscribe(self, message: Unsubscribe, subscription: Subscription) -> Answer:
+        self._forget(message.subscription)
         await self.upstream.unsubscribe(subscription, self._limits.timeout_s)
         return Answer(request=message.request)
 
@@ -280,7 +314,37 @@ class Session:
     # --- what the upstream calls --------------------------------------------------------------------
 
     def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None:
-        self.queue.put(batch.frame(rows, subscription, self._form))
+        frame = batch.frame(rows, subscription, self._form, self._keys.get(subscription))
+        gate = self._gates.get(subscription)
+        if gate is None:
+            self._put(frame)
+            return
+        gate.put(frame)
+        if gate.pending_bytes > self._limits.queue_bytes:
+            self._depart(subscription, gate.flush())  # the policy of the queue decides
+        else:
+            self._let_go(subscription)
+
+    def _let_go(self, subscription: int) -> None:
+        """Let what waits for its rate leave, or look again when it may."""
+        gate, loop = self._gates[subscription], asyncio.get_running_loop()
+        timer = self._departures.get(subscription)
+        if timer is not None and timer.when() > loop.time():
+            return
+        self._depart(subscription, gate.take(loop.time()))
+        due_s = gate.due_s()
+        if due_s is not None:
+            self._departures[subscription] = loop.call_at(due_s, self._let_go, subscription)
+
+    def _depart(self, subscription: int, frames: list[Frame]) -> None:
+        gate = self._gates[subscription]
+        lost, gate.lost = gate.lost, []
+        self.queue.supersede(lost)
+        for frame in frames:
+            self._put(frame)
+
+    def _put(self, frame: Frame) -> None:
+        self.queue.put(frame)
         if self.queue.overflowed:
             reason = f"the browser does not keep up: queue_bytes is {self._limits.queue_bytes}"
             self.fail(RefusedError("RESOURCE_EXHAUSTED", reason))
@@ -316,6 +380,8 @@ class Session:
         if self._requests:
             await asyncio.wait(self._requests)
         self.upstream.leave(self)
+        for number in [*self._keys]:
+            self._forget(number)
         for future in self._subscriptions.values():
             if _is_applied(future):
                 with contextlib.suppress(CoveyError):

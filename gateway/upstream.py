@@ -121,6 +121,10 @@ class Upstream:
             if not self._subscribing:
                 self._early.clear()
 
+    async def key_of(self, type_name: str) -> str | None:
+        """The key of an event type; `UnknownTypeError` as `Client.event_type` for an unknown one."""
+        return (await self._client.event_type(type_name)).key
+
     async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """From now on no event of it is delivered; returns as `Subscription.unsubscribe`."""
         self._subscribers.pop(subscription.id, None)

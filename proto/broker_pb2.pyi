@@ -12,6 +12,7 @@ class SlowConsumer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SLOW_CONSUMER_DROP_OLDEST: _ClassVar[SlowConsumer]
     SLOW_CONSUMER_DROP_NEWEST: _ClassVar[SlowConsumer]
     SLOW_CONSUMER_DISCONNECT: _ClassVar[SlowConsumer]
+    SLOW_CONSUMER_CONFLATE: _ClassVar[SlowConsumer]
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,6 +27,7 @@ SLOW_CONSUMER_BLOCK: SlowConsumer
 SLOW_CONSUMER_DROP_OLDEST: SlowConsumer
 SLOW_CONSUMER_DROP_NEWEST: SlowConsumer
 SLOW_CONSUMER_DISCONNECT: SlowConsumer
+SLOW_CONSUMER_CONFLATE: SlowConsumer
 KIND_UNSPECIFIED: Kind
 KIND_INT64: Kind
 KIND_FLOAT64: Kind
@@ -286,16 +288,18 @@ class Hold(_message.Message):
     def __init__(self, type_name: _Optional[str] = ..., held: bool = ...) -> None: ...
 
 class Gap(_message.Message):
-    __slots__ = ("type_name", "first_ns", "last_ns", "count")
+    __slots__ = ("type_name", "first_ns", "last_ns", "count", "conflated")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     FIRST_NS_FIELD_NUMBER: _ClassVar[int]
     LAST_NS_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONFLATED_FIELD_NUMBER: _ClassVar[int]
     type_name: str
     first_ns: int
     last_ns: int
     count: int
-    def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    conflated: bool
+    def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ..., conflated: bool = ...) -> None: ...
 
 class Notice(_message.Message):
     __slots__ = ("operator", "broker", "reason", "count", "subscription_ids")

@@ -1,13 +1,14 @@
 /** What a message of the gateway that is neither events nor an answer says; its fields are in /asyncapi.json. */
 export type Notice =
-  | { kind: "gap"; cause: "overflow" | "broker" | "resume"; type: string; count: number; first_ms: number; last_ms: number }
+  | { kind: "gap"; cause: "overflow" | "broker" | "resume" | "conflated"; type: string; count: number; first_ms: number; last_ms: number }
   | { kind: "overflow"; policy: Overflow; pending_bytes: number }
   | { kind: "expiry"; expires_in_s: number }
   | { kind: "connection"; connected: boolean; message: string }
   | { kind: "notice"; subscription: number; message: string }
   | { kind: "error"; status: string; message: string };
 
-export type Overflow = "drop_oldest" | "drop_newest" | "disconnect" | "block";
+/** "conflate" keeps the last event of each key and subscription; the event types need a key. */
+export type Overflow = "drop_oldest" | "drop_newest" | "disconnect" | "block" | "conflate";
 
 /** A value of an attribute; null where it is absent. Timestamps are ISO 8601. */
 export type Value = string | number | boolean | string[] | null;
@@ -41,6 +42,11 @@ export interface Options {
   WebSocket?: new (url: string) => WebSocket;
 }
 
+export interface SubscribeOptions {
+  /** Events per second and key, at most: the newest comes, and what it supersedes is told in a gap. */
+  maxRate?: number;
+}
+
 export class CoveyError extends Error {
   /** The name of a gRPC status, such as "INVALID_ARGUMENT". */
   readonly status: string;
@@ -72,6 +78,7 @@ export class Client {
     filter?: string,
     values?: Record<string, VariableValue>,
     onEvents?: (events: E[] & Uint8Array, batch: Batch) => void,
+    options?: SubscribeOptions,
   ): Promise<Subscription<E>>;
   /** Resolves when the broker has accepted the events. */
   publish(type: string, events: Record<string, Value> | Record<string, Value>[]): Promise<void>;

@@ -18,9 +18,10 @@ export class Subscription {
   #client;
   #onEvents;
 
-  constructor(client, number, type, filter, values, onEvents) {
+  constructor(client, number, type, filter, values, onEvents, { maxRate } = {}) {
     this.#client = client;
     this.#onEvents = onEvents;
+    this.maxRate = maxRate;
     this.number = number;
     this.type = type;
     this.filter = filter;
@@ -36,6 +37,11 @@ export class Subscription {
 
   async unsubscribe() {
     await this.#client._cancel(this);
+  }
+
+  _asRequest() {
+    const { number, type, filter, values, maxRate } = this;
+    return { kind: "subscribe", subscription: number, type, filter, values, max_rate: maxRate };
   }
 
   _deliver(batch) {
@@ -83,12 +89,13 @@ export class Client {
     return this.#opened;
   }
 
-  async subscribe(type, filter = "", values = {}, onEvents = () => {}) {
+  // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key.
+  async subscribe(type, filter = "", values = {}, onEvents = () => {}, options = {}) {
     const number = this.#nextSubscription++;
-    const subscription = new Subscription(this, number, type, filter, values, onEvents);
+    const subscription = new Subscription(this, number, type, filter, values, onEvents, options);
     this.#subscriptions.set(number, subscription);
     try {
-      const answer = await this._request({ kind: "subscribe", subscription: number, type, filter, values });
+      const answer = await this._request(subscription._asRequest());
       subscription.attributes = answer.attributes;
     } catch (error) {
       this.#subscriptions.delete(number);
@@ -239,9 +246,9 @@ export class Client {
     this.#requests.clear();
     const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
     const settled = new Map();
-    for (const [number, { type, filter, values }] of this.#subscriptions) {
+    for (const [number, subscription] of this.#subscriptions) {
       if (subscribing.has(number)) continue;
-      const again = this._request({ kind: "subscribe", subscription: number, type, filter, values });
+      const again = this._request(subscription._asRequest());
       settled.set(number, again);
       again.catch((error) => {
         this.#subscriptions.delete(number);

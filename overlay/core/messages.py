@@ -194,18 +194,20 @@ class Hold:
 @message
 class Gap:
     """To a client: events of this type that it will not get, in its stream. `first_ns` and `last_ns` are the
-    ingress times of the first and the last batch that lost some.
+    ingress times of the first and the last batch that lost some. Those of a gap that is `conflated` were
+    superseded: a later event of the same key comes for every subscription that they matched.
     """
 
     type_name: str
     first_ns: int
     last_ns: int
     count: int
+    conflated: bool = False
 
     def union(self, other: Gap) -> Gap:
         """Both in one."""
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
-        return Gap(self.type_name, first_ns, last_ns, self.count + other.count)
+        return Gap(self.type_name, first_ns, last_ns, self.count + other.count, self.conflated)
 
 
 @message

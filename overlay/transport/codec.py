@@ -100,6 +100,7 @@ def _encode_gap(wire: pb.Message, m: Gap) -> None:
     wire.gap.first_ns = m.first_ns
     wire.gap.last_ns = m.last_ns
     wire.gap.count = m.count
+    wire.gap.conflated = m.conflated
 
 
 def _encode_notice(wire: pb.Message, m: Notice) -> None:
@@ -297,7 +298,9 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     ),
     "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
-    "gap": lambda w, _: Gap(w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count),
+    "gap": lambda w, _: Gap(
+        w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count, w.gap.conflated
+    ),
     "notice": lambda w, _: Notice(
         w.notice.operator,
         w.notice.broker,

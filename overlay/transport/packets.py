@@ -62,6 +62,7 @@ _SLOW = {
     SlowConsumer.DROP_OLDEST: pb.SLOW_CONSUMER_DROP_OLDEST,
     SlowConsumer.DROP_NEWEST: pb.SLOW_CONSUMER_DROP_NEWEST,
     SlowConsumer.DISCONNECT: pb.SLOW_CONSUMER_DISCONNECT,
+    SlowConsumer.CONFLATE: pb.SLOW_CONSUMER_CONFLATE,
 }
 _SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
 

@@ -14,6 +14,7 @@ from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_hel
 from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.endpoint.repeats import Repeats
@@ -87,13 +88,23 @@ class Intake(Generic[M]):
             return message
         interface, rights = queue.interface, queue.rights
         denied = self._guard.refusal(message, interface, rights)
-        denied = denied or self._quotas.refusal(message, interface, clock_ns)
+        denied = denied or self._quotas.refusal(message, interface, clock_ns) or self._unkeyed(queue, message)
         if denied is not None:
             return self._refused(queue, denied)
         if isinstance(message, Subscribe) and rights is not None:
             restricted = self._guard.restricted(message, interface, rights)
             return restricted if isinstance(restricted, Subscribe) else self._refused(queue, restricted)
         return message
+
+    def _unkeyed(self, queue: InterfaceQueue, message: Message) -> Refuse | None:
+        """The refusal of a subscription whose slow client could not be told which event supersedes which."""
+        if queue.policy is not SlowConsumer.CONFLATE or not isinstance(message, Subscribe):
+            return None
+        event_type = message.filter.event_type
+        if event_type.key is not None or self._tables.key_of(event_type.name) is not None:
+            return None
+        reason = f"{event_type.name} has no key: slow_consumer 'conflate' expects event types with one"
+        return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
 
     def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
         type_name, size = message.batch.event_type.name, size_of(message)

@@ -27,6 +27,8 @@ message of its own, all else is a number in a header."""
 
 
 STALLED = "stalled"
+_CONFLATED_FROM = 1_024
+"""Fewer events that wait, of a session without a narrower bound, are what a client that keeps up may have."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class InterfaceQueue:
         policy: SlowConsumer = SlowConsumer.BLOCK,
         limits: QueueLimits,
         durable: bool = False,
+        key_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.interface = interface
         self.link = link
@@ -106,6 +109,10 @@ class InterfaceQueue:
         self.frames_received = 0
         self.progress = (0, 0)
         """What the peer has acknowledged and granted: whether it takes anything."""
+        self._key_of = key_of
+        """Of an event type."""
+        self._conflated_from = 0
+        """How many events wait before those of a key are looked for again."""
         self._types: dict[str, None] = {}
         self._full_held: dict[str, None] = {}
         self._changed = changed
@@ -180,9 +187,43 @@ class InterfaceQueue:
             link.send(piece)
         if self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
+        elif self.policy is SlowConsumer.CONFLATE:
+            self._conflate(type_name, events_in(message))
         elif self.policy is SlowConsumer.BLOCK:
             self._note(type_name)
         return True
+
+    def _conflate(self, type_name: str, added: int) -> None:
+        """Whenever twice as many events wait as after the last time, which is O(log n) per event: so at most
+        twice the newest wait, and a client that keeps up gets all. If the newest alone are too many, the
+        oldest of them are dropped, and some more, for the same reason.
+        """
+        link, limits = self.link, self.limits
+        if link.queued_events <= added:
+            self._conflated_from = 0
+        least = _CONFLATED_FROM if limits.events is None else min(_CONFLATED_FROM, limits.events // 4)
+        over, enough = self._too_many(1, 1), max(least, self._conflated_from)
+        if not over and (link.queued_events <= added or link.queued_events < enough):
+            return
+        key = self._key_of(type_name)
+        for ingress_ns, count in () if key is None else link.conflate(type_name, key):
+            self.drops.add("conflated", count)
+            link.dropped += count
+            link.tell_gap(Gap(type_name, ingress_ns, ingress_ns, count, conflated=True))
+        if over and self._too_many(1, 1):
+            while self._too_many(4, 3) and (dropped := link.drop_oldest()) is not None:
+                self._drop("queue full, oldest dropped", dropped)
+        self._conflated_from = 2 * link.queued_events
+
+    def _too_many(self, of: int, parts: int) -> bool:
+        """Whether more waits than so many parts of the bounds. What is in frames is bounded by the window; if
+        it counted too, it would leave no room for the newest.
+        """
+        link, limits = self.link, self.limits
+        waits = link.queued_bytes - link.held_bytes()
+        return of * waits > parts * limits.bytes or (
+            limits.events is not None and of * link.queued_events > parts * limits.events
+        )
 
     def _note(self, type_name: str) -> None:
         """Events of a type were queued under the policy to block."""

@@ -112,6 +112,7 @@ class Interfaces:
             policy=policy,
             limits=self.options.queue_limits(session=session),
             durable=durable and self._durability is not None,
+            key_of=self._tables.key_of,
         )
         queue.since_ns = self._clock.now_ns
         if session:

@@ -11,12 +11,15 @@ from enum import Enum
 
 
 class SlowConsumer(Enum):
-    """What a broker does when a client does not keep up: block publishers, drop events, or disconnect it."""
+    """What a broker does when a client does not keep up: block publishers, drop events, disconnect it, or
+    keep the last event of each key alone.
+    """
 
     BLOCK = "block"
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"
     DISCONNECT = "disconnect"
+    CONFLATE = "conflate"
 
 
 @dataclass(frozen=True, slots=True)

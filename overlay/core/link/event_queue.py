@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import cast
 
+from covey.overlay.core.link.conflating import chosen, may_be_superseded, newest
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Message, Publish, Unadvertise
 
@@ -113,6 +115,48 @@ class EventQueue:
                     self._held_bytes[_type_of(message)] -= size
                 return message
         return None
+
+    def conflate(self, type_name: str, key: str) -> list[tuple[int, int]]:
+        """Remove events of a type that later ones of their key supersede (`conflating.py`). Returns, for each
+        message that lost some, its ingress time and their number. O(n log n).
+        """
+        queue = self._held.get(type_name, self.ready)
+        messages = [
+            message
+            for message, _ in queue
+            if _may_go(message) and _type_of(message) == type_name and may_be_superseded(message, key)
+        ]
+        if not messages:
+            return []
+        left: deque[_Entry] = deque()
+        masks = iter(newest(cast("list[Deliver]", messages), key))
+        waiting, lost = iter(messages), []
+        candidate: Message | None = next(waiting)
+        for message, size in queue:
+            if message is not candidate:
+                left.append((message, size))
+                continue
+            candidate, mask = next(waiting, None), next(masks)
+            stays = int(mask.sum())
+            if stays == len(mask):
+                left.append((message, size))
+                continue
+            assert isinstance(message, Deliver)
+            lost.append((message.batch.ingress_ns, len(mask) - stays))
+            self.bytes -= size
+            self.count -= len(mask) - stays
+            if queue is not self.ready:
+                self._held_bytes[type_name] -= size
+            if stays:
+                shorter = chosen(message, mask)
+                size = size_of(shorter)
+                left.append((shorter, size))
+                self.bytes += size
+                if queue is not self.ready:
+                    self._held_bytes[type_name] += size
+        queue.clear()
+        queue.extend(left)
+        return lost
 
 
 def _may_go(message: Message) -> bool:

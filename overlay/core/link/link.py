@@ -124,7 +124,8 @@ class Link:
         # Sending.
         self._control = ControlQueue(merge_updates=merge_updates)
         self._events = EventQueue()
-        self._gaps: dict[str, Gap] = {}
+        self._gaps: dict[tuple[str, bool], Gap] = {}
+        """By type, and whether later events have superseded them."""
         self._retained: deque[_Retained] = deque()
         self._resend: deque[Frame[Message]] = deque()
         self._probe = False
@@ -255,10 +256,15 @@ class Link:
         """
         return self._events.drop_oldest(type_name)
 
+    def conflate(self, type_name: str, key: str) -> list[tuple[int, int]]:
+        """Remove events that are in no frame yet and that later ones supersede; as `EventQueue.conflate`."""
+        return self._events.conflate(type_name, key)
+
     def tell_gap(self, gap: Gap) -> None:
         """Tell the peer of events that it will not get."""
-        known = self._gaps.get(gap.type_name)
-        self._gaps[gap.type_name] = gap if known is None else known.union(gap)
+        place = gap.type_name, gap.conflated
+        known = self._gaps.get(place)
+        self._gaps[place] = gap if known is None else known.union(gap)
 
     def probe(self) -> None:
         """Have the peer answer at once."""

@@ -89,6 +89,11 @@ class Tables:
             state.declare(schema, self.broker_id)
         return state
 
+    def key_of(self, type_name: str) -> str | None:
+        """The key of an event type; None where it has none, or is not known."""
+        state = self.types.get(type_name)
+        return None if state is None else state.event_type.key
+
     def remove_idle_types(self) -> None:
         for name in self.maybe_idle:
             if name in self.types and self.types[name].idle:

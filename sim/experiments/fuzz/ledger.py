@@ -29,6 +29,8 @@ class Ledger(Observer):
         """When each event arrived first."""
         self.gaps: dict[Reader, int] = {}
         """Events in gaps."""
+        self.newest: dict[str, dict[object, Event]] = {}
+        """By type with a key, the last event of each key. Its events come from one publisher."""
         self.lost_events: dict[str, dict[Event, None]] = {}
         """By type, those that a broker had taken, and no other had acknowledged, when it crashed."""
         self.lost_gaps: dict[Reader, int] = {}
@@ -45,6 +47,16 @@ class Ledger(Observer):
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         known = self.publications.setdefault(batch.event_type.name, {})
         known.update(dict.fromkeys(_events(batch), self._now_ns()))
+        if batch.event_type.key is not None:
+            keys = batch.values(batch.event_type.key)
+            self.newest.setdefault(batch.event_type.name, {}).update(zip(keys, _events(batch), strict=True))
+
+    def unseen(self, reader: Reader) -> list[object]:
+        """Keys whose last event has not arrived, without those that were lost in a crash."""
+        _, type_name = reader
+        arrived, lost = self.deliveries.get(reader, {}), self.lost_events.get(type_name, {})
+        newest = self.newest.get(type_name, {})
+        return [key for key, event in newest.items() if event not in arrived and event not in lost]
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         known = self.deliveries.setdefault((client.name, action.batch.event_type.name), {})

@@ -35,7 +35,11 @@ from covey.sim.topology import Topology, TreeLink
 CALM = EventType("Calm", {"number": "int64"})
 LOCAL = EventType("Local", {"number": "int64"})
 _ATTRIBUTES = {"number": "int64", "hops": "int64", "text": "string"}
-BUSY = [EventType(f"Busy{i}", _ATTRIBUTES) for i in range(3)]
+BUSY = [EventType(f"Busy{i}", {**_ATTRIBUTES, "key": "int64"}, key="key") for i in range(3)]
+_KEYS = 2
+"""Of each publisher."""
+_EVENT_BYTES = 300
+"""Of the longest."""
 PING, PONG, ECHO = (EventType(name, _ATTRIBUTES) for name in ("Ping", "Pong", "Echo"))
 _FILTER = "number >= $low"
 _SLICE_NS = 20 * NS_PER_MS
@@ -164,7 +168,7 @@ class StallingHistory:
             publisher.advertise(event_type)
             self._publishers.setdefault(name, []).append(publisher)
         for i in range(draw.randint(1, 3)):
-            policy = draw.choice((SlowConsumer.BLOCK, SlowConsumer.BLOCK, *SlowConsumer))
+            policy = draw.choice((*[SlowConsumer.BLOCK] * 3, SlowConsumer.CONFLATE, *SlowConsumer))
             reader = self._join(f"{name}-r{i}", policy, "" if i else broker)
             self._subscribe(reader, event_type)
             self._readers.append(reader)
@@ -273,6 +277,7 @@ class StallingHistory:
         check_routes(self.simulation, self.findings)
         self._check_drained()
         self._check_conservation()
+        self._check_newest()
         self._check_uninvolved("calm", CALM)
         self._check_uninvolved("local", LOCAL)
         self._check_witnesses()
@@ -294,6 +299,9 @@ class StallingHistory:
     def _publish(self, client: SimulatedClient, event_type: EventType, rows: list[dict[str, object]]) -> None:
         """As soon as the outbox has room, and in order."""
         waiting = self._waiting.setdefault((client.name, event_type.name), deque())
+        if event_type.key is not None:
+            first = _KEYS * list(self.simulation.clients).index(client.name)
+            rows = [{**row, "key": first + self._random.randrange(_KEYS)} for row in rows]
         waiting.append(rows)
         if len(waiting) == 1:
             self._publish_waiting(client, event_type, waiting)
@@ -481,6 +489,21 @@ class StallingHistory:
                         "conservation",
                         f"{missing} events of {reader[1]} did not arrive at {reader[0]}, told of {told}",
                     )
+
+    def _check_newest(self) -> None:
+        """Who keeps the last event of each key gets it, where its queue has room for twice as many."""
+        limits = self._options.sessions
+        for client in self._readers:
+            if client.policy is not SlowConsumer.CONFLATE or client.name in self._exempt:
+                continue
+            for filter in client.subscriptions.values():
+                type_name = filter.event_type.name
+                most = 2 * _KEYS * len(self._publishers[type_name])
+                if 4 * most > 3 * limits.queue_events or 4 * most * _EVENT_BYTES > 3 * limits.queue_bytes:
+                    continue
+                for key in self.ledger.unseen((client.name, type_name)):
+                    sentence = f"the last event of {type_name} with key {key} never came to {client.name}"
+                    self._find("newest", sentence)
 
     def _check_drained(self) -> None:
         for (name, type_name), waiting in self._waiting.items():

@@ -250,3 +250,39 @@ async def test_a_type_whose_reader_does_not_read_delays_no_other_of_its_publishe
             await lazy.close()
             await feed.flush()
             assert feed.pending == 0
+
+
+SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+
+
+@on_a_loop
+async def test_a_reader_that_wants_the_newest_gets_the_last_event_of_each_key() -> None:
+    gaps: list[Gap] = []
+    async with Brokers(sessions=SessionLimits(lease_s=60.0, queue_events=200)) as overlay:
+        proxy = await overlay.proxy("b1")
+        reading = Client(proxy.address, "reader", slow_consumer="conflate", on_gap=gaps.append)
+        async with Client(overlay.address("b1")) as feed, reading as reader:
+            await feed.advertise(QUOTE)
+            await feed.advertise(SHIP)
+            with pytest.raises(RefusedError, match="Quote has no key: slow_consumer 'conflate'") as refusal:
+                await reader.subscribe("Quote")
+            assert refusal.value.status == "FAILED_PRECONDITION"
+            mine = await reader.subscribe("Ship", "x >= 0")
+            proxy.refusing = True
+            proxy.cut()
+            await until(lambda: not reader.connected)
+            for first in range(0, 1_000, 10):
+                rows = [{"id": x % 20, "x": x} for x in range(first, first + 10)]
+                await feed.publish_batch("Ship", rows, confirm=True)
+            proxy.refusing = False
+            newest: dict[object, object] = {}
+            got = 0
+            async for event in mine:
+                got += 1
+                newest[event["id"]] = event["x"]
+                if event["x"] == 999:
+                    break
+            assert newest == {x % 20: x for x in range(980, 1_000)}
+            await until(lambda: got + sum(gap.count for gap in gaps) == 1_000)
+            assert got <= 200
+            assert all(gap.conflated for gap in gaps)

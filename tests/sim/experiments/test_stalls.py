@@ -72,12 +72,17 @@ def gaps_that_are_not_told(patch: Patch) -> None:
     patch.setattr(Link, "tell_gap", lambda *_: None)
 
 
+def newest_events_that_supersede_nothing(patch: Patch) -> None:
+    patch.setattr(Link, "conflate", lambda *_: [])
+
+
 MECHANISMS = (
     holds_of_all_types,
     no_holds,
     credit_at_once_after_a_restart,
     held_types_in_the_way_of_others,
     gaps_that_are_not_told,
+    newest_events_that_supersede_nothing,
 )
 
 

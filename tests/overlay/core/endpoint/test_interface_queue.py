@@ -246,3 +246,49 @@ def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> N
     assert waiting(blocked) == [*range(10), *range(15, 20)]
     assert blocked.drops.by_reason == {"queue full, its own dropped": 5}
     assert blocked.link.dropped == 5
+
+
+SHIP = EventType("Ship", {"id": "int64"}, key="id")
+
+
+def ships(first: int, *ids: int) -> Deliver:
+    batch = EventBatch.from_pylist(SHIP, [{"id": each} for each in ids], publisher="p", first_sequence=first)
+    return Deliver(batch, np.arange(len(ids) + 1), np.zeros(len(ids), np.int64), 1)
+
+
+def conflating(**options: int) -> InterfaceQueue:
+    queued, _ = queue(SlowConsumer.CONFLATE, **options)
+    queued._key_of = {"Ship": "id"}.get
+    return queued
+
+
+def test_conflation_keeps_the_last_event_of_each_key() -> None:
+    queued = conflating(events=40)
+    for first in range(0, 1_000, 10):
+        assert queued.send(ships(first, *(each % 10 for each in range(first, first + 10))))
+    assert len(waiting(queued)) <= 20
+    assert waiting(queued)[-10:] == [*range(990, 1_000)]
+    (gap,) = queued.link._gaps.values()
+    assert (gap.conflated, gap.count + len(waiting(queued))) == (True, 1_000)
+    assert queued.drops.by_reason == {"conflated": gap.count}
+    assert not queued.full_types
+
+
+def test_a_client_that_keeps_up_gets_every_event_of_a_key() -> None:
+    queued = conflating(events=100_000)
+    queued.send(ships(0, *([7] * 4_096)))  # one batch, for which nothing has waited
+    assert len(waiting(queued)) == 4_096
+    queued.send(ships(4_096, 7))
+    assert waiting(queued) == [4_096]
+
+
+def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
+    queued = conflating(events=40)
+    for each in range(100):
+        queued.send(ships(2 * each, each, each))
+        assert queued.link.queued_events <= 40
+    lost = {gap.conflated: gap.count for gap in queued.link._gaps.values()}
+    assert lost.keys() == {True, False}
+    assert lost[False] > 60
+    assert lost[True] + lost[False] + len(waiting(queued)) == 200
+    assert waiting(queued)[-1] == 199
