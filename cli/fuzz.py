@@ -79,6 +79,9 @@ def fuzz(
             "network."
         ),
     ] = False,
+    validity: Annotated[
+        bool, typer.Option(help="Subscriptions with a validity period, some of which are renewed.")
+    ] = False,
     faults: Annotated[
         str,
         typer.Option(

@@ -49,12 +49,16 @@ def subscribe(
         bool,
         typer.Option("--gapless", help="Replay events published while new values take effect."),
     ] = False,
+    valid_for: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which the broker ends the subscription, and the command with it."),
+    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Exit after this number of events.")] = None,
     name: Annotated[str | None, typer.Option(help="The client's name; random by default.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
     access: Access = NO_ACCESS,
 ) -> None:
-    """Subscribe, and print matching events until Ctrl-C or --count.
+    """Subscribe, and print matching events until Ctrl-C, --count or the end of --valid-for.
 
     A line limit=90 updates the variable while events flow. low=1 high=5 updates several at once, and
     limit=90-0.5*t lets the value change continuously, by -0.5 per second. The time until the whole overlay
@@ -66,9 +70,13 @@ def subscribe(
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
     import_modules(modules or ())
+    if valid_for is not None:
+        check_validity(valid_for)
     words = [word for option in set_values or [] for word in split_words(option)]
     run_until_signal(
-        _subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless, access)
+        _subscribe(
+            type_name, filter, broker, words, schema, count, name, json_output, gapless, access, valid_for
+        )
     )
 
 
@@ -83,6 +91,7 @@ async def _subscribe(
     json_output: bool,
     gapless: bool,
     access: Access,
+    valid_for: float | None = None,
 ) -> None:
     from covey.cli.publish import known_type, schema_of
     from covey.matcher import parse
@@ -115,15 +124,29 @@ async def _subscribe(
         parsed = parse(filter, event_type)
         values = read_values(words, parsed)
         waiting = Waiting(client)
-        subscription = await waiting.settle(client.subscribe(event_type, parsed, values=values))
+        subscription = await waiting.settle(
+            client.subscribe(event_type, parsed, values=values, valid_for=valid_for)
+        )
         print(f"subscribed to {type_name}: {filter or 'every event'}", file=sys.stderr)
         moves = asyncio.create_task(_move(subscription, gapless, waiting))
         with suppress(asyncio.CancelledError):  # by a signal
             await _print_events(subscription, count, json_output)
+            if subscription.expired:
+                print(f"the subscription has ended after {valid_for:g} s", file=sys.stderr)
         moves.cancel()
         await asyncio.wait({moves})
         if not moves.cancelled():
             moves.result()  # it ends with standard input, or raises
+
+
+def check_validity(valid_for: float) -> None:
+    """`BadParameter` for a period that no subscription may have."""
+    from covey.overlay.client.subscription import validity_ns
+
+    try:
+        validity_ns(valid_for)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--valid-for") from None
 
 
 def split_words(text: str) -> list[str]:

@@ -130,7 +130,7 @@ class Frame(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move", "expired")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,7 @@ class Message(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
     SESSION_MOVE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
@@ -161,7 +162,8 @@ class Message(_message.Message):
     gap: Gap
     notice: Notice
     session_move: SessionMove
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., session_move: _Optional[_Union[SessionMove, _Mapping]] = ...) -> None: ...
+    expired: Expired
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., session_move: _Optional[_Union[SessionMove, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -228,7 +230,7 @@ class Unadvertise(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "type_name", "filter", "values", "event_type")
+    __slots__ = ("epoch", "subscription_id", "type_name", "filter", "values", "event_type", "valid_for_ns")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,13 +244,15 @@ class Subscribe(_message.Message):
     FILTER_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     EVENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_NS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     type_name: str
     filter: str
     values: _containers.MessageMap[str, Value]
     event_type: EventType
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ...) -> None: ...
+    valid_for_ns: int
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., valid_for_ns: _Optional[int] = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("epoch", "subscription_id")
@@ -259,7 +263,7 @@ class Unsubscribe(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent")
+    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent", "valid_for_ns")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -272,12 +276,22 @@ class Update(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     SINCE_NS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_NS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     values: _containers.MessageMap[str, Value]
     since_ns: int
     traceparent: str
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    valid_for_ns: int
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ...) -> None: ...
+
+class Expired(_message.Message):
+    __slots__ = ("subscription_id", "type_name")
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: int
+    type_name: str
+    def __init__(self, subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("type_name", "held")

@@ -27,7 +27,7 @@ from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.operator_runner import run_timed
-from covey.overlay.client.subscription import Subscription
+from covey.overlay.client.subscription import Subscription, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.core.client.session import ClientSession
@@ -399,6 +399,7 @@ class Client:
         /,
         *,
         values: Mapping[str, object] | None = None,
+        valid_for: float | None = None,
         timeout: float | None = None,
         **variables: object,
     ) -> Subscription:
@@ -409,7 +410,11 @@ class Client:
         `RefusedError` (NOT_FOUND) if no client has advertised it. An `EventType` works without. Raises
         `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent, and `NotSettledError`
         after `timeout` seconds: then the subscription is withdrawn.
+
+        With `valid_for` its broker ends it after so many seconds unless it is renewed (`Subscription.renew`),
+        also where this client is gone. `ValueError` for less than 0.001 s and more than ten years.
         """
+        valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
         self._driver.check_open()
         if isinstance(event_type, str):
             compiled = await self._filter_of(event_type, filter)
@@ -421,8 +426,16 @@ class Client:
         if claimed is not None:
             if given:
                 await claimed.update(values=given, timeout=timeout)
+            if valid_for is not None:
+                await claimed.renew(valid_for, timeout=timeout)
             return claimed
-        subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())
+        subscription_id, messages = self._core.subscribe(
+            compiled,
+            given,
+            now_ns=time.time_ns(),
+            valid_for_ns=valid_for_ns,
+            clock_ns=time.monotonic_ns(),
+        )
         subscription = Subscription(self._driver, subscription_id, compiled)
         self._driver.subscriptions[subscription_id] = subscription
         self._driver.transmit(messages)

@@ -172,7 +172,7 @@ class BrokerConnection:
     async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         endpoint, handlers = self.endpoint, self._handlers
-        resumed = endpoint.open(greeting.hello, greeting.limits)
+        resumed = endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
         self._pump = Pump(self, call, schemas=True, await_end=True)
         handlers.opened(resumed)
         await self._pump.run()

@@ -30,7 +30,7 @@ from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Deliver, Gap, ListenersReport, Message, Notice
+from covey.overlay.core.messages import Acknowledge, Deliver, Expired, Gap, ListenersReport, Message, Notice
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.errors import MessageError
@@ -168,9 +168,19 @@ class SessionDriver:
         since_ns = now_ns if gapless else 0
         self.transmit(
             self.core.update(
-                subscription_id, values, since_ns=since_ns, now_ns=now_ns, traceparent=traceparent
+                subscription_id,
+                values,
+                since_ns=since_ns,
+                now_ns=now_ns,
+                traceparent=traceparent,
+                clock_ns=time.monotonic_ns(),
             )
         )
+
+    def renew(self, subscription_id: int, valid_for_ns: int) -> None:
+        """Give a subscription a validity period from now on."""
+        self.check_open()
+        self.transmit(self.core.renew(subscription_id, valid_for_ns, time.monotonic_ns()))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Cancel a subscription, and drop what waits for it."""
@@ -319,9 +329,10 @@ class SessionDriver:
 
     def _handle(self, message: Message) -> None:
         adopting = self.endpoint.adopting
-        actions = self.endpoint.handle(message)
+        actions = self.endpoint.handle(message, time.monotonic_ns())
         if adopting and not self.endpoint.adopting:
             self._adopted()
+            self._expire_missed()
         for action in actions:
             if isinstance(action, Settled):
                 self.waiters.settle(action.epoch)
@@ -334,6 +345,22 @@ class SessionDriver:
                 self._report_gap(action)
             elif isinstance(action, Notice):
                 self._report_notice(action)
+            elif isinstance(action, Expired):
+                self._expire(action.subscription_id)
+
+    def _expire(self, subscription_id: int) -> None:
+        """The validity period of a subscription has ended."""
+        self.unclaimed.pop(subscription_id, None)
+        subscription = self.subscriptions.pop(subscription_id, None)
+        if subscription is not None:
+            subscription._expire()
+            log.info("client %s: subscription %d has ended with its period", self.name, subscription_id)
+
+    def _expire_missed(self) -> None:
+        """The broker did not know of some that have ended meanwhile."""
+        expired, self.endpoint.expired = self.endpoint.expired, []
+        for subscription_id in expired:
+            self._expire(subscription_id)
 
     def _adopted(self) -> None:
         """The broker has sent the subscriptions of the durable session."""
@@ -391,6 +418,7 @@ class SessionDriver:
         self.publishing.advance()
 
     def opened(self, resumed: bool) -> None:
+        self._expire_missed()
         self.publishing.advance()
         if not self.endpoint.adopting:
             self.ready.set()

@@ -13,7 +13,7 @@ from covey.overlay.client.event import Event, events_of
 from covey.overlay.core.client.actions import DeliverTo, Matches
 
 StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
-"""`ClientSession.strict_rows` of one subscription."""
+"""As of `ClientSession.strict_reader`."""
 
 
 class Claim:

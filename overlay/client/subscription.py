@@ -7,13 +7,11 @@ has granted its broker: a user who does not read blocks the broker and does not 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.expressions.expression import Scalar
@@ -22,7 +20,7 @@ from covey.overlay.client.inbox import Inbox
 from covey.overlay.client.part import Part
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import Notice
+from covey.overlay.core.messages import MAX_VALIDITY_NS, Notice
 
 _NOTICES = 20
 
@@ -40,6 +38,8 @@ class Owner(Protocol):
         self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
     ) -> None: ...
 
+    def renew(self, subscription_id: int, valid_for_ns: int) -> None: ...
+
     def unsubscribe(self, subscription: Subscription) -> None: ...
 
     async def settle(self, timeout: float | None, what: str) -> None: ...
@@ -50,7 +50,8 @@ class Subscription:
     `Client.subscribe`.
 
     `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values.
-    `notices` has the last notices of named operators of its filter that did not answer, at most 20.
+    `notices` has the last notices of named operators of its filter that did not answer, at most 20. `expired`
+    says whether its validity period has ended: then iteration ends once what had arrived was handed out.
     """
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter) -> None:
@@ -59,7 +60,9 @@ class Subscription:
         self.delivered = 0
         self.spurious = 0
         self.notices: deque[Notice] = deque(maxlen=_NOTICES)
+        self.expired = False
         self._owner = owner
+        self._strict_rows = owner.core.strict_reader(subscription_id)
         self._changed = 0
         """The epoch of the last change."""
         self._values: Mapping[str, Scalar] = owner.core.values(subscription_id)
@@ -114,6 +117,15 @@ class Subscription:
         self._values = self._owner.core.values(self.id)
         self._changed = self._owner.core.epoch
 
+    async def renew(self, valid_for: float, *, timeout: float | None = None) -> None:
+        """Have the subscription end in so many seconds, counted anew from the arrival at the broker; returns
+        when the broker has applied it, of a durable session stored. `ValueError` for less than 0.001 s and
+        more than ten years, `SubscriptionError` after its end, `RefusedError` (NOT_FOUND) if it ends
+        meanwhile, `NotSettledError` after `timeout` seconds.
+        """
+        self._owner.renew(self.id, validity_ns(valid_for))
+        await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
+
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Cancel the subscription: nothing more is handed out, iteration ends."""
         self._owner.unsubscribe(self)
@@ -155,9 +167,6 @@ class Subscription:
                 self.delivered += len(batch)
                 yield batch
 
-    def _strict_rows(self, batch: EventBatch, epoch: int) -> npt.NDArray[np.int64] | None:
-        return self._owner.core.strict_rows(self.id, batch, epoch)
-
     # --- what the client does with it -------------------------------------------------------------
 
     def _put(self, part: Part) -> None:
@@ -179,6 +188,20 @@ class Subscription:
         """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
         self._inbox.end(error)
 
+    def _expire(self) -> None:
+        self.expired = True
+        self._end(None)
+
     def __repr__(self) -> str:
         values: dict[str, Any] = dict(self._values)
         return f"Subscription({self.id}, {str(self.filter)!r}, {values})"
+
+
+def validity_ns(valid_for: float) -> int:
+    """A validity period in nanoseconds. `ValueError` unless it is seconds from 0.001 to ten years."""
+    number = isinstance(valid_for, int | float) and not isinstance(valid_for, bool)
+    if not number or not math.isfinite(valid_for) or not 1_000_000 <= valid_for * 1e9 <= MAX_VALIDITY_NS:
+        longest_s = MAX_VALIDITY_NS // 1_000_000_000
+        expected = f"seconds from 0.001 to {longest_s} (ten years)"
+        raise ValueError(f"valid_for is {valid_for!r}: expected {expected}")
+    return round(valid_for * 1e9)

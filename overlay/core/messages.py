@@ -32,6 +32,9 @@ Interface = str
 UNSTORED, PART = -1, -2
 """Offsets of events that are in no log, and of those whose record has a later message."""
 
+MAX_VALIDITY_NS = 10 * 365 * 86_400 * 1_000_000_000
+"""Of a subscription, ten years."""
+
 COPIES = "copies/"
 """Begins the name of the receiver of records that were stored for a session at another broker."""
 
@@ -80,12 +83,14 @@ class Subscribe:
 
     `values` has a value for each variable of `filter`. Between brokers the id is that of a slot and the
     variables are broker variables. A Subscribe with an id in use replaces the earlier subscription.
+    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/validity.py`).
     """
 
     epoch: int
     subscription_id: int
     filter: Filter
     values: Mapping[str, Scalar]
+    valid_for_ns: int = 0
 
 
 @message
@@ -102,7 +107,8 @@ class Update:
 
     A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
     match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
-    `traceparent` is its W3C Trace Context, if it is traced.
+    `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the subscription:
+    from its arrival on the validity period is this one.
     """
 
     epoch: int
@@ -110,6 +116,7 @@ class Update:
     values: Mapping[str, Scalar]
     since_ns: int = 0
     traceparent: str = ""
+    valid_for_ns: int = 0
 
 
 @message
@@ -230,6 +237,14 @@ class Notice:
         return f"operator {self.operator} {where}: {self.reason}{events}"
 
 
+@message
+class Expired:
+    """To a client, behind the events of the type: the validity period of its subscription has ended."""
+
+    subscription_id: int
+    type_name: str
+
+
 # --- between the endpoints of two brokers, passed on by those between them; unknown to routing --------------
 
 
@@ -316,6 +331,13 @@ class AwaitClients:
 
 
 @message
+class Expire:
+    """From the endpoint: the validity period of a subscription of the interface has ended."""
+
+    subscription_id: int
+
+
+@message
 class Tick:
     """From the endpoint: the time that `Broker.next_timer` returned has come."""
 
@@ -343,9 +365,11 @@ Message = (
     | Hold
     | Gap
     | Notice
+    | Expired
     | SessionMove
     | Connect
     | AwaitClients
+    | Expire
     | Tick
     | Disconnect
 )
@@ -367,7 +391,8 @@ CONTROL = (
 """Messages that need no credit on a link and overtake events that wait for credit.
 
 Unadvertise is not one: it stays behind the events published before it, else these would arrive unadvertised
-and be dropped. Later control messages may overtake it, which its epoch shows.
+and be dropped. Later control messages may overtake it, which its epoch shows. Nor is Expired, behind the
+events of its subscription.
 """
 
 

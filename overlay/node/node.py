@@ -98,6 +98,7 @@ class Node:
             decode=self._decode,
             warn=self._warn,
             now_ns=time.monotonic_ns(),
+            clock_offset_ns=time.time_ns() - time.monotonic_ns(),
             dialled=_dialled(overlay, name),
             storage=self.storage,
             tickets=self._tickets,

@@ -22,7 +22,7 @@ from covey.overlay.transport.wire_values import (
     encode_values,
 )
 
-VERSION = 2
+VERSION = 3
 MOVED_SESSIONS = 10_000
 """So many of the sessions that were handed over last are known."""
 _SCHEMA = """
@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS moved (
 CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (
     interface TEXT, id INTEGER, type BLOB NOT NULL, filter TEXT NOT NULL, bindings BLOB NOT NULL,
+    ends_ns INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (interface, id)) WITHOUT ROWID;
 """
 _FORGET_COPIES = (
@@ -60,10 +61,12 @@ class StateStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, 1, VERSION):
+            if version not in range(VERSION + 1):
                 raise StorageError("version", path, f"it has version {version}: expected {VERSION}")
             if version == 1:  # sessions had no identity
                 self._db.execute("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
+            if version in (1, 2):  # subscriptions had no end
+                self._db.execute("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0")
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.Error as error:
@@ -135,10 +138,12 @@ class StateStore:
 
     def sessions(self) -> dict[Interface, StoredSession]:
         subscriptions: dict[Interface, list[StoredSubscription]] = {}
-        rows = self._db.execute("SELECT interface, id, type, filter, bindings FROM subscriptions ORDER BY id")
-        for interface, number, event_type, text, bindings in rows:
+        rows = self._db.execute(
+            "SELECT interface, id, type, filter, bindings, ends_ns FROM subscriptions ORDER BY id"
+        )
+        for interface, number, event_type, text, bindings, ends_ns in rows:
             filter = parse(text, decode_event_type(event_type), unknown_operators=True)
-            stored = StoredSubscription(number, filter, decode_values(bindings))
+            stored = StoredSubscription(number, filter, decode_values(bindings), ends_ns)
             subscriptions.setdefault(interface, []).append(stored)
         arrivals = {
             interface: Arrival(receiver, json.loads(ends), origin, number)
@@ -172,7 +177,7 @@ class StateStore:
                 ("REPLACE INTO sessions VALUES (?, ?)", [(interface, identity)]),
                 ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
                 ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
-                ("INSERT INTO subscriptions VALUES (?, ?, ?, ?, ?)", rows),
+                ("INSERT INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)", rows),
             )
         )
 
@@ -184,7 +189,7 @@ class StateStore:
         self._write(
             (
                 (
-                    "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?)",
+                    "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)",
                     [_row(interface, each) for each in present],
                 ),
                 (
@@ -228,4 +233,4 @@ class StateStore:
 
 def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:
     event_type, values = encode_event_type(each.filter.event_type), encode_values(each.values)
-    return interface, each.subscription_id, event_type, str(each.filter), values
+    return interface, each.subscription_id, event_type, str(each.filter), values, each.ends_ns

@@ -17,8 +17,10 @@ from covey.matcher import parse
 from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
 from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
+    MAX_VALIDITY_NS,
     Advertise,
     Deliver,
+    Expired,
     Gap,
     Hold,
     ListenersReport,
@@ -75,6 +77,7 @@ def _encode_subscribe(wire: pb.Message, m: Subscribe) -> None:
     subscribe.type_name = m.filter.event_type.name
     subscribe.filter = str(m.filter)
     fill_values(subscribe.values, m.values)
+    subscribe.valid_for_ns = m.valid_for_ns
 
 
 def _encode_unsubscribe(wire: pb.Message, m: Unsubscribe) -> None:
@@ -87,6 +90,7 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     wire.update.subscription_id = m.subscription_id
     wire.update.since_ns = m.since_ns
     wire.update.traceparent = m.traceparent
+    wire.update.valid_for_ns = m.valid_for_ns
     fill_values(wire.update.values, m.values)
 
 
@@ -107,6 +111,10 @@ def _encode_notice(wire: pb.Message, m: Notice) -> None:
     notice = wire.notice
     notice.operator, notice.broker, notice.reason, notice.count = m.operator, m.broker, m.reason, m.count
     notice.subscription_ids.extend(m.subscription_ids)
+
+
+def _encode_expired(wire: pb.Message, m: Expired) -> None:
+    wire.expired.subscription_id, wire.expired.type_name = m.subscription_id, m.type_name
 
 
 def _encode_listeners_report(wire: pb.Message, m: ListenersReport) -> None:
@@ -212,7 +220,16 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     # A client has checked its operators; a broker without one of them passes events on.
     filter = parse(subscribe.filter, event_type, unknown_operators=True)
     values = check_values(filter, values_of(subscribe.values))
-    return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values)
+    valid_for_ns = _validity_of(subscribe.valid_for_ns)
+    return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values, valid_for_ns)
+
+
+def _validity_of(valid_for_ns: int) -> int:
+    if valid_for_ns > MAX_VALIDITY_NS:
+        raise FilterError(
+            f"a validity period of {valid_for_ns} ns: expected at most {MAX_VALIDITY_NS} ns, ten years"
+        )
+    return valid_for_ns
 
 
 def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
@@ -276,6 +293,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     SessionMove: _encode_session_move,
     Gap: _encode_gap,
     Notice: _encode_notice,
+    Expired: _encode_expired,
     ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
     SyncEnd: _encode_sync_end,
@@ -295,6 +313,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         values_of(w.update.values),
         w.update.since_ns,
         traceparent_of(w.update.traceparent) if w.update.traceparent else "",
+        _validity_of(w.update.valid_for_ns),
     ),
     "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
@@ -311,6 +330,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "listeners_report": lambda w, _: ListenersReport(
         w.listeners_report.type_name, w.listeners_report.present
     ),
+    "expired": lambda w, _: Expired(w.expired.subscription_id, w.expired.type_name),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
     "deliver": _decode_deliver,

@@ -8,6 +8,8 @@
   its call on, for types advertised until it takes effect.
 - Values with Motion are those at the event's entry into the overlay. Events that travel together share the
   earliest of their times, so an event is expected if it matches at each time it may have.
+- A subscription with a validity period ends, once that is over and not before: nothing is delivered to it
+  after its client knows.
 - No event twice for one subscription, and the events of one publisher in order, except replays.
 
 A crashed broker may lose events that are not durable, and so may a link that moves, so none is expected from
@@ -40,7 +42,8 @@ class Judge(Observer):
     """Judges one run; `now` returns the current time in nanoseconds. `conditions` stand for the filters that
     they are for. Subscriptions of durable sessions to the types in `durable` lose nothing in a crash.
     `reaches` says whether events of one client may reach another, where not all do. With `slow` clients
-    events that are not durable may be dropped, if their Gaps say so.
+    events that are not durable may be dropped, if their Gaps say so. Unless clocks are set, `prompt`, no
+    subscription may end before its validity period is over.
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class Judge(Observer):
         durable: Collection[str] = (),
         reaches: Callable[[str, str], bool] | None = None,
         slow: bool = False,
+        prompt: bool = True,
     ) -> None:
         self._durable = durable
+        self._prompt = prompt
         self._slow = slow
         self._conditions = conditions or {}
         self._reaches = reaches
@@ -73,6 +78,7 @@ class Judge(Observer):
         """Expected deliveries that did not happen and were not excused."""
         self.lost_events = 0
         """Missed ones that crossed a change, where a change may lose events: no violations."""
+        self.expired_subscriptions = 0
         self.unjudged_events = 0
         """Events published while nothing was expected."""
         self._findings = findings
@@ -84,6 +90,8 @@ class Judge(Observer):
         self._clients: dict[str, ObservedClient] = {}
         self._adverts: dict[str, dict[str, int | None]] = {}
         """By client and type: the epoch of the advertisement, None once it has settled."""
+        self._ending: set[str] = set()
+        """Clients that have, or had, a subscription with a validity period."""
         self._after_crash = False
         self._damaged: dict[tuple[str, EventId], str] = {}
         """By client and event, a broker where damage to its disk may have lost it."""
@@ -210,6 +218,10 @@ class Judge(Observer):
         subscription = JudgedSubscription(
             client.name, subscription_id, filter, columns, client.session.epoch, values
         )
+        ends_ns = client.session.ends_ns(subscription_id)
+        subscription.ends.append((client.session.epoch, ends_ns))
+        if ends_ns is not None:
+            self._ending.add(client.name)
         subscription.durable = client.durable and filter.event_type.name in self._durable
         self._subscriptions[client.name][subscription_id] = subscription
         self._unsettled[client.name][subscription_id] = subscription
@@ -241,17 +253,37 @@ class Judge(Observer):
         self._excuse(subscription, list(subscription.pending))
         subscription.columns.discard(subscription.row)
 
+    def renewed(self, client: ObservedClient, subscription_id: int) -> None:
+        subscription = self._subscriptions[client.name][subscription_id]
+        subscription.ends.append((client.session.epoch, client.session.ends_ns(subscription_id)))
+        self._unsettled[client.name][subscription_id] = subscription
+        self._ending.add(client.name)
+
+    def expired(self, client: ObservedClient, subscription_id: int) -> None:
+        subscription = self._subscriptions.get(client.name, {}).get(subscription_id)
+        if subscription is None:
+            return  # the client has left
+        self.expired_subscriptions += 1
+        ends_ns = [self._now() + 1 if end_ns is None else end_ns for _, end_ns in subscription.ends]
+        if min(ends_ns) > self._now() and self._prompt:
+            early_ms = (min(ends_ns) - self._now()) / 1e6
+            reason = f"{subscription.name} ended {early_ms:g} ms before its period was over"
+            self._findings.add("validity", self._now(), reason)
+        self.unsubscribed(client, subscription_id)
+
     def settled(self, client: ObservedClient, epoch: int) -> None:
         if client.name not in self._subscriptions:
             return
         unsettled = self._unsettled[client.name]
         for subscription_id, subscription in list(unsettled.items()):
+            renewed = sum(renewal <= epoch for renewal, _ in subscription.ends)
+            del subscription.ends[: max(0, renewed - 1)]
             settled = sum(version <= epoch for version, _ in subscription.versions)
             if settled:
                 del subscription.versions[: settled - 1]
                 subscription.settled = True
                 subscription.columns.ready[subscription.row] = True
-                if len(subscription.versions) == 1:
+                if len(subscription.versions) == len(subscription.ends) == 1:
                     del unsettled[subscription_id]
         adverts = self._adverts[client.name]
         for name, awaited in adverts.items():
@@ -268,6 +300,8 @@ class Judge(Observer):
             if self._after_crash or excused or withdrawn:
                 self._excuse_refused(client, action)
                 return
+        if action.status == "NOT_FOUND" and client.name in self._ending:
+            return  # a change that came after the end
         self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
 
     def _excuse_refused(self, client: ObservedClient, action: Refused) -> None:
@@ -377,6 +411,9 @@ class Judge(Observer):
     def quiet(self) -> None:
         """All is at rest: pending events were missed. From now on everything is expected again."""
         for subscription in self._all_subscriptions():
+            if any(end_ns is not None for _, end_ns in subscription.ends):
+                reason = f"{subscription.name} has a validity period, and has not ended when all is at rest"
+                self._findings.add("validity", self._now(), reason)
             self._excuse_damaged(subscription)
             self.missed_events += len(subscription.pending)
             for (publisher, sequence), (row, _) in subscription.pending.items():

@@ -24,6 +24,7 @@ class JudgedSubscription:
         "columns",
         "crossed",
         "durable",
+        "ends",
         "filter",
         "marks",
         "pending",
@@ -49,6 +50,8 @@ class JudgedSubscription:
         self.columns = columns
         self.versions = [(epoch, values)]
         """The values from the last settled version on, or all, each with the epoch that carries it."""
+        self.ends: list[tuple[int, int | None]] = []
+        """When its validity period is over, as it was said last and settled, and later, with the epochs."""
         self.settled = False
         self.durable = False
         """Whether it loses nothing in a crash."""

@@ -200,9 +200,9 @@ class SimulatedBroker:
             decode=lambda message, _: message,
             warn=lambda _interface, _sentence: None,
             now_ns=self._clock.now_ns,
+            clock_offset_ns=self.clock_offset_ns,
             storage=None if self.storage is None else self.storage.start(),
         )
-        self.endpoint.clock_offset_ns = self.clock_offset_ns
         if rule is not None:
             self.repairing = Repairing(self.endpoint, name, rule, self._repair_after_ns, self._released)
 

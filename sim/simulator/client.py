@@ -18,7 +18,7 @@ from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, Gap, Message, Publish
+from covey.overlay.core.messages import Deliver, Expired, Gap, Message, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -151,8 +151,13 @@ class SimulatedClient:
             observer.unadvertised(self, type_name)
         self.port.pump()
 
-    def subscribe(self, filter: Filter, values: Mapping[str, object] | None = None) -> int:
-        subscription_id, messages = self.session.subscribe(filter, values, now_ns=self.clock.now_ns)
+    def subscribe(
+        self, filter: Filter, values: Mapping[str, object] | None = None, *, valid_for_ns: int = 0
+    ) -> int:
+        now_ns = self.clock.now_ns
+        subscription_id, messages = self.session.subscribe(
+            filter, values, now_ns=now_ns, valid_for_ns=valid_for_ns, clock_ns=now_ns
+        )
         self._filters[subscription_id] = filter
         for observer in self._observers:
             observer.subscribed(self, subscription_id)
@@ -163,12 +168,20 @@ class SimulatedClient:
         old = self.session.values(subscription_id)
         since_ns = max(1, self.clock.now_ns) if gapless else 0
         now_ns = self.clock.now_ns
-        messages = self.session.update(subscription_id, values, since_ns=since_ns, now_ns=now_ns)
+        messages = self.session.update(
+            subscription_id, values, since_ns=since_ns, now_ns=now_ns, clock_ns=now_ns
+        )
         if messages:
             for observer in self._observers:
                 observer.updated(self, subscription_id, old)
                 if gapless:
                     observer.updated_gapless(self, subscription_id)
+        self.send(messages)
+
+    def renew(self, subscription_id: int, valid_for_ns: int) -> None:
+        messages = self.session.renew(subscription_id, valid_for_ns, self.clock.now_ns)
+        for observer in self._observers:
+            observer.renewed(self, subscription_id)
         self.send(messages)
 
     def unsubscribe(self, subscription_id: int) -> None:
@@ -208,7 +221,9 @@ class SimulatedClient:
         endpoint = self.endpoint
         if isinstance(packet, Hello):
             port.open = True
-            endpoint.open(packet, self._limits)
+            endpoint.open(packet, self._limits, self.clock.now_ns)
+            self._expire(endpoint.expired)
+            endpoint.expired = []
         else:
             for message in endpoint.receive(packet, self.clock.now_ns):
                 for observer in self._observers:
@@ -246,15 +261,24 @@ class SimulatedClient:
                         self.publish(EventBatch.from_pylist(self.republishes, rows))
 
     def _handle(self, message: Message) -> None:
-        for action in self.endpoint.handle(message):
+        for action in self.endpoint.handle(message, self.clock.now_ns):
             if isinstance(action, Settled):
                 for observer in self._observers:
                     observer.settled(self, action.epoch)
+            elif isinstance(action, Expired):
+                self._expire([action.subscription_id])
             elif isinstance(action, Gap):
                 for observer in self._observers:
                     observer.missed(self, action)
             elif isinstance(action, Refused):
-                if action.subscription_id:
+                if not self.session.has_subscription(action.subscription_id):
                     self._filters.pop(action.subscription_id, None)
                 for observer in self._observers:
                     observer.refused(self, action)
+
+    def _expire(self, subscription_ids: Iterable[int]) -> None:
+        """The validity periods of subscriptions have ended."""
+        for subscription_id in subscription_ids:
+            self._filters.pop(subscription_id, None)
+            for observer in self._observers:
+                observer.expired(self, subscription_id)

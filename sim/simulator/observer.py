@@ -77,6 +77,12 @@ class Observer:
     def unsubscribed(self, client: ObservedClient, subscription_id: int) -> None:
         """A client unsubscribes."""
 
+    def renewed(self, client: ObservedClient, subscription_id: int) -> None:
+        """A client gives a subscription another validity period (`session.ends_ns`)."""
+
+    def expired(self, client: ObservedClient, subscription_id: int) -> None:
+        """A client learns that the validity period of a subscription has ended."""
+
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         """A client publishes events."""
 

@@ -534,7 +534,7 @@ class Simulation:
             for advertised in client.session.advertised.values():
                 again.advertise(advertised.event_type, advertised.filter)
             for subscription_id, filter in client.subscriptions.items():
-                again.subscribe(filter, client.session.values(subscription_id))
+                again.subscribe(filter, client.session.values(subscription_id))  # without an end
         return fresh
 
     # --- running --------------------------------------------------------------------------------------------

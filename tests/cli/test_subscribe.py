@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import typer
 
-from covey.cli.subscribe import _subscribe, read_values, split_words
+from covey.cli.subscribe import _subscribe, check_validity, read_values, split_words
 from covey.cli.support import lines
 from covey.cli.support.access import NO_ACCESS
 from covey.matcher import EventType, parse
@@ -94,3 +95,28 @@ def test_a_notice_of_an_operator_is_one_line(
     assert printed.out == '{"x": 3.0}\n'
     for where in ("at broker b1", "at broker b2", "in this client"):
         assert f"\noperator odd {where}: raised ValueError: too large, 1 event undecided\n" in printed.err
+
+
+@pytest.mark.usefixtures("brokers_in_process")
+def test_the_command_ends_with_its_subscription(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_lines() -> AsyncIterator[str]:
+        for line in ():
+            yield line
+
+    async def run() -> None:
+        async with LocalOverlay(chain(2), event_types=[READING]) as overlay:
+            address = overlay.addresses["b1"]
+            async with asyncio.timeout(60):
+                await _subscribe("Reading", "", address, [], None, None, "me", True, False, NO_ACCESS, 0.2)
+
+    monkeypatch.setattr(lines, "stdin_lines", no_lines)
+    asyncio.run(run())
+    assert "the subscription has ended after 0.2 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("valid_for", [0.0, -3.0, 1e12])
+def test_a_period_that_is_none_is_refused_before_anything_is_sent(valid_for: float) -> None:
+    with pytest.raises(typer.BadParameter, match=r"expected seconds from 0.001 to 315360000 \(ten years\)"):
+        check_validity(valid_for)

@@ -74,7 +74,7 @@ class Guard:
                 return message
             if policy.expression == FALSE:
                 return self._denied(Refuse(epoch, "", "", number, name), Action.SUBSCRIBE, rights)
-            return Subscribe(epoch, number, joined(message.filter, policy), message.values)
+            return replace(message, filter=joined(message.filter, policy))
         except EventTypeError as error:
             return Refuse(epoch, "ALREADY_EXISTS", f"subscription {number}: {error}", number, name)
         except CoveyError as error:

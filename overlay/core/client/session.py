@@ -11,7 +11,7 @@ underneath change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
+    Expired,
     ListenersReport,
     Message,
     Notice,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state,
     or `first_sequence` above all numbers it had before; a repetition of events has their old numbers.
+    `clock_ns` of its calls is the time of a clock that never jumps; validity periods are by it.
 
     `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") say how updates travel; `engine`
     names the engine that evaluates filters again, and `evaluator` asks the named operators that these call.
@@ -175,27 +177,38 @@ class ClientSession:
     # --- subscribing ----------------------------------------------------------------------------------------
 
     def subscribe(
-        self, filter: Filter, values: Mapping[str, object] | None = None, *, now_ns: int = 0
+        self,
+        filter: Filter,
+        values: Mapping[str, object] | None = None,
+        *,
+        now_ns: int = 0,
+        valid_for_ns: int = 0,
+        clock_ns: int = 0,
     ) -> tuple[int, list[Message]]:
         """A new subscription: its id, and what to send. `VariableError` for values that do not fit.
 
-        Values may be motions (`motion.py`); those without a beginning begin at `now_ns`.
+        Values may be motions (`motion.py`); those without a beginning begin at `now_ns`. With `valid_for_ns`
+        it ends after that time unless it is renewed.
         """
         subscription = ClientSubscription(self._next_id, filter, self._checked(filter, values or {}, now_ns))
+        if valid_for_ns:
+            subscription.ends_ns = clock_ns + valid_for_ns
         self._reception.view(filter.event_type)
         self._next_id += 1
         self._subscriptions[subscription.uid] = subscription
         self._reception.wire_ids.add(subscription.wire_id, subscription.uid)
-        message = self._subscribe_message(subscription)
+        message = self._subscribe_message(subscription, clock_ns)
         self._reception.put(subscription, self.epoch)
         return subscription.uid, [message]
 
-    def adopt(self, message: Subscribe) -> None:
+    def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
         """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;
         `sync` sends it again.
         """
         values = self._checked(message.filter, message.values, 0)
         subscription = ClientSubscription(message.subscription_id, message.filter, values)
+        if message.valid_for_ns:
+            subscription.ends_ns = clock_ns + message.valid_for_ns
         self._reception.view(message.filter.event_type)
         self._next_id = max(self._next_id, subscription.uid + 1)
         self._subscriptions[subscription.uid] = subscription
@@ -210,6 +223,7 @@ class ClientSession:
         since_ns: int = 0,
         now_ns: int = 0,
         traceparent: str = "",
+        clock_ns: int = 0,
     ) -> list[Message]:
         """New values for some variables, in force here from now on; nothing to send if none of them differs.
 
@@ -227,7 +241,7 @@ class ClientSession:
         subscription.values = {**subscription.values, **changed}
         messages: list[Message]
         if self.routing == "static":
-            messages = self._resubscription(subscription)
+            messages = self._resubscription(subscription, clock_ns)
             if since_ns:
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
         else:
@@ -247,7 +261,32 @@ class ClientSession:
         _, first_ns = self._reaching.pop(uid, (0, since_ns))
         self._reaching[uid] = self.epoch, min(first_ns, since_ns)
 
-    def _resubscription(self, subscription: ClientSubscription) -> list[Message]:
+    def renew(self, subscription_id: int, valid_for_ns: int, clock_ns: int) -> list[Message]:
+        """A subscription ends when so much time has passed from now on, whatever was said before.
+        `SubscriptionError` for an unknown, cancelled or expired one.
+        """
+        subscription = self._known(subscription_id)
+        subscription.ends_ns = clock_ns + valid_for_ns
+        return [Update(self._next_epoch(), subscription.wire_id, {}, valid_for_ns=valid_for_ns)]
+
+    def expire(self, clock_ns: int) -> list[int]:
+        """Drop the subscriptions that have ended, for a broker that does not know this session or has lost it
+        (`sync`); their ids. Else the broker says so.
+        """
+        ended = [
+            each
+            for each in self._subscriptions.values()
+            if each.ends_ns is not None and each.ends_ns <= clock_ns
+        ]
+        for subscription in ended:
+            self._remove(subscription, self.epoch + 1)
+        return [subscription.uid for subscription in ended]
+
+    def ends_ns(self, subscription_id: int) -> int | None:
+        """When the validity period of a subscription is over, None for never."""
+        return self._known(subscription_id).ends_ns
+
+    def _resubscription(self, subscription: ClientSubscription, clock_ns: int) -> list[Message]:
         """The static mode's update: one subscription for another, in either order (section 4.2)."""
         old = subscription.wire_id
         subscription.wire_id = self._next_id
@@ -255,11 +294,11 @@ class ClientSession:
         self._reception.wire_ids.add(subscription.wire_id, subscription.uid)
         messages: list[Message] = []
         if self.resubscribe == "subscribe-first":
-            messages.append(self._subscribe_message(subscription))
+            messages.append(self._subscribe_message(subscription, clock_ns))
         messages.append(Unsubscribe(self._next_epoch(), old))
         self._reception.wire_ids.retire(old, self.epoch)
         if self.resubscribe == "unsubscribe-first":
-            messages.append(self._subscribe_message(subscription))
+            messages.append(self._subscribe_message(subscription, clock_ns))
         return messages
 
     def unsubscribe(self, subscription_id: int) -> list[Message]:
@@ -307,17 +346,19 @@ class ClientSession:
     def has_subscription(self, subscription_id: int) -> bool:
         return subscription_id in self._subscriptions
 
-    def _subscribe_message(self, subscription: ClientSubscription) -> Subscribe:
+    def _subscribe_message(self, subscription: ClientSubscription, clock_ns: int) -> Subscribe:
         subscription.born = self._next_epoch()
         filter, values = subscription.filter, subscription.values
         if self.routing == "static":
             filter, values = filter.substitute(values), {}
-        return Subscribe(subscription.born, subscription.wire_id, filter, values)
+        ends_ns = subscription.ends_ns
+        left_ns = 0 if ends_ns is None else max(1, ends_ns - clock_ns)
+        return Subscribe(subscription.born, subscription.wire_id, filter, values, left_ns)
 
     def _known(self, subscription_id: int) -> ClientSubscription:
         subscription = self._subscriptions.get(subscription_id)
         if subscription is None:
-            raise SubscriptionError(f"subscription {subscription_id}: it was cancelled or never made")
+            raise SubscriptionError(f"subscription {subscription_id}: it has ended or was never made")
         return subscription
 
     def _remove(self, subscription: ClientSubscription, epoch: int) -> None:
@@ -328,7 +369,7 @@ class ClientSession:
 
     # --- after a broker has lost its state ------------------------------------------------------------------
 
-    def sync(self) -> list[Message]:
+    def sync(self, clock_ns: int = 0) -> list[Message]:
         """Everything that holds, for a broker that does not know this session or has lost it.
 
         To be sent on every connection that does not resume an earlier one. What was not settled yet settles
@@ -339,7 +380,7 @@ class ClientSession:
             advertise = self._advertised[name] = replace(earlier, epoch=self._next_epoch())
             messages.append(advertise)
         for subscription in self._subscriptions.values():
-            messages.append(self._subscribe_message(subscription))
+            messages.append(self._subscribe_message(subscription, clock_ns))
             if subscription.uid in self._reaching:
                 _, since_ns = self._reaching[subscription.uid]
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
@@ -377,6 +418,12 @@ class ClientSession:
             uids = [self._reception.wire_ids.uid(i) for i in message.subscription_ids]
             known = dict.fromkeys([uid for uid in uids if uid is not None])
             return [replace(message, subscription_ids=tuple(known))] if known else []
+        if isinstance(message, Expired):
+            subscription = self._subscriptions.get(self._reception.wire_ids.uid(message.subscription_id) or 0)
+            if subscription is None or subscription.wire_id != message.subscription_id:
+                return []
+            self._remove(subscription, self.epoch + 1)
+            return [replace(message, subscription_id=subscription.uid)]
         return []
 
     def _on_refuse(self, message: Refuse) -> list[ClientAction]:
@@ -424,16 +471,20 @@ class ClientSession:
         """
         return self._reception.strict(matches, self.epoch)
 
-    def strict_rows(self, subscription_id: int, batch: EventBatch, epoch: int) -> Int64s | None:
-        """As `strict`, for events that matched one subscription at `epoch` of this session: the rows that
-        match now, None where all do. The cost does not grow with the other subscriptions.
-        `SubscriptionError` for a cancelled one.
+    def strict_reader(self, subscription_id: int) -> Callable[[EventBatch, int], Int64s | None]:
+        """As `strict`, for events that matched one subscription at an epoch of this session: the rows that
+        match now, None where all do. The cost does not grow with the other subscriptions. After the end of
+        the subscription it answers by the last values. `SubscriptionError` for an unknown one.
         """
         subscription = self._known(subscription_id)
-        if epoch >= subscription.changed:
-            return None
-        rows = self._reception.strict_rows(subscription, batch)
-        return None if len(rows) == len(batch) else rows
+
+        def strict_rows(batch: EventBatch, epoch: int) -> Int64s | None:
+            if epoch >= subscription.changed:
+                return None
+            rows = self._reception.strict_rows(subscription, batch)
+            return None if len(rows) == len(batch) else rows
+
+        return strict_rows
 
     def _note_fault(self, fault: Fault) -> None:
         known = self._undecided.get(fault.operator)

@@ -39,6 +39,7 @@ from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.timings import Timings
 from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.endpoint.turns import Turns
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
@@ -49,6 +50,7 @@ from covey.overlay.core.messages import (
     AwaitClients,
     Connect,
     Disconnect,
+    Expire,
     Hold,
     Interface,
     Message,
@@ -93,6 +95,7 @@ class BrokerEndpoint(Generic[M]):
         tracing: Tracing | None = None,
         storage: Storage | None = None,
         tickets: Tickets | None = None,
+        clock_offset_ns: int = 0,
     ) -> None:
         self.core = core
         self.options = options
@@ -111,13 +114,16 @@ class BrokerEndpoint(Generic[M]):
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
-        self._clock = EndpointClock(now_ns)
+        self._clock = EndpointClock(now_ns, clock_offset_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
         windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
         self._source: InterfaceQueue | None = None
-        self._durability = None if storage is None else Durability(storage, core, self.queues, self._timers)
+        self.validity = Validity(self._clock, self._timers)
+        self._durability = None
+        if storage is not None:
+            self._durability = Durability(storage, core, self.queues, self._timers, self.validity)
         self._intake = Intake(
             options,
             core.tables,
@@ -149,6 +155,7 @@ class BrokerEndpoint(Generic[M]):
             drops=self.drops,
             timings=timings,
             tracing=tracing,
+            validity=self.validity,
             durability=self._durability,
             admit=None if storage is None else lambda peer: self._moves.admit(peer),
             ticket=lambda queue: self._moves.issue(queue),
@@ -173,6 +180,7 @@ class BrokerEndpoint(Generic[M]):
                 warn=warn,
                 new_number=self._interfaces.new_number,
                 recovery=self._recovery,
+                validity=self.validity,
             )
         if self._recovery.awaits_clients:
             self._tell_core(AwaitClients(True), "")
@@ -433,8 +441,11 @@ class BrokerEndpoint(Generic[M]):
         if self._tracing is not None:
             messages = self._tracing.arrived(queue.interface, messages)
         actions = self.core.handle_all(messages, queue.interface, self._clock.stamp_ns, defer=True)
-        if self._durability is not None and not queue.is_broker and not events:
-            self._durability.handled(queue, messages, self._clock.now_ns)
+        if not queue.is_broker and not events:
+            peer = self.core.tables.peers.get(queue.interface)
+            self.validity.handled(queue.interface, messages, actions, peer.subscriptions if peer else ())
+            if self._durability is not None:
+                self._durability.handled(queue, messages, self._clock.now_ns)
         self._perform(actions, queue)
         if timings is not None and events:
             timings.matched(timings.links, start_ns)
@@ -580,6 +591,8 @@ class BrokerEndpoint(Generic[M]):
                 self._moves.handle_timer(interface)
             elif what == "progress":
                 self.save_progress()
+            elif what == "validity":
+                self._expire()
             elif what == "clients":
                 self._tell_core(AwaitClients(False), "")
             elif what == "recovery":
@@ -594,6 +607,18 @@ class BrokerEndpoint(Generic[M]):
             elif queue is not None:
                 self._handle_timer_of(queue, what)
         self._finish()
+
+    def _expire(self) -> None:
+        """The validity periods of subscriptions have ended."""
+        for interface, subscription_id in self.validity.take():
+            self._tell_core(Expire(subscription_id), interface)
+            queue = self.queues.get(interface)
+            if queue is None:
+                continue
+            if self._durability is not None:
+                self._durability.expired(queue, subscription_id, self._clock.now_ns)
+            if queue.durable and not queue.connected and not self._moves.arrives(interface):
+                self._interfaces.await_lease(queue)
 
     def _warn_unsynced(self) -> None:
         """A durable event must not pass before all neighbours have sent their interest."""

@@ -65,6 +65,8 @@ class ClientEndpoint:
         self.connected = False
         self._handshake = False
         """Whether a hello is under way: until it is answered the link keeps its incarnation."""
+        self.expired: list[int] = []
+        """Subscriptions that have ended while the broker knew nothing of them, for the caller to take."""
         self.resets = 0
         """How often the link was reset: credit for what came before is void."""
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
@@ -140,7 +142,7 @@ class ClientEndpoint:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    def open(self, peer: Hello, limits: Limits) -> bool:
+    def open(self, peer: Hello, limits: Limits, now_ns: int = 0) -> bool:
         """A connection has opened, and the broker has said hello; whether the link resumes. `LinkError` for a
         hello that does not fit."""
         self.ticket = peer.ticket or self.ticket
@@ -156,8 +158,12 @@ class ClientEndpoint:
             self._acknowledged = 0
             self.outbox.restart()
             if not self.adopting:
-                self.transmit(self.session.sync())
+                self._sync(now_ns)
         return resumed
+
+    def _sync(self, now_ns: int) -> None:
+        self.expired += self.session.expire(now_ns)
+        self.transmit(self.session.sync(now_ns))
 
     def hello(self) -> Hello:
         """The hello for the broker."""
@@ -183,18 +189,18 @@ class ClientEndpoint:
         self._acknowledged = max(self._acknowledged, frame.received)
         return messages
 
-    def handle(self, message: Message) -> list[ClientAction | Gap]:
+    def handle(self, message: Message, now_ns: int = 0) -> list[ClientAction | Gap]:
         """Take in one message of the broker; what it means, in order."""
         if isinstance(message, Hold):
             self.link.set_held(message.type_name, message.held)
             self.outbox.set_held(message.type_name, message.held)
             return []
         if self.adopting and isinstance(message, Subscribe):
-            self.session.adopt(message)
+            self.session.adopt(message, now_ns)
             return []
         if self.adopting and isinstance(message, SyncEnd):
             self.adopting = False
-            self.transmit(self.session.sync())
+            self._sync(now_ns)
             return []
         if isinstance(message, Gap):
             self.gaps.append(message)

@@ -18,6 +18,7 @@ from covey.overlay.core.endpoint.durable_sessions import DurableSessions
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
 from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.messages import UNSTORED, Deliver, Interface, Message, Publish, Store
 
 PROGRESS_NS = 1_000_000_000
@@ -34,12 +35,13 @@ class Durability:
         core: Core,
         queues: Mapping[Interface, InterfaceQueue],
         timers: Timers[tuple[str, Interface]],
+        validity: Validity,
     ) -> None:
         self.storage = storage
         self._core = core
         self._timers = timers
         self.catching_up = CatchingUp(storage, queues)
-        self.sessions = DurableSessions(storage, core)
+        self.sessions = DurableSessions(storage, core, validity)
         self._awaited = AwaitedClients(storage, core, queues)
         self.unconfirmed: dict[Interface, Arrival] = {}
         """Of sessions that were being handed over in an earlier life."""
@@ -85,6 +87,12 @@ class Durability:
         if queue.durable and self.sessions.handled(queue.interface, messages):
             self._awaited.updated(queue.interface, now_ns)
         self._save_soon(now_ns)
+
+    def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
+        """A subscription of a client has ended."""
+        if queue.durable:
+            self.sessions.expired(queue.interface, subscription_id)
+            self._save_soon(now_ns)
 
     # --- events ---------------------------------------------------------------------------------------------
 

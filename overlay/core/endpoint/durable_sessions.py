@@ -1,8 +1,8 @@
 """The durable sessions of a broker: their subscriptions are stored, and there again after a restart.
 
-Whatever adds or removes a subscription is stored before it is acknowledged; new values a moment later, since
-who gave them sends them again. What has changed is stored, not the whole session. A session is forgotten when
-its client ends it; one without subscriptions is not kept either, since a goodbye may be lost.
+Whatever adds, removes or renews a subscription is stored before it is acknowledged; new values a moment
+later, since who gave them sends them again. What has changed is stored, not the whole session. A session is
+forgotten when its client ends it; one without subscriptions is not kept either, since a goodbye may be lost.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.storage import Storage, StoredSession, StoredSubscription
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.messages import (
     Connect,
     Interface,
@@ -27,11 +28,12 @@ from covey.overlay.core.messages import (
 class DurableSessions:
     """Those of one broker."""
 
-    def __init__(self, storage: Storage, core: Core) -> None:
+    def __init__(self, storage: Storage, core: Core, validity: Validity) -> None:
         self._storage = storage
+        self._validity = validity
         self._core = core
         self._pending: dict[Interface, dict[int, None]] = {}
-        """By session the subscriptions that come and go and are not stored."""
+        """By session the subscriptions that come, go and are renewed, which is not stored."""
         self._whole: dict[Interface, None] = {}
         """Sessions that are stored as a whole next."""
         self._changed: dict[Interface, dict[int, None]] = {}
@@ -50,6 +52,7 @@ class DurableSessions:
             for epoch, each in enumerate(session.subscriptions, 1):
                 subscribe = Subscribe(epoch, each.subscription_id, each.filter, each.values)
                 self._core.handle(subscribe, interface, now_ns)
+                self._validity.restore(interface, each.subscription_id, each.ends_ns)
 
     def handled(self, interface: Interface, messages: Sequence[Message]) -> bool:
         """The core has handled messages of a session; whether it has values that are not stored."""
@@ -59,8 +62,15 @@ class DurableSessions:
             elif isinstance(message, SyncEnd):
                 self._whole[interface] = None
             elif isinstance(message, Update):
-                self._changed.setdefault(interface, {})[message.subscription_id] = None
+                if message.valid_for_ns:
+                    self._pending.setdefault(interface, {})[message.subscription_id] = None
+                if message.values:
+                    self._changed.setdefault(interface, {})[message.subscription_id] = None
         return interface in self._changed
+
+    def expired(self, interface: Interface, subscription_id: int) -> None:
+        """A subscription has ended."""
+        self._pending.setdefault(interface, {})[subscription_id] = None
 
     def begin(self, interface: Interface, identity: str) -> None:
         """A session begins, or has a new identity; store it."""
@@ -70,7 +80,7 @@ class DurableSessions:
     def save(self, interface: Interface) -> None:
         """Store a session as it is."""
         self._forget_changes(interface)
-        subscriptions = [_stored(each) for each in self._subscriptions(interface).values()]
+        subscriptions = [self._stored(interface, each) for each in self._subscriptions(interface).values()]
         self._storage.save_session(interface, self._identities.get(interface, ""), subscriptions)
 
     def save_pending(self) -> None:
@@ -87,10 +97,15 @@ class DurableSessions:
     def _save(self, changes: dict[Interface, dict[int, None]]) -> None:
         for interface, ids in changes.items():
             subscriptions = self._subscriptions(interface)
-            present = [_stored(subscriptions[each]) for each in ids if each in subscriptions]
+            present = [self._stored(interface, subscriptions[each]) for each in ids if each in subscriptions]
             absent = [each for each in ids if each not in subscriptions]
             self._storage.save_subscriptions(interface, present, absent)
         changes.clear()
+
+    def _stored(self, interface: Interface, interest: Interest) -> StoredSubscription:
+        number = interest.subscription_id
+        ends_ns = self._validity.stored_ns(interface, number)
+        return StoredSubscription(number, interest.filter, interest.values, ends_ns)
 
     def _subscriptions(self, interface: Interface) -> Mapping[int, Interest]:
         peer = self._core.tables.peers.get(interface)
@@ -105,7 +120,13 @@ class DurableSessions:
         """The subscriptions of a session for a client that does not know them."""
         interests = self._subscriptions(interface)
         subscribes = [
-            Subscribe(epoch, each.subscription_id, each.filter, each.values)
+            Subscribe(
+                epoch,
+                each.subscription_id,
+                each.filter,
+                each.values,
+                self._validity.left_ns(interface, each.subscription_id),
+            )
             for epoch, each in enumerate(interests.values(), 1)
             if each.subscription_id > 0
         ]
@@ -116,7 +137,3 @@ class DurableSessions:
         self._forget_changes(interface)
         self._identities.pop(interface, None)
         self._storage.forget_session(interface, moved_to, number)
-
-
-def _stored(interest: Interest) -> StoredSubscription:
-    return StoredSubscription(interest.subscription_id, interest.filter, interest.values)

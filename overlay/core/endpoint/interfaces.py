@@ -32,6 +32,7 @@ from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.timings import Timings
 from covey.overlay.core.endpoint.tracing import Tracing
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.link import Hello, Link, LinkError
 from covey.overlay.core.messages import AwaitClients, Connect, Disconnect, Interface, Message
@@ -69,6 +70,7 @@ class Interfaces:
         drops: DropCounts,
         timings: Timings | None,
         tracing: Tracing | None,
+        validity: Validity,
         durability: Durability | None,
         admit: Callable[[Peer], None] | None,
         ticket: Callable[[InterfaceQueue], str],
@@ -93,6 +95,7 @@ class Interfaces:
         self._drops = drops
         self._timings = timings
         self._tracing = tracing
+        self._validity = validity
         self._durability = durability
         self._admit = admit
         self._ticket = ticket
@@ -336,9 +339,15 @@ class Interfaces:
             self._durability.save_now(now_ns)  # its client may start anew, without watermarks
         if queue.is_broker:
             self.await_neighbour(interface)
-        elif not (queue.durable and self.in_use(interface)):
+        else:
+            self.await_lease(queue)
+
+    def await_lease(self, queue: InterfaceQueue) -> None:
+        """The session of a client without a connection ends when its lease does, unless it is durable and in
+        use."""
+        if not (queue.durable and self.in_use(queue.interface)):
             lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
-            self._timers.set(("lease", interface), now_ns + lease_ns)
+            self._timers.set(("lease", queue.interface), self._clock.now_ns + lease_ns)
 
     def withhold_credit(self) -> None:
         """While the broker drains or recovers; else grant it."""
@@ -441,6 +450,7 @@ class Interfaces:
         self._windows.forget(interface)
         self._quotas.forget(interface)
         self._guard.forget(interface)
+        self._validity.forget(interface)
         if queue.durable and self._durability is not None:
             self._durability.ended(queue)
         queue.discard(why)

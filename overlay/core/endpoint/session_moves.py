@@ -37,6 +37,7 @@ from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.storage import Arrival
 from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
     COPIES,
@@ -117,6 +118,7 @@ class SessionMoves:
         warn: Callable[[Interface, str], None],
         new_number: Callable[[], int],
         recovery: Recovery,
+        validity: Validity,
     ) -> None:
         self.name = core.tables.broker_id
         self.tickets = tickets
@@ -134,6 +136,7 @@ class SessionMoves:
         self._warn = warn
         self._new_number = new_number
         self._recovery = recovery
+        self._validity = validity
         self._routes: dict[str, Interface] = {}
         """By broker the neighbour over which it was heard of last."""
         self._arriving: dict[Interface, _Arriving] = {}
@@ -197,6 +200,10 @@ class SessionMoves:
             self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
         self._ask(interface, origin, ticket.identity, self._clock.now_ns)
         raise self._refusal(origin)
+
+    def arrives(self, interface: Interface) -> bool:
+        """Whether the session of a client is on its way here."""
+        return interface in self._arriving
 
     def _is_orphan(self, queue: InterfaceQueue, ticket: Ticket | None) -> bool:
         """Whether a client that has left before it got the ticket of an empty session shows that of
@@ -435,6 +442,8 @@ class SessionMoves:
             self._tell_core(Connect(), interface)
         for subscribe in message.subscriptions:
             self._tell_core(subscribe, interface)
+            if subscribe.valid_for_ns:
+                self._validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
             arriving.settles = subscribe.epoch
         if message.reason != "end":
             self._await(arriving, MoveStep.ASK, offset=message.offset)

@@ -29,11 +29,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class StoredSubscription:
-    """A subscription of a durable session, with its newest values."""
+    """A subscription of a durable session, with its newest values, and when it ends, by the clock that stamps
+    events; 0 for never."""
 
     subscription_id: int
     filter: Filter
     values: Mapping[str, Scalar]
+    ends_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ class Timers(Generic[K]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def take(self, now_ns: int) -> list[K]:
-        """Remove and return the keys whose deadlines have come, in their order."""
-        taken = []
-        while (due_ns := self.next_ns()) is not None and due_ns <= now_ns:
+    def take(self, now_ns: int, most: int | None = None) -> list[K]:
+        """Remove and return the keys whose deadlines have come, in their order, so many at most."""
+        taken: list[K] = []
+        while (due_ns := self.next_ns()) is not None and due_ns <= now_ns and len(taken) != most:
             key = heapq.heappop(self._heap)[2]
             del self._due[key]
             taken.append(key)

@@ -115,12 +115,15 @@ class ControlQueue:
         values = {**old.values, **update.values}
         # Of two gapless updates the earlier call needs the older events.
         since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
+        valid_for_ns = update.valid_for_ns or old.valid_for_ns
         if self.waiting[-1] is earlier and self._last_epoch is None:
             traceparent = update.traceparent or old.traceparent
-            earlier.message = replace(update, values=values, since_ns=since_ns, traceparent=traceparent)
+            earlier.message = replace(
+                update, values=values, since_ns=since_ns, traceparent=traceparent, valid_for_ns=valid_for_ns
+            )
         else:
-            earlier.message = replace(old, values=values, since_ns=since_ns)
-            self._last_epoch = replace(update, values={}, since_ns=0)
+            earlier.message = replace(old, values=values, since_ns=since_ns, valid_for_ns=valid_for_ns)
+            self._last_epoch = replace(update, values={}, since_ns=0, valid_for_ns=0)
         earlier.newest = self._positions
         self._section_bytes -= earlier.size
         earlier.size = size_of(earlier.message)

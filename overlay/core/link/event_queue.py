@@ -11,7 +11,7 @@ from typing import cast
 
 from covey.overlay.core.link.conflating import chosen, may_be_superseded, newest
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Deliver, Message, Publish, Unadvertise
+from covey.overlay.core.messages import Deliver, Expired, Message, Publish, Unadvertise
 
 _Entry = tuple[Message, int]
 
@@ -166,5 +166,5 @@ def _may_go(message: Message) -> bool:
 def _type_of(message: Message) -> str:
     if isinstance(message, Publish | Deliver):
         return message.batch.event_type.name
-    assert isinstance(message, Unadvertise)
+    assert isinstance(message, Unadvertise | Expired)
     return message.type_name

@@ -40,6 +40,7 @@ from covey.overlay.core.messages import (
     Connect,
     Disconnect,
     Drop,
+    Expire,
     Interface,
     Message,
     Notice,
@@ -62,7 +63,7 @@ from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
-from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
+from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
 from covey.overlay.core.routing.syncing import (
     on_acknowledge,
     on_await_clients,
@@ -91,6 +92,7 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     SyncBegin: on_sync_begin,
     Refuse: on_refuse,
     Notice: on_notice,
+    Expire: on_expire,
     Disconnect: on_disconnect,
 }
 _WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))

@@ -1,4 +1,4 @@
-"""SUB, UPD and USUB: the handlers of subscriptions."""
+"""SUB, UPD and USUB: the handlers of subscriptions, and of the end of their validity period."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from covey.matcher.errors import CapacityError, EventTypeError, FilterError, VariableError
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
+from covey.overlay.core.messages import Expire, Expired, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import check_values, moves
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange, move
@@ -65,7 +65,7 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
             message.epoch,
             "NOT_FOUND",
             f"update of subscription {message.subscription_id}: {peer.name} has none of that id; "
-            "it was cancelled or never made",
+            "it has ended or was never made",
             subscription_id=message.subscription_id,
         )
         return
@@ -95,6 +95,16 @@ def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer)
     if interest is not None:
         peer.stale_subscriptions.pop(message.subscription_id, None)
         exchange(tables, call, tables.types[interest.filter.event_type.name], peer, [], [interest])
+
+
+def on_expire(tables: Tables, call: Call, message: Expire, peer: Peer) -> None:
+    """As USUB, without an epoch; the client learns of it."""
+    interest = peer.subscriptions.get(message.subscription_id)
+    if interest is not None:
+        name = interest.filter.event_type.name
+        peer.stale_subscriptions.pop(message.subscription_id, None)
+        exchange(tables, call, tables.types[name], peer, [], [interest])
+        call.send(peer, Expired(message.subscription_id, name))
 
 
 def _check_room(

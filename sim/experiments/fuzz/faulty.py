@@ -38,6 +38,7 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
     """The options of one history."""
     draw = random.Random(f"overlay {seed}")
     drawn = {"durable": draw.random() < 0.75, "repair": draw.random() < 0.3, "gapless": draw.random() < 0.25}
+    validity = options.validity or random.Random(f"validity {seed}").random() < 0.3
     on = {name: drawn[name] or getattr(options, name) for name in drawn}
     for refused in REFUSED_TOGETHER:
         if all(on[name] for name in refused):
@@ -47,7 +48,7 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
     if "clocks" in options.fault_kinds and not options.gapless:
         on["gapless"] = False  # which compares the clocks of a client and of a broker
     routing = "static" if draw.random() < 0.15 else options.routing
-    return replace(options, routing=routing, **on)  # type: ignore[arg-type]
+    return replace(options, routing=routing, validity=validity, **on)  # type: ignore[arg-type]
 
 
 class FaultyHistory(FuzzHistory):

@@ -109,6 +109,7 @@ class FuzzHistory:
             durable=DURABLE if options.durable else (),
             reaches=reaches,
             slow=sessions is not None,
+            prompt="clocks" not in options.fault_kinds,
         )
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
         self.simulation.observers += [self.judge, self.traffic]
@@ -139,6 +140,7 @@ class FuzzHistory:
             self._crash: (6 if options.durable else 1) if options.crashes else 0,
             self._rest: 4,
             self._widen: 8 if options.widen else 0,
+            self._renew: 6 if options.validity else 0,
         }
 
     def _evaluators(self) -> Callable[[], Evaluator]:
@@ -289,7 +291,17 @@ class FuzzHistory:
         client = self._some_client()
         if client is not None:
             filter = self._random.choice(self._filters[self._random.choice(self._types).name])
-            client.subscribe(filter, self._values(filter))
+            client.subscribe(filter, self._values(filter), valid_for_ns=self._validity_ns())
+
+    def _validity_ns(self) -> int:
+        if not self.options.validity or self._random.random() < 0.5:
+            return 0
+        return self._random.choice((1, 30, 300, 2_000, 5_000)) * NS_PER_MS
+
+    def _renew(self) -> None:
+        chosen, valid_for_ns = self._some_subscription(), self._validity_ns()
+        if chosen is not None and valid_for_ns:
+            chosen[0].renew(chosen[1], valid_for_ns)
 
     def _some_subscription(self) -> tuple[SimulatedClient, int] | None:
         known = [(client, i) for client in self.simulation.clients.values() for i in client.subscriptions]

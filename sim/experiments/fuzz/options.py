@@ -45,9 +45,10 @@ class FuzzOptions:
     `defects.DEFECTS`, `service` that of brokers (`simulator/service.py`). `stalls` plays histories of another
     kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
     of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
-    brokers that die and parts of the network that lose each other (`repairing.py`). With `faults`, names of
-    `FAULTS` with commas between them or "all", histories have these and no others, and draw routing,
-    `durable`, `repair` and `gapless` where these are not set (`faulty.py`).
+    brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of
+    the subscriptions a validity period, and renews some. With `faults`, names of `FAULTS` with commas between
+    them or "all", histories have these and no others, and draw routing, `durable`, `repair`, `gapless` and
+    `validity` where these are not set (`faulty.py`).
     """
 
     routing: str = "parametric"
@@ -72,6 +73,7 @@ class FuzzOptions:
     durable: bool = False
     moves: bool = False
     repair: bool = False
+    validity: bool = False
     faults: str = ""
 
     def __post_init__(self) -> None:

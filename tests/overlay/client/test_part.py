@@ -31,7 +31,7 @@ def waiting(*prices: int, limit: int = 100) -> tuple[ClientSession, Part]:
 
 
 def read(session: ClientSession, part: Part) -> tuple[int | None, int]:
-    event, passed_over = part.next_event(lambda b, e: session.strict_rows(1, b, e), session.epoch)
+    event, passed_over = part.next_event(session.strict_reader(1), session.epoch)
     return None if event is None else event["price"], passed_over
 
 

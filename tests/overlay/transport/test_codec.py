@@ -17,8 +17,10 @@ from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
+    MAX_VALIDITY_NS,
     Advertise,
     Deliver,
+    Expired,
     Gap,
     Hold,
     ListenersReport,
@@ -80,6 +82,7 @@ MESSAGES: list[Message] = [
     Unadvertise(2, "Quote"),
     Subscribe(3, 4, FILTER, VALUES),
     Subscribe(3, 4, parse("", QUOTE), {}),
+    Subscribe(3, 4, parse("", QUOTE), {}, 60_000_000_000),
     Subscribe(
         3,
         4,
@@ -96,6 +99,8 @@ MESSAGES: list[Message] = [
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
     Hold("Quote", True),
     Gap("Quote", 1, 2, 3),
+    Expired(2**32 - 1, "Quote"),
+    Update(5, 6, {}, valid_for_ns=MAX_VALIDITY_NS),
     Notice("within", "b2", "unknown", 7, (1, 2**32 - 1)),
     Notice("within", "b2", "unknown"),
     SyncBegin(),
@@ -340,6 +345,12 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
             {},
         ),
         (
+            pb.Message(update=pb.Update(epoch=8, valid_for_ns=2**64 - 1)),
+            "INVALID_ARGUMENT",
+            "a validity period of 18446744073709551615 ns: expected at most",
+            {"epoch": 8},
+        ),
+        (
             pb.Message(update=pb.Update(epoch=8, values={"at": pb.Value(timestamp=2**62)})),
             "INVALID_ARGUMENT",
             "years 1 to 9999",
@@ -395,6 +406,7 @@ def test_a_client_may_not_send_what_brokers_send() -> None:
         wire,
         pb.Message(refuse=pb.Refuse(epoch=3)),
         pb.Message(gap=pb.Gap()),
+        pb.Message(expired=pb.Expired()),
         pb.Message(notice=pb.Notice()),
         pb.Message(listeners_report=pb.ListenersReport()),
     ):

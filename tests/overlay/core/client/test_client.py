@@ -103,7 +103,7 @@ def test_a_wrong_call_sends_and_changes_nothing(session: ClientSession) -> None:
         session.update(1, {"other": 3})
     with pytest.raises(VariableError, match="high"):
         session.update(1, {"limit": "high"})
-    with pytest.raises(SubscriptionError, match="subscription 7: it was cancelled or never made"):
+    with pytest.raises(SubscriptionError, match="subscription 7: it has ended or was never made"):
         session.update(7, {"limit": 3})
     with pytest.raises(SubscriptionError, match="subscription 7"):
         session.unsubscribe(7)

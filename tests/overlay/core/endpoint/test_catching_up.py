@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from covey.overlay.core.endpoint.catching_up import CatchingUp
+from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.durability import PROGRESS_NS, Durability
 from covey.overlay.core.endpoint.storage import Storage
 from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.messages import Receiver, Store
 
 
@@ -89,7 +91,7 @@ def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it
     """Saved at the disconnection alone it ended where the disk did; after a crash the rest came again."""
     timers: Timers[tuple[str, str]] = Timers()
     core: Any = SimpleNamespace(tables=SimpleNamespace(durable={}))
-    durability = Durability(cast("Storage", _Storage()), core, {}, timers)
+    durability = Durability(cast("Storage", _Storage()), core, {}, timers, Validity(EndpointClock(0), timers))
     durability.save_now(100)
     for now_ns in (100, 200, 300):  # the disconnection, the sync that was under way, the next one
         assert timers.take(now_ns) == [("progress", "")]

@@ -104,7 +104,7 @@ def test_an_update_of_a_cancelled_subscription_is_not_found() -> None:
     mine, _ = session.subscribe(BELOW, {"limit": 5})
     session.unsubscribe(mine)
     for call in (lambda: session.update(mine, {"limit": 6}), lambda: session.unsubscribe(mine)):
-        with pytest.raises(SubscriptionError, match="subscription 1: it was cancelled or never made"):
+        with pytest.raises(SubscriptionError, match="subscription 1: it has ended or was never made"):
             call()
     bench = Bench()
     bench("client/s", Unsubscribe(2, 1))
@@ -112,7 +112,7 @@ def test_an_update_of_a_cancelled_subscription_is_not_found() -> None:
     refusal = bench.refused("client/s", Update(3, 1, {"limit": 6}))
     assert (refusal.status, refusal.reason) == (
         "NOT_FOUND",
-        "update of subscription 1: client/s has none of that id; it was cancelled or never made",
+        "update of subscription 1: client/s has none of that id; it has ended or was never made",
     )
 
 

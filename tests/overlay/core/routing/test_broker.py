@@ -63,7 +63,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
         C,
         0,
     )
-    refusal = "update of subscription 9: client/c has none of that id; it was cancelled or never made"
+    refusal = "update of subscription 9: client/c has none of that id; it has ended or was never made"
     assert actions == [
         Send(A, Update(4, 1, {"1": 6.0})),
         Send(C, Refuse(5, "NOT_FOUND", refusal, 9)),
@@ -356,7 +356,7 @@ def test_invalid_values_are_refused_and_acknowledged(x: Driven, values: dict[str
 
 def test_an_update_of_a_cancelled_subscription_is_refused(x: Driven) -> None:
     x(C, Subscribe(1, 1, BELOW, {"limit": 1}), Unsubscribe(2, 1))
-    reason = "update of subscription 1: client/c has none of that id; it was cancelled or never made"
+    reason = "update of subscription 1: client/c has none of that id; it has ended or was never made"
     assert x(C, Update(3, 1, {"limit": 2})) == [
         Send(C, Refuse(3, "NOT_FOUND", reason, subscription_id=1)),
         Send(C, Acknowledge(3)),

@@ -255,7 +255,7 @@ def test_state_takes_no_step_for_events_that_come_again_or_are_read_again() -> N
     session.update(other, {"l": 4})
     assert waiting is not None
     assert got(session.strict(waiting)) == [3]
-    assert session.strict_rows(other, waiting.batch, waiting.epoch) is None
+    assert session.strict_reader(other)(waiting.batch, waiting.epoch) is None
     assert got(session.matches(deliver(5, 6, 4, 4.5))) == [6, 4.5]
 
 

@@ -1,0 +1,97 @@
+"""Validity periods over real brokers: what the client library shows of them, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import on_a_loop
+
+from covey.matcher import EventType
+from covey.matcher.errors import SubscriptionError
+from covey.overlay import Client, ConnectError
+from covey.overlay.core.access.tickets import Ticket, Tickets
+from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.overlay.node.state_store import VERSION, StateStore
+
+ORDER = EventType("Order", {"number": "int64"})
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@on_a_loop
+async def test_iteration_ends_with_the_period_and_what_had_arrived_is_handed_out(local_brokers: None) -> None:
+    async with (
+        LocalOverlay(chain(2), event_types=[ORDER], compiled=False) as overlay,
+        Client(overlay.addresses["b1"]) as publisher,
+        Client(overlay.addresses["b2"]) as client,
+    ):
+        await publisher.advertise(ORDER)
+        listeners = await publisher.listeners("Order")
+        mine = await client.subscribe(ORDER, "number >= $least", least=0, valid_for=600)
+        other = await client.subscribe(ORDER, "number < 0", valid_for=0.001)
+        assert [event async for event in other] == []
+        assert (other.expired, mine.expired) == (True, False)
+        with pytest.raises(SubscriptionError, match="has ended or was never made"):
+            await other.renew(10)
+        await until(lambda: bool(listeners))
+        for number in range(5):
+            await publisher.publish("Order", number=number, confirm=True)
+        await mine.update(least=1)
+        await mine.renew(2.0)
+        await until(lambda: mine.expired)
+        assert [event["number"] async for event in mine] == [1, 2, 3, 4]
+        await until(lambda: not listeners)
+
+
+@pytest.mark.parametrize("valid_for", [0, -1, 1e-4, float("inf"), float("nan"), 1e12, "60", True])
+@on_a_loop
+async def test_a_period_that_is_none_is_refused_in_one_sentence(valid_for: Any) -> None:
+    client = Client("localhost:1")
+    with pytest.raises(ValueError, match=r"valid_for is .*: expected seconds from 0.001 to 315360000"):
+        await client.subscribe(ORDER, valid_for=valid_for)
+
+
+@on_a_loop
+async def test_who_has_not_the_ticket_renews_nothing(local_brokers: None, tmp_path: Path) -> None:
+    """A renewal is proved by the session, and a durable session by its ticket."""
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    options = {"durable": ["Order"], "tickets": [str(key)]}
+    async with LocalOverlay(chain(2), event_types=[ORDER], compiled=False, **options) as overlay:  # type: ignore[arg-type]
+        async with Client(overlay.addresses["b1"], "billing", durable=True) as client:
+            await client.subscribe(ORDER, "number >= 0", valid_for=600)
+            ticket = client.ticket
+        forged = Tickets("local", [b"x" * 32]).issue("client/billing", Ticket("b1", "b1/1"))
+        for shown in ("", forged):
+            with pytest.raises(ConnectError, match="ticket"):
+                async with Client(overlay.addresses["b1"], "billing", durable=True, ticket=shown):
+                    pass
+        async with Client(overlay.addresses["b1"], "billing", durable=True, ticket=ticket) as client:
+            again = await client.subscribe(ORDER, "number >= 0", valid_for=1.0)
+            assert len(client.session.subscriptions) == 1
+            assert [event async for event in again] == []
+
+
+def test_a_store_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
+    path = str(tmp_path / "state")
+    StateStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE subscriptions DROP COLUMN ends_ns")
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    store = StateStore(path)
+    assert store.sessions() == {}
+    store.save_session("client/c", "i", ())
+    store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert "ends_ns" in [row[1] for row in db.execute("PRAGMA table_info(subscriptions)")]
+    db.close()

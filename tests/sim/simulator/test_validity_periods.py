@@ -1,0 +1,289 @@
+"""Validity periods in virtual time: whom the end of a subscription reaches, and when."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.validity import Validity
+from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
+from covey.sim.experiments.fuzz.history import FuzzHistory
+from covey.sim.experiments.fuzz.options import FuzzOptions
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.observer import Observer
+from covey.sim.topology import Topology, TreeLink
+
+TICK = EventType("Tick", {"number": "int64"})
+ORDER = EventType("Order", {"number": "int64"})
+LEAST = "number >= $least"
+SECOND = NS_PER_S
+
+
+class _Seen(Observer):
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.expired_ns: list[int] = []
+
+    def delivered(self, client: object, action: object) -> None:
+        self.numbers += [row["number"] for row in action.batch.to_pylist()]  # type: ignore[attr-defined]
+
+    def expired(self, client: object, subscription_id: int) -> None:
+        self.expired_ns.append(client.clock.now_ns)  # type: ignore[attr-defined]
+
+
+class Row:
+    """b1 - b2 - b3, with wires of 10 ms and leases of 2 s, a publisher at b1 and a reader at b3."""
+
+    def __init__(
+        self, *, durable: bool = False, routing: str = "parametric", window_bytes: int = 1 << 20
+    ) -> None:
+        self.findings = Findings()
+        self.simulation = simulation = Simulation(
+            1,
+            engine="naive",
+            routing=routing,
+            link={"window_bytes": window_bytes},
+            wire=WireOptions(delay_ns=10 * NS_PER_MS),
+            options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
+            durable=("Order",) if durable else (),
+        )
+        clock = simulation.clock
+        self.judge = Judge(self.findings, lambda: clock.now_ns, durable=("Order",) if durable else ())
+        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.seen = _Seen()
+        simulation.observers += [self.judge, self.traffic, self.seen]
+        row = ("b1", "b2", "b3")
+        simulation.build(Topology("row", row, tuple(TreeLink(a, b, 10.0) for a, b in pairwise(row))))
+        self.type = ORDER if durable else TICK
+        self.publisher = simulation.join("client/p", "broker/b1")
+        self.publisher.advertise(self.type)
+        self.reader: SimulatedClient = simulation.join("client/r", "broker/b3", durable=durable)
+        self.run(5)
+
+    def run(self, seconds: float) -> None:
+        clock = self.simulation.clock
+        until_ns = clock.now_ns + round(seconds * SECOND)
+        self.simulation.run(until_ns)
+        clock.now_ns = max(clock.now_ns, until_ns)
+
+    def subscribe(self, valid_for_s: float) -> int:
+        filter = parse(LEAST, self.type)
+        return self.reader.subscribe(filter, {"least": 0}, valid_for_ns=round(valid_for_s * SECOND))
+
+    def publish(self, *numbers: int) -> None:
+        self.publisher.publish(EventBatch.from_pylist(self.type, [{"number": number} for number in numbers]))
+
+    def interests(self) -> list[int]:
+        """How many subscriptions each broker knows."""
+        return [len(broker.core.tables.registry) for broker in self.simulation.brokers.values()]
+
+    def check(self) -> None:
+        self.judge.quiet()
+        self.traffic.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        check_logs(self.simulation, self.findings)
+        assert not self.findings, self.findings.first
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_a_subscription_ends_everywhere_with_its_period(routing: str) -> None:
+    row = Row(routing=routing)
+    begun_ns = row.simulation.clock.now_ns
+    row.subscribe(10)
+    row.run(9.9)
+    row.publish(1)
+    row.run(0.05)
+    assert row.interests() == [1, 1, 1]
+    row.run(0.2)
+    assert row.interests() == [0, 0, 0]
+    row.publish(2)
+    row.run(1)
+    assert row.seen.numbers == [1]
+    (ended_ns,) = row.seen.expired_ns
+    assert 10 * SECOND <= ended_ns - begun_ns <= 10 * SECOND + 30 * NS_PER_MS
+    assert not row.reader.subscriptions
+    assert not row.reader.session.subscriptions
+    row.check()
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_a_renewal_counts_from_its_arrival_and_an_update_changes_no_period(routing: str) -> None:
+    row = Row(routing=routing)
+    mine = row.subscribe(10)
+    row.run(8)
+    row.reader.renew(mine, 10 * SECOND)
+    row.run(8)
+    row.reader.update(mine, {"least": 5})
+    row.run(1.9)
+    assert row.interests() == [1, 1, 1]
+    row.run(0.2)
+    assert row.interests() == [0, 0, 0]
+    row.check()
+
+
+def test_a_renewal_may_shorten_a_period_and_give_one() -> None:
+    row = Row()
+    long, endless = row.subscribe(1_000), row.subscribe(0)
+    row.run(1)
+    row.reader.renew(long, SECOND)
+    row.reader.renew(endless, 2 * SECOND)
+    row.run(1.5)
+    assert list(row.reader.subscriptions) == [endless]
+    row.run(1)
+    assert row.interests() == [0, 0, 0]
+    row.check()
+
+
+def test_the_end_comes_behind_the_events_that_wait_for_the_client() -> None:
+    """A client that reads slowly gets what was for it."""
+    row = Row(window_bytes=600)
+    row.subscribe(2)
+    row.run(0.5)
+    row.reader.stop_reading()
+    for number in range(40):
+        row.publish(number)
+        row.run(0.02)
+    row.run(3)
+    assert row.interests() == [0, 0, 0]
+    assert not row.seen.expired_ns
+    row.reader.resume_reading()
+    row.run(3)
+    assert row.seen.numbers == [*range(40)]
+    assert len(row.seen.expired_ns) == 1
+    row.check()
+
+
+def test_a_session_that_was_lost_comes_back_with_the_rest_of_its_periods() -> None:
+    row = Row()
+    row.subscribe(20)
+    over = row.subscribe(6)
+    row.run(4)
+    row.simulation.crash("broker/b3", 3 * SECOND)
+    row.run(8)
+    assert over not in row.reader.subscriptions, "ended while its broker was down"
+    assert row.interests() == [1, 1, 1]
+    row.run(7.8)
+    assert row.interests() == [1, 1, 1]
+    row.run(0.4)
+    assert row.interests() == [0, 0, 0]
+    row.check()
+
+
+# --- durable sessions ---------------------------------------------------------------------------------------
+
+
+def test_a_durable_subscription_ends_although_its_client_and_its_broker_were_away() -> None:
+    row = Row(durable=True)
+    row.subscribe(20)
+    row.subscribe(10)
+    row.subscribe(0)
+    row.run(1)
+    row.simulation.disconnect("client/r", 30 * SECOND)
+    row.simulation.crash("broker/b3", 12 * SECOND)
+    row.run(13)
+    broker = row.simulation.brokers["broker/b3"]
+    peer = broker.core.tables.peers.get("client/r")
+    assert peer is not None
+    assert list(peer.subscriptions) == [1, 3], "the second has ended at once"
+    row.run(7)
+    assert list(peer.subscriptions) == [3]
+    row.run(20)
+    assert list(row.reader.subscriptions) == [3]
+    assert [each.subscription_id for each in stored(row)] == [3]
+    row.check()
+
+
+def stored(row: Row, broker: str = "broker/b3") -> list[object]:
+    storage = row.simulation.brokers[broker].storage
+    assert storage is not None
+    assert storage.open is not None
+    session = storage.open.sessions().get("client/r")
+    return [] if session is None else [*session.subscriptions]
+
+
+def test_a_renewal_is_stored_before_it_is_acknowledged() -> None:
+    row = Row(durable=True)
+    mine = row.subscribe(5)
+    row.run(4)
+    row.reader.renew(mine, 60 * SECOND)
+    epoch = row.reader.session.epoch
+    while row.reader.session.settled < epoch:
+        row.run(0.001)
+    row.simulation.crash("broker/b3", 3 * SECOND)
+    row.run(20)
+    assert list(row.reader.subscriptions) == [mine]
+    row.run(60)
+    assert row.interests() == [0, 0, 0]
+    row.check()
+
+
+def test_a_durable_session_that_nobody_comes_back_for_ends_with_its_last_subscription() -> None:
+    row = Row(durable=True)
+    row.subscribe(5)
+    row.run(1)
+    row.simulation.vanish("client/r")
+    row.publish(1, 2, 3)
+    row.run(3.5)
+    broker = row.simulation.brokers["broker/b3"]
+    assert "client/r" in broker.endpoint.queues
+    row.run(3)
+    assert "client/r" not in broker.endpoint.queues
+    assert not stored(row)
+    assert len(broker.endpoint.validity) == 0
+    row.check()
+
+
+def test_a_period_moves_with_its_session() -> None:
+    row = Row(durable=True)
+    row.subscribe(10)
+    row.subscribe(0)
+    row.run(4)
+    row.simulation.move("client/r", "broker/b1")
+    row.run(5.5)
+    assert [len(broker.endpoint.validity) for broker in row.simulation.brokers.values()] == [1, 0, 0]
+    assert len(stored(row, "broker/b1")) == 2
+    assert not row.seen.expired_ns
+    row.run(1)
+    assert list(row.reader.subscriptions) == [2]
+    assert len(row.seen.expired_ns) == 1
+    row.run(2)
+    row.check()
+
+
+# --- the oracle ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.4, "before its period was over"), (0, "has not ended when all is at rest")]
+)
+def test_the_fuzzer_finds_periods_that_end_early_or_never(
+    monkeypatch: pytest.MonkeyPatch, factor: float, words: str
+) -> None:
+    whole = Validity.set
+
+    def other(self: Validity, interface: str, subscription_id: int, valid_for_ns: int) -> None:
+        if factor:
+            whole(self, interface, subscription_id, round(valid_for_ns * factor))
+
+    monkeypatch.setattr(Validity, "set", other)
+    outcomes = [FuzzHistory(seed, FuzzOptions(validity=True)).play() for seed in range(8)]
+    assert any(words in finding.sentence for outcome in outcomes for finding in outcome.findings)
+
+
+def test_histories_with_periods_are_as_the_checkers_want_them() -> None:
+    options = [
+        FuzzOptions(validity=True),
+        FuzzOptions(validity=True, durable=True),
+        FuzzOptions(validity=True, routing="static"),
+    ]
+    for option in options:
+        for seed in range(12):
+            outcome = FuzzHistory(seed, option).play()
+            assert not outcome.failed, (option.command(seed), outcome.findings, outcome.error)
