@@ -13,6 +13,9 @@ force when it was published to the newest issued: those are possible (as in `che
     late        an event was delivered after it was judged
     undecided   the event is in some possible rectangles and not in others: either outcome is right
 
+What a call has brought may still wait for its reader when the call returns. So a box is judged by the first
+mark that was published after that, and all rectangles until that was read are possible.
+
 A rectangle is in force from when its change returned, and that of a gapless update from its call on.
 """
 
@@ -83,6 +86,7 @@ class Chunk:
     publisher: int
     mark: int
     era: str
+    closed: float
     first: int
     at: Floats
     x: Floats
@@ -110,6 +114,8 @@ class Recipient:
         self._marks: list[dict[int, float]] = [{} for _ in range(publishers)]
         self._pending: list[list[tuple[Ints, Ints]]] = [[] for _ in range(publishers)]
         self._newest_mark = [0] * publishers
+        self._read: deque[tuple[float, float]] = deque(maxlen=_MOST_MARKS)
+        """Of the newest marks, when each was published and when it was read."""
         self._counts: dict[str, Counts] = {}
 
     # --- what happens -----------------------------------------------------------------------------
@@ -137,7 +143,11 @@ class Recipient:
 
     def mark(self, publisher: int, number: int) -> None:
         """A mark has come."""
-        self._marks[publisher][number] = self._clock()
+        now = self._clock()
+        self._marks[publisher][number] = now
+        chunk = next((chunk for chunk in self._chunks[publisher] if chunk.mark == number), None)
+        if chunk is not None:
+            self._read.append((chunk.closed, now))
         self._newest_mark[publisher] = number
 
     def has(self, publisher: int, mark: int) -> bool:
@@ -185,17 +195,18 @@ class Recipient:
     def _judge_chunk(self, chunk: Chunk, marked: float) -> bool:
         """Whether it could be judged."""
         marked += _REPLAYED_S
-        if self._clock() <= marked:
-            return False
         ends: dict[int, float] = {}
         for box, changes in self._changes.items():
-            end = marked
+            returned = marked
             for change in changes:
                 if change.issued <= marked:
                     if change.settled == inf:
                         return False
-                    end = max(end, change.settled)
-            ends[box] = end
+                    returned = max(returned, change.settled)
+            read = next((read for published, read in self._read if published > returned), None)
+            if read is None:
+                return False
+            ends[box] = read
         delivered = self._take(chunk)
         bounds = (chunk.x.min(), chunk.x.max(), chunk.y.min(), chunk.y.max())
         for box, changes in self._changes.items():
@@ -310,7 +321,7 @@ class LiveOracle:
         of.mark += 1
         at = np.concatenate([np.full(len(x), time) for time, x, _ in of.parts])
         x, y = (np.concatenate([part[axis] for part in of.parts]) for axis in (1, 2))
-        chunk = Chunk(publisher, of.mark, self.era, of.first, at, x, y)
+        chunk = Chunk(publisher, of.mark, self.era, self._clock(), of.first, at, x, y)
         of.first, of.parts = of.next_number, []
         for recipient in self._recipients:
             recipient.published(chunk)
