@@ -208,7 +208,7 @@ class FloorPage:
                         "delivered": verdict.delivered,
                         "missed": verdict.missed,
                         "duplicate": verdict.duplicate,
-                        "stale": verdict.spurious + verdict.stray,
+                        "stale": verdict.stray,
                     }
                     for name, verdict in floor.verdicts.items()
                 },
