@@ -220,7 +220,7 @@ class FloorPage:
     def _own_verdict(self) -> dict[str, int]:
         """Of the quotes before the newest that the page has got."""
         own = self._own
-        if not own.changes:
+        if not own.excused:
             return {"delivered": 0, "missed": 0, "duplicate": 0, "stale": 0}
         verdict = own.judge(self._floor.demonstration.quotes[: own.last_arrival + 1])
         return {
@@ -237,7 +237,9 @@ class FloorPage:
                 self._changes[number] = self._own.issue({"limit": float(limit)})
                 await self._websocket.send_json({"kind": "issued", "change": number})
             case {"kind": "settled", "change": int(number)}:
-                self._changes.pop(number).settled = demonstration.replay.published
+                published = self._changes.pop(number).settled = demonstration.replay.published
+                if not self._own.excused:
+                    self._own.excused.append((0, published))  # it has subscribed while quotes flow
             case {"kind": "got", "items": list() as batches}:
                 for firm, date in (item for batch in batches for item in batch):
                     self._own.arrive(demonstration.positions[firm, datetime.fromisoformat(date)])
