@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.cli.support.access import NO_ACCESS, Access, with_access
 from covey.cli.support.modules import Modules, import_modules
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 _LISTENING = "Listening"
 
@@ -52,6 +55,10 @@ def gateway(
             "connects to --listen unix:PATH. Repeatable.",
             rich_help_panel=_LISTENING,
         ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT that serves /metrics for Prometheus.", rich_help_panel=_LISTENING),
     ] = None,
     modules: Modules = None,
     max_connections: Annotated[int, typer.Option(help="Connections of all browsers.")] = 10_000,
@@ -108,6 +115,8 @@ def gateway(
         serving = server(
             app, limits, certificate=serve_certificate, key=serve_key, proxies=tuple(proxy or ())
         )
+        if metrics is not None:
+            serve_metrics(app, metrics)
         done = asyncio.create_task(serving.serve(sockets=[listener]))
         while not serving.started and not done.done():
             await asyncio.sleep(0.01)
@@ -117,3 +126,32 @@ def gateway(
         await done
 
     run(serve())
+
+def serve_metrics(app: Starlette, address: str) -> None:
+    """The metrics of a gateway at an address of their own, which browsers need not reach; until the process
+    ends. `InputError` for no address, `BindError` for one that cannot be listened at.
+    """
+    import threading
+
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    from covey.gateway.metrics import GatewayCollector
+    from covey.gateway.server import BindError
+    from covey.matcher.errors import InputError
+    from covey.overlay.node.metrics_server import ScrapeServer
+    from covey.overlay.transport.address import UnixAddress, parse_address
+
+    try:
+        where = parse_address(address)
+    except ValueError as error:
+        raise InputError(f"--metrics {address!r}: {error}") from None
+    if isinstance(where, UnixAddress):
+        raise InputError(f"--metrics {address!r}: expected HOST:PORT")
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(app.state.sessions))
+    ProcessCollector(registry=registry)
+    try:
+        scraped = ScrapeServer(where.host, where.port, registry)
+    except OSError as error:
+        raise BindError(f"{address}: cannot listen: {error.strerror or error}") from None
+    threading.Thread(target=scraped.serve_forever, name="covey-metrics", daemon=True).start()

@@ -16,6 +16,7 @@ from covey.gateway.conflation import conflate
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
+from covey.gateway.totals import Totals
 from covey.overlay import Gap
 
 _MOST_CONTROL = 1_000
@@ -30,7 +31,11 @@ class BrowserQueue:
     """The queue of one session. `acknowledges` is false for a browser that cannot answer (server-sent
     events): then the window keeps the newest frames, and the oldest are forgotten."""
 
-    def __init__(self, overflow: Overflow, limits: Limits, *, acknowledges: bool) -> None:
+    def __init__(
+        self, overflow: Overflow, limits: Limits, *, acknowledges: bool, totals: Totals | None = None
+    ) -> None:
+        self.totals = Totals() if totals is None else totals
+        """Of the gateway."""
         self.dropped = 0
         self.conflated = 0
         """Events that later ones of their keys have superseded."""
@@ -105,9 +110,14 @@ class BrowserQueue:
             self.tell(message)
         else:
             self.dropped_notices += 1
+            self.totals.dropped_notices += 1
 
     def lose(self, cause: str, gap: Gap) -> None:
         """Tell of events that this browser does not get."""
+        self.totals.missed_events[cause] += gap.count
+        self._note(cause, gap)
+
+    def _note(self, cause: str, gap: Gap) -> None:
         known = self._gaps.get((cause, gap.type_name))
         self._gaps[cause, gap.type_name] = gap if known is None else known.union(gap)
         self._changed.set()
@@ -139,6 +149,7 @@ class BrowserQueue:
     def _overflow_begins(self) -> None:
         if not self._full:
             self._full = True
+            self.totals.overflows[self.overflow.value] += 1
             self._emptier.clear()
             self.overflowed = self.overflow is Overflow.DISCONNECT
             notice = OverflowNotice(policy=self.overflow.value, pending_bytes=self._pending_bytes)
@@ -161,6 +172,19 @@ class BrowserQueue:
                 kept.append(frame)
         self._pending.extendleft(reversed(kept))
 
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """Not acknowledged."""
+        return self._sent_bytes
+
+    @property
+    def full(self) -> bool:
+        return self._full
+
     # --- what goes ----------------------------------------------------------------------------------
 
     async def next(self) -> tuple[int, Frame]:
@@ -178,6 +202,9 @@ class BrowserQueue:
             self._relax()
         self._sent.append(frame)
         self._sent_bytes += frame.size
+        self.totals.sent_messages += 1
+        self.totals.sent_events += frame.event_count
+        self.totals.sent_bytes += frame.size
         if not self._acknowledges:
             while self._sent_bytes > self._limits.window_bytes and len(self._sent) > 1:
                 self._forgotten.append(self._sent[0]._replace(data=""))
@@ -219,7 +246,7 @@ class BrowserQueue:
                 if frame.event_count:
                     self._drop(frame, "resume")
                 elif frame.gap is not None:
-                    self.lose("resume", frame.gap)
+                    self._note("resume", frame.gap)  # which has been counted
             self._forgotten.clear()
             self._acknowledged = received
         elif not self.acknowledge(received):

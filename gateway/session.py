@@ -114,6 +114,7 @@ class Session:
 
     async def handle(self, message: Message) -> None:
         """Begin what the browser asks for; waits where too much of it is under way."""
+        self.queue.totals.received_messages += 1
         match message:
             case Acknowledge():
                 if not self.queue.acknowledge(message.received):
@@ -187,7 +188,13 @@ class Session:
     def refuse(self, request: int | None, error: Exception) -> None:
         """Tell the browser what is wrong with a request, or with a message that is none."""
         self.newest_request = max(self.newest_request, request or 0)
-        self.queue.tell(Error(request=request, status=status_of(error), message=cut(str(error))))
+        status = status_of(error)
+        self.queue.totals.refused[status] += 1
+        self.queue.tell(Error(request=request, status=status, message=cut(str(error))))
+
+    @property
+    def subscription_count(self) -> int:
+        return len(self._subscriptions)
 
     def _claim(self, message: Subscribe) -> Exception | None:
         """Take the number at once, so that requests behind this one find it."""

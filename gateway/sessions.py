@@ -12,6 +12,7 @@ from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.limits import Addresses, Limits, Overflow, prefix
 from covey.gateway.messages import Hello
 from covey.gateway.session import BearerToken, Session
+from covey.gateway.totals import Totals
 from covey.gateway.upstream import Access, SharedUpstream, Upstream
 from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
@@ -47,6 +48,7 @@ class Sessions:
         self._entries: dict[str, _Entry] = {}
         self._away: dict[str, dict[Session, None]] = {}
         """By address, those without a connection, in the order in which they lost it."""
+        self.totals = Totals()
         self._opening = 0
         self._closing: set[asyncio.Task[None]] = set()
         self._dropped = 0
@@ -101,7 +103,7 @@ class Sessions:
             access = self._access if token is None else replace(self._access, token=token)
             upstream = Upstream(access, block=block)
             await upstream.open()
-        queue = BrowserQueue(overflow, self.limits, acknowledges=acknowledges)
+        queue = BrowserQueue(overflow, self.limits, acknowledges=acknowledges, totals=self.totals)
         return Session(
             upstream, queue, hello.format, self.limits, self._publishable, token, self._failed
         )
@@ -161,6 +163,10 @@ class Sessions:
         if self._closing:
             await asyncio.wait(self._closing)
         await self._shared.close()
+
+    def all(self) -> list[tuple[Session, bool]]:
+        """The sessions, and whether they have a connection."""
+        return [(entry.session, entry.holder is not None) for entry in self._entries.values()]
 
     def counts(self) -> dict[str, int]:
         """What there is, and what was dropped and refused so far."""

@@ -148,7 +148,9 @@ class _Handler(MetricsHandler):
             self.send_error(500, "the metrics could not be read")
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class ScrapeServer(socketserver.ThreadingTCPServer):
+    """Answers requests for the metrics of a registry, in threads."""
+
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
@@ -179,7 +181,7 @@ class MetricsServer:
         self._address = address
         self._suppressed = {} if suppressed is None else suppressed
         self._lag = Histogram(_LAG_BOUNDS_S)
-        self._server: _Server | None = None
+        self._server: ScrapeServer | None = None
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -190,7 +192,7 @@ class MetricsServer:
         ProcessCollector(registry=registry)
         where = parse_address(self._address)
         assert isinstance(where, TcpAddress)
-        self._server = _Server(where.host, where.port, registry)
+        self._server = ScrapeServer(where.host, where.port, registry)
         threading.Thread(target=self._server.serve_forever, name="covey-metrics", daemon=True).start()
         self._measuring = asyncio.create_task(self._measure())
 

@@ -21,6 +21,10 @@ const steps = {
     subscriptions[name] = await client.subscribe(...rest, collect);
     return subscriptions[name].attributes;
   },
+  paced: async (name, type, maxRate) => {
+    const collect = (events) => got.push(...events.map((each) => each.x));
+    subscriptions[name] = await client.subscribe(type, "", {}, collect, { maxRate });
+  },
   update: (name, values, options) => subscriptions[name].update(values, options),
   unsubscribe: (name) => subscriptions[name].unsubscribe(),
   publish: (...rest) => client.publish(...rest),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from gateways import EventSource, gateway_to
+from gateways import EventSource, gateway_to, no_session_left
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -49,7 +47,7 @@ async def test_a_stream_goes_on_behind_its_last_event() -> None:
 
 @on_a_loop
 async def test_what_was_in_flight_and_is_kept_no_more_is_told() -> None:
-    limits = Limits(window_bytes=2_000, lease_s=1)
+    limits = Limits(window_bytes=2_000)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)
         async with (
@@ -71,10 +69,23 @@ async def test_what_was_in_flight_and_is_kept_no_more_is_told() -> None:
             assert (gap["kind"], gap["cause"]) == ("gap", "resume")
             assert 1 <= gap["count"] < 40
             assert await source.prices(40 - gap["count"]) == [*range(1 + gap["count"], 41)]
+
+
+@on_a_loop
+async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1"), limits=Limits(lease_s=1)) as address,
+            EventSource(address, "/events/Quote") as source,
+        ):
+            await source.next()
+            await exchange.publish_batch("Quote", quotes(0), confirm=True)
+            assert await source.prices(1) == [0]
             source.writer.transport.abort()
-            await asyncio.sleep(1.3)
+            await no_session_left(address)
             await source.open()
-            assert not (await source.next())["resumed"]  # the lease has ended
+            assert not (await source.next())["resumed"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
-"""examples/prices.py: a page whose threshold moves, in Chromium, behind FastAPI."""
+"""The examples with FastAPI: a page whose threshold moves, in Chromium, and the backend of a map."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import runpy
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import pytest
 import uvicorn
 from chromium import Page, chromium
+from gateways import Browser
 from running import QUOTE, Brokers, free_ports, on_a_loop
 
 from covey.overlay import Client
@@ -52,3 +55,43 @@ async def test_the_page_shows_what_is_below_the_threshold() -> None:
                 await asyncio.to_thread(lambda: play(browser.new_page(), port))
             serving.should_exit = True
             await done
+
+
+def post(address: str, vehicle: str, x: float, y: float) -> int:
+    body = json.dumps({"x": x, "y": y}).encode()
+    request = urllib.request.Request(
+        f"http://{address}/vehicles/{vehicle}", body, {"content-type": "application/json"}
+    )
+    return int(urllib.request.urlopen(request, timeout=60).status)
+
+
+@on_a_loop
+async def test_the_backend_of_a_map() -> None:
+    text = (FOLDER / "map_backend.py").read_text()
+    assert len(text.splitlines()) < 40
+    async with Brokers([("b1", "b5")]) as overlay:
+        with tempfile.TemporaryDirectory() as folder:
+            text = text.replace("localhost:7001", overlay.address("b1"))
+            path = Path(folder) / "map_backend.py"
+            path.write_text(text.replace("localhost:7005", overlay.address("b5")))
+            app = runpy.run_path(str(path), run_name="map_backend")["app"]
+        (port,) = free_ports(1)
+        address = f"127.0.0.1:{port}"
+        serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+        done = asyncio.create_task(serving.serve())
+        while not serving.started:
+            assert not done.done()
+            await asyncio.sleep(0.01)
+        async with Browser(f"{address}/covey", overflow="conflate") as browser:
+            box = {"filter": "x between $x0 and $x1", "values": {"x0": 0, "x1": 10}, "max_rate": 20.0}
+            answer = await browser.request("subscribe", subscription=1, type="Vehicle", **box)
+            assert answer["attributes"] == {"id": "string", "x": "float64", "y": "float64"}
+            for vehicle, x in (("inside", 5), ("outside", 15)):
+                assert await asyncio.to_thread(post, address, vehicle, x, 1) == 202
+            assert [event["id"] for event in await browser.events(1)] == ["inside"]
+            await browser.request("update", subscription=1, values={"x0": 10, "x1": 20})
+            for vehicle, x in (("inside", 6), ("outside", 16)):
+                assert await asyncio.to_thread(post, address, vehicle, x, 1) == 202
+            assert await browser.events(1) == [{"id": "outside", "x": 16.0, "y": 1.0}]
+        serving.should_exit = True
+        await done

@@ -8,6 +8,8 @@ import os
 import socket
 import ssl
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from gateways import Browser, EventSource, gateway_to
 from made_certificates import tls_of
 from running import QUOTE, Brokers, on_a_loop
 from test_hostile_browsers import everybody_else
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
 
 from covey.gateway import Limits, protocols
 from covey.gateway.limits import Addresses, networks
@@ -56,48 +59,51 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "_REQUEST_WITHIN_S", 0.5)
-    monkeypatch.setattr(protocols, "_READ_WITHIN_S", 0.5)
-    monkeypatch.setattr(protocols, "_STALL_S", 1.0)
-    monkeypatch.setattr(protocols, "_LOOK_S", 0.1)
+@contextmanager
+def soon(*names: str) -> Iterator[None]:
+    """Bounds of seconds that are over at once; only for connections that do not keep them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setattr(protocols, name, 0.2)
+        yield
 
 
-@pytest.mark.usefixtures("soon")
 @on_a_loop
-async def test_requests_that_are_never_complete_end() -> None:
+async def test_requests_that_are_never_complete_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "_LOOK_S", 0.1)
     whole = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     many = "".join(f"a{number}: b\r\n" for number in range(150))  # which websockets does not take
     async with everybody_else(Limits(max_connections_per_address=20)) as address:
-        waiting = [
-            await opened(address, text)
-            for text in ("", "GET /hea", "GET /socket HTTP/1.1\r\na: b\r\n", UPGRADE + many + "\r\n")
-        ]
         second = await opened(address, whole)
         assert b"200 OK" in await second[0].readuntil(b"}")
-        second[1].write(b"G")  # a second request, which has no end
-        for reader, _ in (*waiting, second):
-            assert b"200 OK" not in await ended(reader)
+        with soon("_REQUEST_WITHIN_S"):
+            second[1].write(b"G")  # a second request, which has no end
+            waiting = [
+                await opened(address, text)
+                for text in ("", "GET /hea", "GET /socket HTTP/1.1\r\na: b\r\n", UPGRADE + many + "\r\n")
+            ]
+            for reader, _ in (*waiting, second):
+                assert b"200 OK" not in await ended(reader)
         # HEAD of a stream that has no end has one.
         reader, writer = await opened(address, "HEAD /events/Quote HTTP/1.1\r\nHost: x\r\n\r\n" + whole)
         assert (await reader.readuntil(b"}")).count(b"200 OK") == 2
         writer.close()
 
 
-@pytest.mark.usefixtures("soon")
 @on_a_loop
 async def test_handshakes_of_tls_are_counted_and_end() -> None:
+    limits = Limits(max_connections_per_address=3)
     async with (
         Brokers() as overlay,
-        gateway_to(
-            overlay.address("b1"), serves_as=tls_of("b1"), limits=Limits(max_connections_per_address=3)
-        ) as address,
+        gateway_to(overlay.address("b1"), serves_as=tls_of("b1"), limits=limits) as address,
     ):
         trusted = ssl.create_default_context(cafile=str(tls_of().authority))
-        silent = [await opened(address, text) for text in ("", "\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n")]
-        for reader, _ in silent:
-            await ended(reader)
+        with soon("_REQUEST_WITHIN_S"):
+            silent = [
+                await opened(address, text) for text in ("", "\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n")
+            ]
+            for reader, _ in silent:
+                await ended(reader)
         async with connect(f"wss://{address}/socket", ssl=trusted) as browser:
             await browser.send('{"kind": "hello"}')
             assert json.loads(await browser.recv())["kind"] == "welcome"
@@ -106,12 +112,20 @@ async def test_handshakes_of_tls_are_counted_and_end() -> None:
         old.set_ciphers("AES256-SHA")
         with pytest.raises(OSError):  # noqa: PT011
             await connect(f"wss://{address}/socket", ssl=old)
-        held = [await connect(f"wss://{address}/socket", ssl=trusted) for _ in range(3)]
+        held = [await held_open(address, trusted) for _ in range(3)]
         refused = await asyncio.open_connection(*address.split(":"), ssl=trusted)
         refused[1].write(b"GET /health HTTP/1.1\r\n\r\n")
         assert b"max_connections_per_address is 3" in await ended(refused[0])
         for each in held:
             each.transport.abort()
+
+
+async def held_open(address: str, tls: ssl.SSLContext) -> ClientConnection:
+    """A connection; where those before are not gone yet, it is tried again."""
+    while True:
+        with suppress(InvalidStatus):
+            return await connect(f"wss://{address}/socket", ssl=tls)
+        await asyncio.sleep(0.05)
 
 
 @on_a_loop
@@ -197,9 +211,10 @@ async def test_one_address_has_no_more_sessions_than_connections() -> None:
             await each.socket.close()
 
 
-@pytest.mark.usefixtures("soon")
 @on_a_loop
-async def test_a_stream_that_is_not_read_ends_and_goes_on_behind_what_was_read() -> None:
+async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "_STALL_S", 1.0)
+    monkeypatch.setattr(protocols, "_LOOK_S", 0.1)
     limits = Limits(queue_bytes=100_000, window_bytes=20_000)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)

@@ -24,6 +24,7 @@ from starlette.routing import Mount, Route
 from covey.gateway import Limits, application, session
 from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
+from covey.matcher import EventType
 from covey.overlay import Client
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -103,6 +104,23 @@ async def test_the_client_in_node() -> None:
             await step("close")
             with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
                 await step("publish", "Quote", quotes(1))
+
+
+@needs_node
+@on_a_loop
+async def test_a_rate_of_a_subscription() -> None:
+    ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(ship)
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as address, node(address) as step:
+            await step("paced", "a", "Ship", 0.01)
+            await exchange.publish_batch("Ship", [{"id": 1, "x": x} for x in range(5)])
+            assert await step("got", 1) == [4]
+            (gap,) = await step("notices")
+            assert (gap["kind"], gap["cause"], gap["count"]) == ("gap", "conflated", 4)
+            with pytest.raises(AssertionError, match=r"FAILED_PRECONDITION: .* Quote has no key"):
+                await step("paced", "b", "Quote", 1)
 
 
 @needs_node

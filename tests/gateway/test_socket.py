@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pyarrow as pa
 import pytest
-from gateways import Browser, gateway_to
+from gateways import Browser, gateway_to, no_session_left
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -148,7 +146,7 @@ async def test_a_second_connection_takes_a_session_and_a_lease_ends_it() -> None
         assert error["message"] == "another connection goes on with this session"
         await first.socket.wait_closed()
         second.socket.transport.abort()
-        await asyncio.sleep(1.2)
+        await no_session_left(address)
         await second.resume()
         assert not second.welcome["resumed"]
 

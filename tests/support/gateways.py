@@ -70,6 +70,17 @@ async def gateway_to(
         await done
 
 
+async def no_session_left(address: str) -> None:
+    """Wait until the leases of all sessions of a gateway have ended."""
+    health = EventSource(address, "/health")
+    count = 1
+    while count:
+        await asyncio.sleep(0.05)
+        await health.open()
+        count = (await health.body())["sessions"]
+        health.writer.close()
+
+
 class Browser:
     """A WebSocket to a gateway. `received` counts the messages behind the first welcome."""
 
