@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from covey.overlay.client import (
+        Change,
         Client,
         ClosedError,
         ConnectError,
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
         RefusedError,
         Subscription,
         Tls,
+        View,
     )
 
     __version__: str
 
 __all__ = [
+    "Change",
     "Client",
     "ClosedError",
     "ConnectError",
@@ -36,6 +39,7 @@ __all__ = [
     "RefusedError",
     "Subscription",
     "Tls",
+    "View",
 ]
 
 

@@ -230,7 +230,7 @@ class Unadvertise(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "type_name", "filter", "values", "event_type", "valid_for_ns")
+    __slots__ = ("epoch", "subscription_id", "type_name", "filter", "values", "event_type", "valid_for_ns", "for_views")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,7 @@ class Subscribe(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     EVENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     VALID_FOR_NS_FIELD_NUMBER: _ClassVar[int]
+    FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     type_name: str
@@ -252,7 +253,8 @@ class Subscribe(_message.Message):
     values: _containers.MessageMap[str, Value]
     event_type: EventType
     valid_for_ns: int
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., valid_for_ns: _Optional[int] = ...) -> None: ...
+    for_views: bool
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("epoch", "subscription_id")
@@ -263,7 +265,7 @@ class Unsubscribe(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent", "valid_for_ns")
+    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent", "valid_for_ns", "for_views")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -277,13 +279,15 @@ class Update(_message.Message):
     SINCE_NS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     VALID_FOR_NS_FIELD_NUMBER: _ClassVar[int]
+    FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     values: _containers.MessageMap[str, Value]
     since_ns: int
     traceparent: str
     valid_for_ns: int
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ...) -> None: ...
+    for_views: bool
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ...) -> None: ...
 
 class Expired(_message.Message):
     __slots__ = ("subscription_id", "type_name")
@@ -455,26 +459,30 @@ class OperatorResult(_message.Message):
     def __init__(self, key: _Optional[int] = ..., rows: _Optional[bytes] = ..., solutions: _Optional[bytes] = ...) -> None: ...
 
 class Publish(_message.Message):
-    __slots__ = ("events", "replayed")
+    __slots__ = ("events", "replayed", "for_views")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
     events: Events
     replayed: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ...) -> None: ...
+    for_views: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ..., for_views: bool = ...) -> None: ...
 
 class Deliver(_message.Message):
-    __slots__ = ("events", "offsets", "ids", "epoch", "replayed")
+    __slots__ = ("events", "offsets", "ids", "epoch", "replayed", "for_views")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
     events: Events
     offsets: bytes
     ids: bytes
     epoch: int
     replayed: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ...) -> None: ...
+    for_views: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ..., for_views: bool = ...) -> None: ...
 
 class Refuse(_message.Message):
     __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")

@@ -6,12 +6,14 @@ from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledErr
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
+from covey.overlay.client.view import Change, View
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.tls import Tls
 
 __all__ = [
+    "Change",
     "Client",
     "ClosedError",
     "ConnectError",
@@ -24,5 +26,6 @@ __all__ = [
     "RefusedError",
     "Subscription",
     "Tls",
+    "View",
     "inspect_broker",
 ]

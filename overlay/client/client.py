@@ -30,7 +30,9 @@ from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.subscription import Subscription, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
+from covey.overlay.client.view import View
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.client.view_state import MAX_KEYS
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -446,6 +448,48 @@ class Client:
                 self._driver.unsubscribe(subscription)
             raise
         return subscription
+
+    async def view(
+        self,
+        event_type: str | EventType,
+        filter: str | Filter | object = "",
+        /,
+        *,
+        values: Mapping[str, object] | None = None,
+        max_keys: int = MAX_KEYS,
+        timeout: float | None = None,
+        **variables: object,
+    ) -> View:
+        """A view of the keys whose last event matches a filter (docs/views.md); returns when the overlay has
+        applied it, and has sent what is inside.
+
+        Arguments and errors are those of `subscribe`. `FilterError` for a type without a key, for calls of
+        named operators, and under routing static; reading raises `CapacityError` where more than `max_keys`
+        keys are inside. A client has either views or `deliveries()`, and a durable one has no views.
+        """
+        self._driver.check_open()
+        if self._durable:
+            raise SubscriptionError(f"a view of durable client {self.name}: expected one that is not durable")
+        if self._driver.reads_deliveries:
+            raise SubscriptionError(f"a view of client {self.name} with deliveries(): expected it without")
+        if isinstance(event_type, str):
+            compiled = await self._filter_of(event_type, filter)
+        else:
+            check_event_type(event_type)
+            compiled = _filter(filter, event_type)
+        subscription_id, messages = self._core.view(compiled, {**(values or {}), **variables})
+        subscription = Subscription(self._driver, subscription_id, compiled)
+        view = View(subscription, self._driver, max_keys)
+        self._driver.subscriptions[subscription_id] = subscription
+        self._driver.views[subscription_id] = view
+        self._driver.transmit(messages)
+        try:
+            await self._driver.settle(timeout, f"the view {str(compiled)!r}")
+        except BaseException:
+            if subscription_id in self._driver.subscriptions:
+                self._driver.unsubscribe(subscription)
+            raise
+        return view
 
     def subscription(self, subscription_id: int) -> Subscription:
         """The subscription of this id. `SubscriptionError` if this client has none."""

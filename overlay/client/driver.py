@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from covey.matcher import Filter
+from covey.matcher.errors import SubscriptionError
 from covey.overlay.client.connection import BrokerConnection
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
@@ -24,6 +25,7 @@ from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
+from covey.overlay.client.view import View
 from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -71,6 +73,8 @@ class SessionDriver:
             subscription_id: Subscription(self, subscription_id, filter)
             for subscription_id, filter in self.core.subscriptions.items()
         }
+        self.views: dict[int, View] = {}
+        """The subscriptions that are read by views."""
         self.unclaimed: dict[int, Subscription] = {}
         """Subscriptions of an earlier process, until this one subscribes with their filter."""
         self.listeners: dict[str, Listeners] = {}
@@ -187,6 +191,7 @@ class SessionDriver:
         self.check_open()
         messages = self.core.unsubscribe(subscription.id)
         del self.subscriptions[subscription.id]
+        self.views.pop(subscription.id, None)
         self.unclaimed.pop(subscription.id, None)
         subscription._discard()
         self.transmit(messages)
@@ -236,8 +241,15 @@ class SessionDriver:
 
     # --- to the readers ---------------------------------------------------------------------------
 
+    @property
+    def reads_deliveries(self) -> bool:
+        """Whether one stream has taken the place of the subscriptions' own."""
+        return self._deliveries is not None
+
     def deliveries(self) -> Deliveries:
         """The stream that takes the place of the subscriptions' own, with what waits for these."""
+        if self.views:
+            raise SubscriptionError(f"deliveries() of client {self.name} with views: expected it without")
         if self._deliveries is None:
             self._deliveries = Deliveries(self._hand_out)
             waiting = [(part, s.id) for s in self.subscriptions.values() for part in s._drain()]
@@ -288,6 +300,7 @@ class SessionDriver:
         subscription = self.subscriptions.get(refused.subscription_id)
         if subscription is not None and not self.core.has_subscription(subscription.id):
             del self.subscriptions[subscription.id]
+            self.views.pop(subscription.id, None)
             subscription._discard()
             subscription._end(error)
         log.info("client %s was refused: %s", self.name, refused.reason)
@@ -335,6 +348,8 @@ class SessionDriver:
             self._expire_missed()
         for action in actions:
             if isinstance(action, Settled):
+                for view in self.views.values():
+                    view._settled(action.epoch)
                 self.waiters.settle(action.epoch)
             elif isinstance(action, Refused):
                 self._refuse(action)
@@ -419,6 +434,9 @@ class SessionDriver:
 
     def opened(self, resumed: bool) -> None:
         self._expire_missed()
+        if not resumed:
+            for view in self.views.values():
+                view._begun_anew(self.core.epoch)
         self.publishing.advance()
         if not self.endpoint.adopting:
             self.ready.set()

@@ -83,7 +83,8 @@ class Subscribe:
 
     `values` has a value for each variable of `filter`. Between brokers the id is that of a slot and the
     variables are broker variables. A Subscribe with an id in use replaces the earlier subscription.
-    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/validity.py`).
+    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/validity.py`), and
+    is that of a view if it is `for_views`.
     """
 
     epoch: int
@@ -91,6 +92,7 @@ class Subscribe:
     filter: Filter
     values: Mapping[str, Scalar]
     valid_for_ns: int = 0
+    for_views: bool = False
 
 
 @message
@@ -108,7 +110,8 @@ class Update:
     A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
     match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
     `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the subscription:
-    from its arrival on the validity period is this one.
+    from its arrival on the validity period is this one. With `for_views` the receiver sends the last event of
+    each key that matches (`routing/keyed.py`).
     """
 
     epoch: int
@@ -117,6 +120,7 @@ class Update:
     since_ns: int = 0
     traceparent: str = ""
     valid_for_ns: int = 0
+    for_views: bool = False
 
 
 @message
@@ -151,7 +155,9 @@ class SyncEnd:
 
 @message
 class Publish:
-    """PUB: a batch of events of one type from one publisher, in its order unless replayed.
+    """PUB: a batch of events of one type from one publisher, in its order unless replayed. One `for_views`
+    has the last events of keys if replayed, else *departures*: the next events of keys whose last event the
+    receiver has, of which it hears no more (`routing/keyed.py`).
 
     `offset` is that of its record in the log of a durable type, `PART` in all but the last of the messages of
     a record, `UNSTORED` for others. It never travels.
@@ -160,6 +166,7 @@ class Publish:
     batch: EventBatch
     replayed: bool = False
     offset: int = UNSTORED
+    for_views: bool = False
 
     @property
     def stored(self) -> bool:
@@ -172,7 +179,7 @@ class Deliver:
 
     `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
     that the broker had applied when it matched: where the client's own is newer, it evaluates its filters
-    again. `offset` as for a Publish.
+    again. `offset` and `for_views` as for a Publish.
     """
 
     batch: EventBatch
@@ -181,6 +188,7 @@ class Deliver:
     epoch: int
     replayed: bool = False
     offset: int = UNSTORED
+    for_views: bool = False
 
     @property
     def stored(self) -> bool:

@@ -76,6 +76,7 @@ def _encode_subscribe(wire: pb.Message, m: Subscribe) -> None:
     subscribe.subscription_id = m.subscription_id
     subscribe.type_name = m.filter.event_type.name
     subscribe.filter = str(m.filter)
+    subscribe.for_views = m.for_views
     fill_values(subscribe.values, m.values)
     subscribe.valid_for_ns = m.valid_for_ns
 
@@ -91,6 +92,7 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     wire.update.since_ns = m.since_ns
     wire.update.traceparent = m.traceparent
     wire.update.valid_for_ns = m.valid_for_ns
+    wire.update.for_views = m.for_views
     fill_values(wire.update.values, m.values)
 
 
@@ -133,6 +135,7 @@ def _encode_sync_end(wire: pb.Message, m: SyncEnd) -> None:
 def _encode_publish(wire: pb.Message, m: Publish) -> None:
     fill_events(wire.publish.events, m.batch)
     wire.publish.replayed = m.replayed
+    wire.publish.for_views = m.for_views
 
 
 def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
@@ -140,6 +143,7 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     fill_events(deliver.events, m.batch)
     deliver.epoch = m.epoch
     deliver.replayed = m.replayed
+    deliver.for_views = m.for_views
     ids = _ids_of_each(m)
     if ids is None:
         ids = m.ids
@@ -220,8 +224,8 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     # A client has checked its operators; a broker without one of them passes events on.
     filter = parse(subscribe.filter, event_type, unknown_operators=True)
     values = check_values(filter, values_of(subscribe.values))
-    valid_for_ns = _validity_of(subscribe.valid_for_ns)
-    return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values, valid_for_ns)
+    valid_for_ns, for_views = _validity_of(subscribe.valid_for_ns), subscribe.for_views
+    return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values, valid_for_ns, for_views)
 
 
 def _validity_of(valid_for_ns: int) -> int:
@@ -250,7 +254,7 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     else:
         offsets = np.arange(len(batch) + 1, dtype=np.int64) * len(ids)
         ids = np.tile(ids, len(batch))
-    return Deliver(batch, offsets, ids, deliver.epoch, deliver.replayed)
+    return Deliver(batch, offsets, ids, deliver.epoch, deliver.replayed, for_views=deliver.for_views)
 
 
 def _decode_session_move(wire: pb.Message, lookup: TypeLookup) -> SessionMove:
@@ -314,6 +318,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.update.since_ns,
         traceparent_of(w.update.traceparent) if w.update.traceparent else "",
         _validity_of(w.update.valid_for_ns),
+        w.update.for_views,
     ),
     "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
@@ -347,7 +352,8 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 
 
 def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> Publish:
-    return Publish(events_of(wire.publish.events, lookup, checked=checked), wire.publish.replayed)
+    batch = events_of(wire.publish.events, lookup, checked=checked)
+    return Publish(batch, wire.publish.replayed, for_views=wire.publish.for_views)
 
 
 def encode_message(wire: WireMessage, message: Message) -> None:

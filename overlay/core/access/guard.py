@@ -72,6 +72,9 @@ class Guard:
             policy = self._policy(interface, rights, Action.SUBSCRIBE, message.filter.event_type)
             if policy is None:
                 return message
+            if message.for_views:  # it would get events outside of the policy: of what leaves
+                reason = f"a view of {name}: expected a client whose subscriptions to it no policy limits"
+                return Refuse(epoch, "PERMISSION_DENIED", reason, number, name)
             if policy.expression == FALSE:
                 return self._denied(Refuse(epoch, "", "", number, name), Action.SUBSCRIBE, rights)
             return replace(message, filter=joined(message.filter, policy))

@@ -22,13 +22,15 @@ Int64s = npt.NDArray[np.int64]
 class DeliverTo:
     """Events for one subscription, none of them delivered before; `spurious` events were filtered out.
 
-    The batch is empty where all were. A `replayed` batch is not in the order of its publisher.
+    The batch is empty where all were. A `replayed` batch is not in the order of its publisher. `for_views`
+    is as in `messages.Deliver`.
     """
 
     subscription_id: int
     batch: EventBatch
     spurious: int
     replayed: bool = False
+    for_views: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Matches:
     spurious: Mapping[int, int]
     replayed: bool = False
     epoch: int = 0
+    for_views: bool = False
 
     def divided(self) -> list[DeliverTo]:
         """The events of each subscription, in order of ids. Cost: a sort of the pairs, and a copy of each
@@ -52,7 +55,7 @@ class Matches:
         """
         batch, rows, ids = self.batch, self.rows, self.ids
         if not self.spurious and 0 < len(ids) == len(batch) and (ids == ids[0]).all():
-            return [DeliverTo(int(ids[0]), batch, 0, self.replayed)]
+            return [DeliverTo(int(ids[0]), batch, 0, self.replayed, self.for_views)]
         batches: dict[int, EventBatch] = {}
         if len(rows):
             order = np.argsort(ids, kind="stable")
@@ -62,7 +65,7 @@ class Matches:
                 batches[int(ids[start])] = self._share(rows[start:stop])
         none = batch.slice(0, 0)
         return [
-            DeliverTo(i, batches.get(i, none), self.spurious.get(i, 0), self.replayed)
+            DeliverTo(i, batches.get(i, none), self.spurious.get(i, 0), self.replayed, self.for_views)
             for i in sorted(batches.keys() | self.spurious.keys())
         ]
 

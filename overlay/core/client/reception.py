@@ -82,6 +82,8 @@ class Reception:
         self.wire_ids = WireIds()
         self.recent: dict[int, Recent] = {}
         """Of the subscriptions that were updated without gaps."""
+        self.in_views: set[int] = set()
+        """The subscriptions of views."""
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
@@ -108,6 +110,7 @@ class Reception:
         """Remove a subscription; nothing more is handed out for it."""
         self.wire_ids.discard(subscription.wire_id)
         self.recent.pop(subscription.uid, None)
+        self.in_views.discard(subscription.uid)
         name = subscription.filter.event_type.name
         view = self.views[name]
         view.strictness.discard(subscription)
@@ -127,6 +130,8 @@ class Reception:
             return None
         batch = view.own(message.batch)
         rows, ids = self._pairs(message)
+        if message.for_views:
+            return Matches(batch, rows, ids, {}, message.replayed, epoch, for_views=True)
         if message.replayed:
             gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))
             rows, ids = rows[gapless], ids[gapless]
@@ -136,6 +141,7 @@ class Reception:
                 rows, ids = _at_rows(fresh, rows, ids)
                 rows, batch = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh)
         spurious: dict[int, int] = {}
+        broker_pairs = rows, ids
         if message.epoch < view.newest or view.strictness.has_motion:
             among = self._unseen(batch, rows, ids) if message.replayed else None
             newest_rows, newest_ids = view.strictness.match(batch, among)
@@ -148,6 +154,9 @@ class Reception:
                 rows, ids = newest_rows, newest_ids
         if self.recent:
             rows, ids = self._once(batch, rows, ids)
+        if self.in_views:
+            spurious = {uid: count for uid, count in spurious.items() if uid not in self.in_views}
+            rows, ids = self._for_views((rows, ids), broker_pairs)
         return Matches(batch, rows, ids, spurious, message.replayed, epoch)
 
     def strict(self, matches: Matches, epoch: int) -> Matches:
@@ -188,6 +197,15 @@ class Reception:
         if (uids < 0).any():
             rows, uids = rows[uids >= 0], uids[uids >= 0]
         return rows, uids
+
+    def _for_views(self, pairs: tuple[Int64s, Int64s], named: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
+        """The pairs, of views exactly those that the broker has named: a view decides what is inside, and
+        the broker has to know of which keys the view had the last event.
+        """
+        in_views = list(self.in_views)
+        others, own = ~np.isin(pairs[1], in_views), np.isin(named[1], in_views)
+        keys = np.union1d(_keys(pairs[0][others], pairs[1][others]), _keys(named[0][own], named[1][own]))
+        return keys >> _ID_BITS, keys & _ID_MASK
 
     def _unseen(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
         """Those of the pairs of replayed events that were not handed out before."""

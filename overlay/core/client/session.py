@@ -15,7 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from covey.matcher.errors import EventError, EventTypeError, FilterError, SubscriptionError, VariableError
+from covey.matcher.errors import (
+    CoveyError,
+    EventError,
+    EventTypeError,
+    FilterError,
+    SubscriptionError,
+    VariableError,
+)
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.batch import EventBatch
@@ -201,6 +208,34 @@ class ClientSession:
         self._reception.put(subscription, self.epoch)
         return subscription.uid, [message]
 
+    def view(
+        self, filter: Filter, values: Mapping[str, object] | None = None
+    ) -> tuple[int, list[Message]]:
+        """A new subscription whose reader is a view (`view_state.py`): brokers send the last events of keys,
+        now and with each update, and the next event of each key that they have sent.
+
+        `FilterError` for a type without a key, for calls of named operators, and under routing static;
+        `VariableError` for values that do not fit or move by themselves.
+        """
+        name = filter.event_type.name
+        if filter.event_type.key is None:
+            raise FilterError(f"a view of event type {name} without a key: expected one with a key")
+        if filter.calls:
+            raise FilterError(f"a view of event type {name} with {filter}: expected no calls of operators")
+        if self.routing == "static":
+            raise FilterError(f"a view of event type {name} under routing static: expected parametric")
+        self._check_still(values or {})
+        self._reception.in_views.add(self._next_id)
+        try:
+            return self.subscribe(filter, values)
+        except CoveyError:
+            self._reception.in_views.discard(self._next_id)
+            raise
+
+    def _check_still(self, values: Mapping[str, object]) -> None:
+        if moves(values):
+            raise VariableError("a view with a value that moves by itself: expected one that does not")
+
     def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
         """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;
         `sync` sends it again.
@@ -236,6 +271,12 @@ class ClientSession:
         subscription = self._known(subscription_id)
         checked = self._checked(subscription.filter, values, now_ns, partial=True)
         changed = {name: value for name, value in checked.items() if subscription.values[name] != value}
+        if subscription_id in self._reception.in_views:
+            self._check_still(values)
+            subscription.values = {**subscription.values, **changed}
+            update = Update(self._next_epoch(), subscription_id, changed, 0, traceparent, for_views=True)
+            self._reception.put(subscription, self.epoch)
+            return [update]
         if not changed:
             return []
         subscription.values = {**subscription.values, **changed}
@@ -353,7 +394,8 @@ class ClientSession:
             filter, values = filter.substitute(values), {}
         ends_ns = subscription.ends_ns
         left_ns = 0 if ends_ns is None else max(1, ends_ns - clock_ns)
-        return Subscribe(subscription.born, subscription.wire_id, filter, values, left_ns)
+        for_views = subscription.uid in self._reception.in_views
+        return Subscribe(subscription.born, subscription.wire_id, filter, values, left_ns, for_views)
 
     def _known(self, subscription_id: int) -> ClientSubscription:
         subscription = self._subscriptions.get(subscription_id)

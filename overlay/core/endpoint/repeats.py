@@ -39,7 +39,7 @@ class Repeats:
 
     def fresh(self, message: Publish) -> Publish | None:
         """A neighbour's events without those that were taken before; None where none is left."""
-        if message.replayed:
+        if message.replayed or message.for_views:
             return message
         batch = self.taken(message.batch)
         if batch is None or batch is message.batch:

@@ -165,6 +165,7 @@ def _inspect_type(state: TypeState, listing: Listing) -> dict[str, Any]:
         "publishers": publishers,
         "advertised_to": list(state.advertised_to),
         "contents": {name: listing.text(str(promise.filter)) for name, promise in contents},
+        "keys": {} if state.keys is None else state.keys.inspect(),
         "replay": {} if state.ring is None else state.ring.inspect(),
         "interests": count,
         "interest": interest,

@@ -9,6 +9,7 @@ Arrow's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,4 +77,4 @@ def chosen(message: Deliver, mask: npt.NDArray[np.bool_]) -> Deliver:
     offsets = np.zeros(int(mask.sum()) + 1, message.offsets.dtype)
     np.cumsum(counts[mask], out=offsets[1:])
     ids = message.ids[np.repeat(mask, counts)]
-    return Deliver(message.batch.filter(mask), offsets, ids, message.epoch, message.replayed, message.offset)
+    return replace(message, batch=message.batch.filter(mask), offsets=offsets, ids=ids)

@@ -116,14 +116,16 @@ class ControlQueue:
         # Of two gapless updates the earlier call needs the older events.
         since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
         valid_for_ns = update.valid_for_ns or old.valid_for_ns
+        for_views = old.for_views or update.for_views
+        merged = replace(
+            old, values=values, since_ns=since_ns, valid_for_ns=valid_for_ns, for_views=for_views
+        )
         if self.waiting[-1] is earlier and self._last_epoch is None:
             traceparent = update.traceparent or old.traceparent
-            earlier.message = replace(
-                update, values=values, since_ns=since_ns, traceparent=traceparent, valid_for_ns=valid_for_ns
-            )
+            earlier.message = replace(merged, epoch=update.epoch, traceparent=traceparent)
         else:
-            earlier.message = replace(old, values=values, since_ns=since_ns, valid_for_ns=valid_for_ns)
-            self._last_epoch = replace(update, values={}, since_ns=0, valid_for_ns=0)
+            earlier.message = merged
+            self._last_epoch = replace(update, values={}, since_ns=0, valid_for_ns=0, for_views=False)
         earlier.newest = self._positions
         self._section_bytes -= earlier.size
         earlier.size = size_of(earlier.message)

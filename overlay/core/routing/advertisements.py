@@ -12,6 +12,7 @@ from covey.matcher.errors import EventTypeError
 from covey.overlay.core.messages import Advertise, Refuse, Unadvertise
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import forward
+from covey.overlay.core.routing.keyed import ask_for_views, retire_source
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import covers
 from covey.overlay.core.routing.tables import Tables
@@ -49,6 +50,7 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     outgoing = state.outgoing.get(peer.name)
     if outgoing is None:  # never of a type that floods
         forward(tables, call, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
+        ask_for_views(tables, call, state, peer)
         return
     if rescoped and not state.floods:
         forward(tables, call, [(peer.name, state.rescope(peer.name))])
@@ -81,6 +83,7 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     name = state.event_type.name
+    retire_source(tables, call, state, peer)
     del state.publishers[peer.name], state.declared[peer.name], peer.advertised[name]
     state.refused.pop(peer.name, None)
     state.set_promise(peer.name, None)

@@ -57,7 +57,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
 from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.dispatch import Dispatch
+from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
@@ -161,7 +161,7 @@ class Broker:
         )
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
-        self._deferred: list[Dispatch] = []
+        self._deferred: list[Dispatch | Departures] = []
         self._now_ns = 0
         """Of the last call."""
         for event_type in event_types:
@@ -264,7 +264,7 @@ class Broker:
     def _note_fault(self, fault: Fault) -> None:
         self.tables.notices.undecided(fault.operator, fault.reason, fault.events)
 
-    def _deliver(self, call: Call, deferred: list[Dispatch]) -> None:
+    def _deliver(self, call: Call, deferred: list[Dispatch | Departures]) -> None:
         for dispatched in deferred:
             deliver(self.tables, call, dispatched)
         deferred.clear()

@@ -20,7 +20,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.peers import Peer
 
 if TYPE_CHECKING:
-    from covey.overlay.core.routing.dispatch import Dispatch
+    from covey.overlay.core.routing.dispatch import Departures, Dispatch
 
 
 class Call:
@@ -37,7 +37,7 @@ class Call:
         self.actions: list[Action] = []
         self.traceparent = ""
         self.waits: dict[Interface, int] = {}
-        self.deferred: list[Dispatch] | None = [] if defer else None
+        self.deferred: list[Dispatch | Departures] | None = [] if defer else None
 
     def send(self, peer: Peer, message: Message) -> None:
         peer.counters.sent[message.__class__] += 1

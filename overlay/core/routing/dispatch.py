@@ -11,6 +11,9 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,24 +26,38 @@ from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState
 
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+
+
+_NO_PAIRS = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
 
 class Dispatch:
     """A batch of at least one event on its way to its receivers, both kinds in order of their numbers:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = ("_decided", "_events", "_links", "_message", "_results", "_source", "_state")
+    __slots__ = ("_decided", "_events", "_results", "_source", "links", "message", "pairs", "state")
 
     def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
-        self._message = message
+        self.message = message
         self._source = source
-        self._state = state
+        self.state = state
         self._results = results
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
-        self._links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
+        self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
+        """The neighbours that receive events, and which of them, None for all; known after `to_links`."""
+        self.pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = _NO_PAIRS
+        """The events and the uids of the sessions' subscriptions that match; known after `to_sessions`."""
         self._decided: Decided | None = None
         """The matches of sessions, once they are known."""
+
+    @property
+    def batch(self) -> EventBatch:
+        """The events."""
+        return self.message.batch
 
     def receivers(self, peers: Peers, registry: Registry) -> tuple[Receiver, ...]:
         """The neighbours and sessions that receive events, as a stored record has them; in place of
@@ -48,7 +65,7 @@ class Dispatch:
         """
         self._match_links(peers)
         links = [
-            Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self._links
+            Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self.links
         ]
         sessions = [
             Receiver(session.name, rows, ends, ids, session.received if sure else 0)
@@ -59,36 +76,36 @@ class Dispatch:
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
         self._match_links(peers)
-        message, events = self._message, self._events
+        message, events = self.message, self._events
         batch = message.batch
-        if self._links and events.batch is not batch:
+        if self.links and events.batch is not batch:
             batch = self._results.sealed(events.batch)
-            message = Publish(batch, message.replayed)
+            message = replace(message, batch=batch)
         return [
-            (link, message if mask is None else Publish(batch.filter(mask), message.replayed))
-            for link, mask in self._links
+            (link, message if mask is None else replace(message, batch=batch.filter(mask)))
+            for link, mask in self.links
         ]
 
     def _match_links(self, peers: Peers) -> None:
-        state, source, events = self._state, self._source, self._events
+        state, source, events = self.state, self._source, self._events
         own = state.groups.get(source.name)
         if len(state.links) <= (0 if own is None else len(own)):
             return
-        exclude, batch = source.number if source.is_broker else -1, self._message.batch
+        exclude, batch = source.number if source.is_broker else -1, self.message.batch
         neighbours = peers.others(source)
         if state.sessions.calls and neighbours:
             self._decided = state.sessions.decide(events)  # now, so that its answers travel
         if batch.count == 1:
             bits = state.links.event_interfaces(events, exclude)
-            self._links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
+            self.links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
         else:
             words = state.links.match_interfaces(events, exclude)
             numbers = [peer.number for peer in neighbours]
-            self._links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
+            self.links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
-        batch, replayed = self._message.batch, self._message.replayed
+        batch, replayed, for_views = self.message.batch, self.message.replayed, self.message.for_views
         matched = self._match_sessions(peers, registry)
         if batch.results is not None:
             batch = batch.with_results(None)
@@ -98,25 +115,32 @@ class Dispatch:
             if not sure:
                 epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
             own = own if rows is None else own.take(rows)
-            messages.append((session, Deliver(own, ends, ids, epoch, replayed)))
+            messages.append((session, Deliver(own, ends, ids, epoch, replayed, for_views=for_views)))
         return messages
 
     def _match_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, bool, Share]]:
         """The sessions that receive events, whether that is decided, and their shares; records all
         receivers.
         """
-        state, source = self._state, self._source
-        batch, replayed = self._message.batch, self._message.replayed
+        state, source = self.state, self._source
+        batch, replayed = self.message.batch, self.message.replayed
         offsets, uids, (_, undecided) = self._decided or self._decide()
+        if state.keys is not None:
+            events = np.repeat(np.arange(batch.count), np.diff(offsets))
+            if self.message.for_views:
+                own = np.isin(uids, list(state.keys.views.bits))
+                events, uids = events[own], uids[own]
+                offsets = np.searchsorted(events, np.arange(batch.count + 1))
+            self.pairs = events, uids
         shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
         receivers = [(peers.session(share[0]), share) for share in shares]
         if source.is_broker and not replayed:
-            source.counters.events_unwanted += _unwanted(batch.count, self._links, shares)
-        if state.ring is not None:
+            source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
+        if state.ring is not None and not self.message.for_views:
             state.ring.record(
                 self._events.batch,
                 source.serial,
-                {link.serial: mask for link, mask in self._links},
+                {link.serial: mask for link, mask in self.links},
                 {session.serial: share for session, share in receivers},
                 batch.results,
             )
@@ -125,13 +149,24 @@ class Dispatch:
 
     def _decide(self) -> Decided:
         """The matches of sessions."""
-        sessions = self._state.sessions
+        sessions = self.state.sessions
         if not len(sessions):
-            return Decided(np.zeros(self._message.batch.count + 1, np.int64), np.zeros(0, np.int64))
-        if self._message.batch.count > 1 or sessions.calls:
+            return Decided(np.zeros(self.message.batch.count + 1, np.int64), np.zeros(0, np.int64))
+        if self.message.batch.count > 1 or sessions.calls:
             return sessions.decide(self._events)
         uids = sessions.event_uids(self._events)
         return Decided(np.array((0, len(uids)), dtype=np.int64), uids)
+
+
+class Departures:
+    """Departures from a neighbour, until the sessions' turn (`Dispatch` is that of other events)."""
+
+    __slots__ = ("batch", "source", "state")
+
+    def __init__(self, batch: EventBatch, source: Peer, state: TypeState) -> None:
+        self.batch = batch
+        self.source = source
+        self.state = state
 
 
 def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,13 @@ import numpy.typing as npt
 
 from covey.overlay.core.messages import Drop, Publish, Refuse, Store
 from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.dispatch import Dispatch
+from covey.overlay.core.routing.dispatch import Departures, Dispatch
+from covey.overlay.core.routing.keyed import (
+    departed_for_views,
+    followed_by_links,
+    followed_by_views,
+    on_departures,
+)
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import Promise
 from covey.overlay.core.routing.tables import Tables
@@ -17,6 +24,7 @@ from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
+    from covey.overlay.core.routing.type_state import TypeState
 
 
 def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None:
@@ -32,12 +40,15 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
         return
+    if message.for_views and not message.replayed and peer.is_broker:
+        on_departures(tables, call, batch, state, peer)
+        return
     promise = None if peer.is_broker else state.promises.get(peer.name)
     promised = None if promise is None else promise.select(batch)
     if promise is not None and promised is not None:
         _refuse_outside(call, promise, batch, promised, peer)
         batch = batch.filter(promised)
-        message, count = Publish(batch), len(batch)
+        message, count = replace(message, batch=batch), len(batch)
     durable = None if message.replayed else tables.durable.get(name)
     if durable is not None and count:
         fresh = durable.fresh(batch)
@@ -53,6 +64,8 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     for link, publish in dispatched.to_links(tables.peers):
         link.counters.events_sent += publish.batch.count
         call.send(link, publish)
+    if _is_last(message, state):
+        followed_by_links(tables, call, dispatched, peer)
     if call.deferred is None:
         deliver(tables, call, dispatched)
     else:
@@ -68,11 +81,21 @@ def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch) 
         call.actions.append(Store(batch.with_results(None), receivers))
 
 
-def deliver(tables: Tables, call: Call, dispatched: Dispatch) -> None:
+def _is_last(message: Publish, state: TypeState) -> bool:
+    """Whether events are the last of their keys so far; those of an update without gaps may be older ones."""
+    return state.keys is not None and (message.for_views or not message.replayed)
+
+
+def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> None:
     """The sessions' part of a PUB."""
+    if isinstance(dispatched, Departures):
+        departed_for_views(tables, call, dispatched)
+        return
     for session, message in dispatched.to_sessions(tables.peers, tables.registry):
         session.counters.events_sent += message.batch.count
         call.send(session, message)
+    if _is_last(dispatched.message, dispatched.state):
+        followed_by_views(tables, call, dispatched)
 
 
 def _refuse_outside(

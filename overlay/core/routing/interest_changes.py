@@ -37,6 +37,8 @@ def exchange(
     for interest in left:
         del peer.subscriptions[interest.subscription_id]
         matching.discard(interest)
+        if state.keys is not None:
+            state.keys.views.discard(interest.uid)
         tables.moving.discard(interest)
     for interest in entered:
         peer.subscriptions[interest.subscription_id] = interest

@@ -11,6 +11,7 @@ from covey.overlay.core.messages import Expire, Expired, Subscribe, Unsubscribe,
 from covey.overlay.core.moving.motion import check_values, moves
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange, move
+from covey.overlay.core.routing.keyed import check_for_views, check_view, on_update_for_views
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.replay import replay
 from covey.overlay.core.routing.tables import Tables
@@ -29,6 +30,8 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
         state = tables.declare(event_type)
         old = peer.subscriptions.get(subscription_id)
         _check_room(state, peer, message.filter, values, old)
+        if message.for_views:
+            check_for_views(state, peer, message.filter)
         state.note_subscribed(event_type)
     except (FilterError, EventTypeError) as error:
         call.refuse(
@@ -42,7 +45,9 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
         return
     peer.stale_subscriptions.pop(subscription_id, None)
     if old is not None and old.filter == message.filter:
-        move(tables, call, peer, old, values).epoch = message.epoch
+        old = move(tables, call, peer, old, values)
+        old.epoch = message.epoch
+        _begin_view(tables, call, peer, message)
         return
     new = tables.registry.make(peer.name, peer.number, subscription_id, message.filter, values)
     new.epoch = message.epoch
@@ -54,6 +59,17 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
         exchange(tables, call, state, peer, [new], [])
         exchange(tables, call, tables.types[old.filter.event_type.name], peer, [], [old])
         peer.subscriptions[subscription_id] = new
+    _begin_view(tables, call, peer, message)
+
+
+def _begin_view(tables: Tables, call: Call, peer: Peer, message: Subscribe) -> None:
+    """A subscription of a view: it gets what is inside."""
+    if message.for_views:
+        interest = peer.subscriptions[message.subscription_id]
+        table = tables.types[message.filter.event_type.name].keys
+        assert table is not None
+        table.views.add(interest.uid)
+        on_update_for_views(tables, call, peer, interest)
 
 
 def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
@@ -73,6 +89,8 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         values = _checked(tables, call, peer, interest.filter, message.values, partial=True)
         state = tables.types[interest.filter.event_type.name]
         _check_room(state, peer, interest.filter, {**interest.values, **values}, interest)
+        if message.for_views and not peer.is_broker:
+            check_view(state, interest)
     except FilterError as error:
         call.refuse(
             peer,
@@ -87,6 +105,8 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
     interest.epoch = message.epoch
     if message.since_ns:
         _replay_since(tables, call, peer, interest, message.since_ns)
+    if message.for_views:
+        on_update_for_views(tables, call, peer, interest)
 
 
 def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer) -> None:

@@ -18,6 +18,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
+from covey.overlay.core.routing.keyed import ask_for_views, retire_source
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import Advertised
@@ -39,6 +40,10 @@ def on_connect(tables: Tables, call: Call) -> None:
         tables.acks.remove_source(name)
     if not peer.is_broker:
         return
+    for state in tables.types.values():
+        if state.keys is not None:
+            state.keys.links.discard(name)
+            retire_source(tables, call, state, peer)
     call.send(peer, SyncBegin())
     for state in tables.types.values():
         if any(publisher != name for publisher in state.publishers):
@@ -86,6 +91,8 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
     tables.acks.remove_source(peer.name)
     for state in tables.types.values():
         state.advertised_to.pop(peer.name, None)
+        if state.keys is not None:
+            state.keys.links.discard(peer.name)
         if state.floods:
             state.outgoing.pop(peer.name, None)
     _revoke(tables, call, peer, list(peer.subscriptions), list(peer.advertised))
@@ -117,6 +124,8 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
     subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
     peer.stale_subscriptions, peer.stale_types = {}, {}
     _revoke(tables, call, peer, subscriptions, types)
+    for state in tables.types.values():
+        ask_for_views(tables, call, state, peer)
     if peer.name in tables.unsynced:
         del tables.unsynced[peer.name]
         tables.acks.synced(peer.name, peer.epoch)

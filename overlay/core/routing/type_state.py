@@ -32,6 +32,7 @@ from covey.overlay.core.covering.poset import Forest, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
+from covey.overlay.core.routing.key_table import KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import Ring
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
@@ -120,6 +121,12 @@ class TypeState:
         """The promises of publishers that do not promise everything."""
         self.ring = Ring(replay_events) if replay_events else None
         """Recent events, for updates without gaps."""
+        self.keyed = True
+        """Whether the last events of its keys are kept, if it has a key."""
+        self.keys: KeyTable | None = None
+        """The last events of its keys, for views; `has_views` once somebody has asked for them."""
+        self.has_views = False
+        self._key()
         self._new_poset = poset
         self._new_merger = merger
 
@@ -139,9 +146,15 @@ class TypeState:
                 raise EventTypeError(difference(known, schema, broker_id))
             if self.ring is not None:
                 self.ring = Ring(self.ring.max_events)
+            self.keys = None
         self.event_type = known.union(schema)
+        self._key()
         self.links.widen(self.event_type)
         self.sessions.widen(self.event_type)
+
+    def _key(self) -> None:
+        if self.keyed and self.keys is None and self.event_type.key is not None:
+            self.keys = KeyTable(self.event_type.key)
 
     def _used(self) -> EventType:
         """The attributes that a publisher declares or a neighbour was sent, or that a subscription ever had:

@@ -83,6 +83,7 @@ MESSAGES: list[Message] = [
     Subscribe(3, 4, FILTER, VALUES),
     Subscribe(3, 4, parse("", QUOTE), {}),
     Subscribe(3, 4, parse("", QUOTE), {}, 60_000_000_000),
+    Subscribe(3, 4, FILTER, VALUES, for_views=True),
     Subscribe(
         3,
         4,
@@ -96,6 +97,7 @@ MESSAGES: list[Message] = [
     ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
+    Update(5, 6, {"limit": 2}, for_views=True),
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
     Hold("Quote", True),
     Gap("Quote", 1, 2, 3),
@@ -107,6 +109,7 @@ MESSAGES: list[Message] = [
     SyncEnd(8),
     Publish(BATCH),
     Publish(BATCH, True),
+    Publish(BATCH, for_views=True),
     Publish(BATCH.filter(np.array([True, False, True]))),
     Publish(ARROW),
     Publish(ARROW.filter(np.array([True, False, True]))),
@@ -122,6 +125,7 @@ MESSAGES: list[Message] = [
 DELIVERIES = [
     Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4),
     Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4, True),
+    Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4, True, for_views=True),
     Deliver(BATCH, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
     Deliver(ARROW, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
     Deliver(BATCH.slice(0, 1), np.array([0, 2]), np.array([5, 7]), 4),

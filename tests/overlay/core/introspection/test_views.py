@@ -60,6 +60,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
         "publishers": [A],
         "advertised_to": [B],
         "contents": {},
+        "keys": {},
         "replay": {},
         "interests": 2,
         "interest": {C: {"1": "price < 10.0"}, D: {"1": "price < 5.0"}},

@@ -1,0 +1,161 @@
+"""What is inside of a view: the last event of each key that matches, and how that changes.
+
+The events of a view arrive in an order that keeps that of each key, but for repetitions, which are dropped by
+their sequence numbers. Each arrival, and each move of the bounds, gives *changes*: a batch and a code for
+each of its events. Invariant: what was entered and has not left is inside, each key once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from covey.matcher.errors import CapacityError
+from covey.matcher.events.batch import EventBatch
+
+if TYPE_CHECKING:
+    from covey.matcher.events.event_type import EventType
+
+Bools = npt.NDArray[np.bool_]
+Inside = Callable[[EventBatch], Bools]
+"""Which events of a batch match the newest values."""
+
+ENTER, CHANGE, LEAVE = 0, 1, 2
+KINDS = ("enter", "change", "leave")
+MAX_KEYS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The event `batch[i]` enters, changes or leaves, as `codes[i]` says. That of a key that leaves is the
+    one that is outside, or where the bounds have moved, the last one inside.
+    """
+
+    batch: EventBatch
+    codes: npt.NDArray[np.int8]
+
+
+class ViewState:
+    """The keys inside of one view. `inside` evaluates its filter under the newest values."""
+
+    def __init__(self, event_type: EventType, inside: Inside, max_keys: int = MAX_KEYS) -> None:
+        assert event_type.key is not None
+        self.event_type, self.max_keys = event_type, max_keys
+        self._key = event_type.key
+        self._inside = inside
+        self._events: dict[object, tuple[EventBatch, int]] = {}
+        self._unconfirmed: set[object] = set()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
+        """Events have arrived: the last ones of their keys, or the next ones of keys of which no more comes.
+
+        `CapacityError` where the view has more keys than it may.
+        """
+        keys = self._keys_of(batch)
+        if len(set(keys)) < len(keys):  # in order: what comes first of a key is applied first
+            half = len(keys) // 2
+            parts = (batch.slice(0, half), batch.slice(half))
+            return [each for part in parts for each in self._arrived(part, replayed, departed)]
+        return self._arrived(batch, replayed, departed)
+
+    def _arrived(self, batch: EventBatch, replayed: bool, departed: bool) -> list[Changes]:
+        keys = self._keys_of(batch)
+        if len(set(keys)) < len(keys):
+            return self.arrived(batch, replayed=replayed, departed=departed)
+        inside = np.zeros(batch.count, np.bool_) if departed else self._inside(batch)
+        inside &= np.fromiter((key is not None for key in keys), np.bool_, len(keys))
+        if replayed:
+            self._unconfirmed.difference_update(keys)
+            inside &= ~self._known(batch, keys)
+        held = np.fromiter(map(self._events.__contains__, keys), np.bool_, len(keys))
+        left = held & ~inside & (not replayed)
+        rows = np.flatnonzero(inside)
+        events = zip(repeat(batch), rows.tolist(), strict=False)
+        self._events.update(zip(_at(keys, rows), events, strict=True))
+        self._remove(_at(keys, np.flatnonzero(left)))
+        self._unconfirmed.difference_update(keys)
+        if len(self._events) > self.max_keys:
+            raise CapacityError(
+                f"a view of {self.event_type.name} has {len(self._events)} keys inside: expected at most "
+                f"{self.max_keys} (max_keys)"
+            )
+        codes = np.where(left, LEAVE, np.where(held, CHANGE, ENTER)).astype(np.int8)
+        changed = np.flatnonzero(inside | left)
+        return [Changes(batch.take(changed), codes[changed])] if len(changed) else []
+
+    def moved(self) -> list[Changes]:
+        """The bounds have moved: what is not inside any more leaves."""
+        keys = list(self._events)
+        if not keys:
+            return []
+        held = self.batch()
+        return self._leave(keys, held, ~self._inside(held))
+
+    def unconfirm(self) -> None:
+        """The broker sends anew what is inside; `confirmed` says when that has come."""
+        self._unconfirmed = set(self._events)
+
+    def confirmed(self) -> list[Changes]:
+        """What is inside has been sent anew: what was not among it leaves."""
+        gone, self._unconfirmed = self._unconfirmed, set()
+        if not gone:
+            return []
+        keys = list(self._events)
+        left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
+        return self._leave(keys, self.batch(), left)
+
+    def batch(self) -> EventBatch:
+        """What is inside, an event per key."""
+        event_type = self.event_type
+        rows: dict[int, list[int]] = {}
+        batches: dict[int, EventBatch] = {}
+        order: dict[int, list[int]] = {}
+        for place, (batch, row) in enumerate(self._events.values()):
+            batches[id(batch)] = batch
+            rows.setdefault(id(batch), []).append(row)
+            order.setdefault(id(batch), []).append(place)
+        parts = [
+            batches[each].with_schema(event_type, other_kinds=True).record_batch.take(pa.array(own))
+            for each, own in rows.items()
+        ]
+        table = pa.Table.from_batches(parts, schema=event_type.arrow_schema).combine_chunks()
+        places = np.fromiter((place for own in order.values() for place in own), np.int64, len(self._events))
+        ordered = table.take(pa.array(np.argsort(places))).combine_chunks().to_batches()
+        return EventBatch(event_type, ordered[0] if ordered else pa.RecordBatch.from_pylist([], table.schema))
+
+    def _leave(self, keys: list[object], held: EventBatch, left: Bools) -> list[Changes]:
+        rows = np.flatnonzero(left)
+        self._remove(_at(keys, rows))
+        return [Changes(held.take(rows), np.full(len(rows), LEAVE, np.int8))] if len(rows) else []
+
+    def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
+        """The events of a replay that are inside already, or older than what is."""
+        known = np.zeros(len(keys), np.bool_)
+        for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):
+            held = self._events.get(key)
+            if held is not None and held[0].publisher == batch.publisher:
+                known[i] = int(held[0].sequences()[held[1]]) >= sequence
+        return known
+
+    def _remove(self, keys: Iterable[object]) -> None:
+        deque(map(self._events.pop, keys), maxlen=0)
+
+    def _keys_of(self, batch: EventBatch) -> list[object]:
+        if batch.columns is not None:
+            return batch.columns.values(batch.event_type.index(self._key))
+        keys: list[object] = batch.record_batch.column(self._key).to_pylist()
+        return keys
+
+
+def _at(items: list[object], rows: npt.NDArray[np.int64]) -> list[object]:
+    return [items[row] for row in rows.tolist()]

@@ -1,0 +1,119 @@
+"""Who has the last event of each key, as a matrix of bits: a row per key, a bit per holder.
+
+A holder is a neighbour, by its name, or a view, by the uid of its interest. Invariant: a bit that belongs to
+no holder is 0 in every row. Cost: a few operations on arrays per batch, whatever the number of holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Holder = TypeVar("Holder", bound=Hashable)
+Int64s = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+"""uint64[rows, words]."""
+
+_ONE = np.uint64(1)
+
+
+class Holders(Generic[Holder]):
+    """Holders of one kind."""
+
+    def __init__(self) -> None:
+        self.bits: dict[Holder, int] = {}
+        self._holders: dict[int, Holder] = {}
+        self._free: list[int] = []
+        self._held: Bits = np.zeros((0, 1), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def resize(self, rows: int) -> None:
+        """Room for this many rows."""
+        held = np.zeros((rows, self._held.shape[1]), np.uint64)
+        held[: len(self._held)] = self._held
+        self._held = held
+
+    def add(self, holder: Holder) -> int:
+        """The bit of a holder, which has nothing if it is new."""
+        bit = self.bits.get(holder)
+        if bit is None:
+            bit = self.bits[holder] = self._free.pop() if self._free else len(self.bits)
+            self._holders[bit] = holder
+            if bit >= 64 * self._held.shape[1]:
+                self._held = np.hstack([self._held, np.zeros_like(self._held)])
+        return bit
+
+    def discard(self, holder: Holder) -> None:
+        """A holder has nothing any more."""
+        bit = self.bits.pop(holder, None)
+        if bit is not None:
+            del self._holders[bit]
+            self._free.append(bit)
+            self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
+
+    def mark(self, holder: Holder, rows: Int64s) -> None:
+        """A holder has the last events of these keys."""
+        bit = self.add(holder)
+        self._held[rows, bit >> 6] |= _ONE << np.uint64(bit & 63)
+
+    def has(self, holder: Holder, rows: Int64s) -> npt.NDArray[np.bool_]:
+        """Of which of these keys a holder has the last event."""
+        bit = self.bits.get(holder)
+        if bit is None:
+            return np.zeros(len(rows), np.bool_)
+        has: npt.NDArray[np.bool_] = (self._held[rows, bit >> 6] >> np.uint64(bit & 63) & _ONE) > 0
+        return has
+
+    def none(self, count: int) -> Bits:
+        """Bits for so many events, none set."""
+        return np.zeros((count, self._held.shape[1]), np.uint64)
+
+    def of_pairs(self: Holders[int], count: int, events: Int64s, holders: Int64s) -> Bits:
+        """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
+        bits = self.none(count)
+        if len(events) and self.bits:
+            known = np.full(max(int(holders.max()), *self.bits) + 1, -1)
+            known[list(self.bits)] = list(self.bits.values())
+            bit = known[holders]
+            events, bit = events[bit >= 0], bit[bit >= 0]
+            np.bitwise_or.at(bits, (events, bit >> 6), _ONE << (bit & 63).astype(np.uint64))
+        return bits
+
+    def advance(self, rows: Int64s, receivers: Bits) -> Bits:
+        """New events of these keys, in order, and who receives each: at the last event of each key, those
+        that had an earlier one and do not receive it. A row of -1 is no key. Afterwards the receivers of the
+        last event of each key have it.
+        """
+        left = np.zeros_like(receivers)
+        events = np.flatnonzero(rows >= 0)
+        if not len(events):
+            return left
+        order = events[np.argsort(rows[events], kind="stable")]
+        edges = np.flatnonzero(np.diff(rows[order]))
+        first, last = np.append(0, edges + 1), order[np.append(edges, len(order) - 1)]
+        before = self._held[rows[last]] | np.bitwise_or.reduceat(receivers[order], first, axis=0)
+        left[last] = before & ~receivers[last]
+        self._held[rows[last]] = receivers[last]
+        return left
+
+    def clear(self, rows: Int64s) -> Bits:
+        """The holders of these keys, each key once, which have nothing afterwards."""
+        held: Bits = self._held[rows]
+        self._held[rows] = 0
+        return held
+
+    def divided(self, bits: Bits) -> Iterator[tuple[Holder, Int64s]]:
+        """Each holder with some bit set, in order of bits, and the events where it is."""
+        some = np.bitwise_or.reduce(bits, axis=0) if len(bits) else np.zeros(0, np.uint64)
+        for word in np.flatnonzero(some).tolist():
+            rest = int(some[word])
+            while rest:
+                bit = (rest & -rest).bit_length() - 1
+                rest &= rest - 1
+                events = np.flatnonzero(bits[:, word] >> np.uint64(bit) & _ONE)
+                yield self._holders[64 * word + bit], events

@@ -1,0 +1,253 @@
+"""The last event of each key of one type at one broker, for views.
+
+    keys       dict   key -> row
+    _chunk     int64  by row: the batch that has its last event, -1 where the row is free
+    _place     int64  by row: the position there
+    _source    int64  by row: the serial of the interface that it came from
+    _age       int64  by row: the number of the batch that brought it
+    links      bits   by row: the neighbours that have it
+    views      bits   by row: the views of this broker that have it
+
+Batches are kept as they came, until most of their events are no longer the last ones of their keys; then what
+is left of them is joined. Invariant: between two calls of a broker a row in use has an event, at most
+`max_keys` rows are in use, and their batches have `max_bytes`; beyond that the keys without a new event for
+longest are evicted, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.events.batch import EventBatch
+from covey.overlay.core.routing.holders import Holders
+
+if TYPE_CHECKING:
+    from covey.overlay.core.messages import Interface
+
+Int64s = npt.NDArray[np.int64]
+
+MAX_KEYS = 1 << 18
+MAX_BYTES = 64 << 20
+_SMALL = 1024
+"""Events of a batch that is joined with others."""
+_MOST_SMALL = 256
+_SPARE = 16
+"""One of so many keys is evicted at a time."""
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+class KeyTable:
+    """The last events of the keys of a type, and who has them."""
+
+    def __init__(self, key: str, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
+        self.key = key
+        self.max_keys, self.max_bytes = max_keys, max_bytes
+        self.links: Holders[Interface] = Holders()
+        self.views: Holders[int] = Holders()
+        self.evicted = 0
+        """Keys that were over a bound."""
+        self._rows: dict[object, int] = {}
+        self._keys: list[object] = []
+        self._free: list[int] = []
+        self._chunk = self._place = self._source = self._age = _NO_ROWS
+        self._chunks: dict[int, EventBatch] = {}
+        self._live: dict[int, int] = {}
+        """By chunk, the keys whose last event it has."""
+        self._small: dict[int, None] = {}
+        self._join_at = _MOST_SMALL
+        self._bytes = 0
+        self._next_chunk = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows_of(self, batch: EventBatch) -> Int64s:
+        """The row of each event's key; -1 where it is unknown or absent."""
+        rows: dict[object, int] = self._rows
+        return np.fromiter(map(rows.get, self._keys_of(batch), repeat(-1)), np.int64, batch.count)
+
+    def take(self, batch: EventBatch, source: int) -> Int64s:
+        """Store the last event of each key in a batch from an interface; the row of each event's key, -1
+        where that is absent. `full` says afterwards whether keys are to be evicted.
+        """
+        keys = self._keys_of(batch)
+        found = list(map(self._rows.get, keys))
+        if None in found:
+            for i in [i for i, row in enumerate(found) if row is None]:
+                found[i] = -1 if keys[i] is None else self._row(keys[i])
+        rows = np.array(found, np.int64)
+        last = _last_of_each(rows)
+        if not len(last):
+            return rows
+        kept = rows[last]
+        chunk = self._add(batch, len(kept))
+        self._release(kept)
+        self._chunk[kept], self._place[kept] = chunk, last
+        self._source[kept], self._age[kept] = source, chunk
+        if len(self._small) > self._join_at:
+            self._join()
+        return rows
+
+    @property
+    def full(self) -> bool:
+        """Whether it has more keys, or bytes, than it may."""
+        if self._bytes > self.max_bytes:
+            self._join(every=True)
+        return len(self._rows) > self.max_keys or self._bytes > self.max_bytes
+
+    def oldest(self) -> Int64s:
+        """The rows to evict: those without a new event for longest."""
+        used = self._used()
+        count = max(1, len(used) // _SPARE, len(used) - self.max_keys)
+        return used[np.argpartition(self._age[used], count - 1)[:count]] if len(used) else used
+
+    def came_from(self, batch: EventBatch, serial: int) -> npt.NDArray[np.bool_]:
+        """Which events of a batch are of keys whose last event came from this interface."""
+        rows = self.rows_of(batch)
+        return np.append(self._source, -1)[rows] == serial if len(self._source) else rows >= 0
+
+    def of_source(self, serial: int) -> Int64s:
+        """The rows whose events came from an interface."""
+        used = self._used()
+        rows: Int64s = used[self._source[used] == serial]
+        return rows
+
+    def not_at(self, neighbour: Interface, serial: int) -> Int64s:
+        """The rows whose events a neighbour does not have, nor has sent."""
+        used = self._used()
+        rows: Int64s = used[~self.links.has(neighbour, used) & (self._source[used] != serial)]
+        return rows
+
+    def everything(self) -> Int64s:
+        return self._used()
+
+    def events(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s]]:
+        """The events of some rows, batch by batch in the order in which they came, with their rows."""
+        order = rows[np.lexsort((self._place[rows], self._chunk[rows]))]
+        chunks = self._chunk[order]
+        edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(order)]
+        for start, stop in pairwise(edges):
+            own = order[start:stop]
+            if len(own):
+                yield self._chunks[int(chunks[start])].take(self._place[own]), own
+
+    def leave(self, rows: Int64s) -> None:
+        """The events of these keys are no longer the last ones; -1 is no key. `drop_left` frees the rows."""
+        rows = np.unique(rows[rows >= 0])
+        self._release(rows)
+        self._chunk[rows] = -1
+
+    def drop_left(self, rows: Int64s) -> None:
+        """Forget those of these keys that have left and have not come back."""
+        rows = np.unique(rows[rows >= 0])
+        self.drop(rows[self._chunk[rows] < 0])
+
+    def drop(self, rows: Int64s) -> None:
+        """Forget the events of these keys, each once. Holders are to be cleared before."""
+        self._release(rows)
+        self._chunk[rows] = -1
+        for row in rows.tolist():
+            del self._rows[self._keys[row]]
+            self._keys[row] = None
+        self._free += rows.tolist()
+
+    def inspect(self) -> dict[str, int]:
+        """Its size and its counters."""
+        return {
+            "keys": len(self._rows),
+            "bound": self.max_keys,
+            "bytes": self._bytes,
+            "evicted": self.evicted,
+            "views": len(self.views),
+        }
+
+    # --- helpers --------------------------------------------------------------------------------------------
+
+    def _keys_of(self, batch: EventBatch) -> list[object]:
+        event_type = batch.event_type
+        if self.key not in event_type.attributes:
+            return [None] * batch.count
+        if batch.columns is not None:
+            return batch.columns.values(event_type.index(self.key))
+        keys: list[object] = batch.record_batch.column(self.key).to_pylist()
+        return keys
+
+    def _used(self) -> Int64s:
+        return np.flatnonzero(self._chunk >= 0)
+
+    def _row(self, key: object) -> int:
+        """The row of a key, which may have come before in the same batch."""
+        known = self._rows.get(key)
+        if known is not None:
+            return known
+        if not self._free:
+            self._grow()
+        row = self._rows[key] = self._free.pop()
+        self._keys[row] = key
+        return row
+
+    def _grow(self) -> None:
+        before, after = len(self._chunk), max(64, 2 * len(self._chunk))
+        unused = np.full(after - before, -1, np.int64)
+        self._chunk, self._place = np.append(self._chunk, unused), np.append(self._place, unused)
+        self._source, self._age = np.append(self._source, unused), np.append(self._age, unused)
+        self.links.resize(after)
+        self.views.resize(after)
+        self._keys += [None] * (after - before)
+        self._free += range(after - 1, before - 1, -1)
+
+    def _add(self, batch: EventBatch, live: int) -> int:
+        chunk, self._next_chunk = self._next_chunk, self._next_chunk + 1
+        self._chunks[chunk], self._live[chunk] = batch, live
+        self._bytes += batch.nbytes
+        if batch.count < _SMALL:
+            self._small[chunk] = None
+        return chunk
+
+    def _release(self, rows: Int64s) -> None:
+        """The events of these rows are not the last of their keys any more."""
+        chunks, counts = np.unique(self._chunk[rows], return_counts=True)
+        for chunk, count in zip(chunks.tolist(), counts.tolist(), strict=True):
+            if chunk < 0:
+                continue
+            self._live[chunk] -= count
+            if not self._live[chunk]:
+                self._remove(chunk)
+            elif 4 * self._live[chunk] < self._chunks[chunk].count:
+                self._small[chunk] = None
+
+    def _remove(self, chunk: int) -> None:
+        self._bytes -= self._chunks.pop(chunk).nbytes
+        del self._live[chunk]
+        self._small.pop(chunk, None)
+
+    def _join(self, *, every: bool = False) -> None:
+        """Join what is left of small batches, or of all, by publisher and schema."""
+        used = self._used()
+        if not every:
+            used = used[np.isin(self._chunk[used], np.fromiter(self._small, np.int64, len(self._small)))]
+        groups: dict[tuple[object, ...], list[tuple[EventBatch, Int64s]]] = {}
+        for batch, rows in self.events(used):
+            alike = (batch.publisher, batch.event_type, batch.first_sequence >> 31)
+            groups.setdefault(alike, []).append((batch, rows))
+        for chunk in list(self._chunks if every else self._small):
+            self._remove(chunk)
+        for parts in groups.values():
+            rows = np.concatenate([rows for _, rows in parts])
+            joined = EventBatch.concat([batch for batch, _ in parts])
+            chunk = self._add(joined, len(rows))
+            self._chunk[rows], self._place[rows] = chunk, np.arange(len(rows))
+        self._join_at = 2 * len(self._small) + _MOST_SMALL
+
+
+def _last_of_each(rows: Int64s) -> Int64s:
+    """The position of the last event of each row that is not -1."""
+    if len(rows) == 1:
+        return np.flatnonzero(rows >= 0)
+    kept, first = np.unique(rows[::-1], return_index=True)
+    return (len(rows) - 1 - first)[kept >= 0]

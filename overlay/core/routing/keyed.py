@@ -1,0 +1,202 @@
+"""Views: who gets the events of a key, whatever their contents.
+
+A *view* is a subscription to a type with a key whose reader knows, of every key, whether its last event is
+inside of the filter. Content decides who gets an event, so an event that moves a key out of all interest
+would go nowhere. Therefore whoever was sent the last event of a key is sent the next one as well: where it
+does not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver hears no more of the key,
+so it passes the departure on to whom it has sent the key, and forgets it.
+
+A broker so has the true last event of each key in its table (`key_table.py`): of those that enter here, and
+of those that it was sent and had no departure of. An update for views is answered from it: a view gets all
+events of it that match, a neighbour those that match and that it does not have; and it goes on to the
+neighbours that publish, whose answers pass through here. Invariant: a bit of a neighbour is set if and only
+if the neighbour has, or will get before anything else of the key, the event that the table has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from covey.matcher.errors import FilterError
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import FilterAt, Matching
+from covey.overlay.core.messages import Deliver, Publish, Update
+from covey.overlay.core.moving.motion import still
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.dispatch import Departures, Dispatch
+from covey.overlay.core.routing.holders import Bits
+from covey.overlay.core.routing.key_table import Int64s, KeyTable
+from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.filters.filter import Filter
+
+
+# --- events ---------------------------------------------------------------------------------------------
+
+
+def followed_by_links(tables: Tables, call: Call, dispatched: Dispatch, source: Peer) -> None:
+    """Store events that have just been sent to the neighbours that they match, and send departures to those
+    that have the event before and did not get this one.
+    """
+    state, batch = dispatched.state, dispatched.batch.with_results(None)
+    table = state.keys
+    assert table is not None
+    rows = table.take(batch, source.serial)
+    bits = [table.links.add(link.name) for link, _ in dispatched.links]
+    receivers = table.links.none(batch.count)
+    for bit, (_, mask) in zip(bits, dispatched.links, strict=True):
+        receivers[slice(None) if mask is None else mask, bit >> 6] |= np.uint64(1 << (bit & 63))
+    left = table.links.advance(rows, receivers)
+    _depart_links(tables, call, table, batch, left, source)
+
+
+def followed_by_views(tables: Tables, call: Call, dispatched: Dispatch) -> None:
+    """As `followed_by_links`, for views of this broker, after its sessions got what they match."""
+    table, batch = dispatched.state.keys, dispatched.batch.with_results(None)
+    assert table is not None
+    if len(table.views):
+        events, uids = dispatched.pairs
+        left = table.views.advance(table.rows_of(batch), table.views.of_pairs(batch.count, events, uids))
+        _depart_views(tables, call, table, batch, left)
+    while table.full:
+        oldest = table.oldest()
+        if not len(oldest):
+            break
+        table.evicted += len(oldest)
+        _retire(tables, call, table, oldest)
+
+
+def on_departures(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> None:
+    """Events of keys of which a neighbour sends no more: pass them on to the neighbours that have the key."""
+    table = state.keys
+    if table is None:
+        return
+    came = table.came_from(batch, source.serial)
+    if not came.all():  # a key that has come on another way since
+        batch = batch.filter(came)
+    rows = table.rows_of(batch)
+    left = table.links.advance(rows, table.links.none(batch.count))
+    table.leave(rows)
+    _depart_links(tables, call, table, batch, left, source)
+    departures = Departures(batch, source, state)
+    if call.deferred is None:
+        departed_for_views(tables, call, departures)
+    else:
+        call.deferred.append(departures)
+
+
+def departed_for_views(tables: Tables, call: Call, departures: Departures) -> None:
+    """Pass departures on to the views that have the key, and forget it, unless it has come back since."""
+    table, batch = departures.state.keys, departures.batch
+    assert table is not None
+    rows = table.rows_of(batch)
+    left = table.views.advance(rows, table.views.none(batch.count))
+    table.drop_left(rows)
+    _depart_views(tables, call, table, batch, left)
+
+
+def retire_source(tables: Tables, call: Call, state: TypeState, source: Peer) -> None:
+    """An interface publishes no more, or has lost its state: its keys leave all views."""
+    if state.keys is not None:
+        _retire(tables, call, state.keys, state.keys.of_source(source.serial))
+
+
+def _retire(tables: Tables, call: Call, table: KeyTable, rows: Int64s) -> None:
+    if not len(rows):
+        return
+    for batch, own in table.events(rows):
+        _depart_links(tables, call, table, batch, table.links.clear(own), None)
+        _depart_views(tables, call, table, batch, table.views.clear(own))
+    table.drop(rows)
+
+
+def _depart_links(
+    tables: Tables, call: Call, table: KeyTable, batch: EventBatch, left: Bits, source: Peer | None
+) -> None:
+    for name, events in table.links.divided(left):
+        peer = tables.peers.get(name)
+        if peer is not None and peer is not source:
+            peer.counters.events_sent += len(events)
+            call.send(peer, Publish(batch.take(events), for_views=True))
+
+
+def _depart_views(tables: Tables, call: Call, table: KeyTable, batch: EventBatch, left: Bits) -> None:
+    for uid, events in table.views.divided(left):
+        interest = tables.registry.live[uid]
+        _deliver(call, tables.peers[interest.interface], interest, batch.take(events), replayed=False)
+
+
+def _deliver(call: Call, session: Peer, interest: Interest, batch: EventBatch, *, replayed: bool) -> None:
+    session.counters.events_sent += batch.count
+    ids = np.full(batch.count, interest.subscription_id, np.int64)
+    offsets = np.arange(batch.count + 1)
+    call.send(session, Deliver(batch, offsets, ids, session.received, replayed, for_views=True))
+
+
+# --- updates for views ----------------------------------------------------------------------------------
+
+
+def check_for_views(state: TypeState, peer: Peer, filter: Filter) -> None:
+    """`FilterError` for a view of a neighbour, of a type without a key, or with calls of operators."""
+    if peer.is_broker:
+        reason = "of a neighbour: expected one of a client"
+    elif state.keys is None:
+        wrong = "without a key: expected one with a key"
+        reason = wrong if state.keyed else "that is durable: expected one that is not"
+    elif filter.calls:
+        reason = f"with {filter}: expected no calls of operators"
+    else:
+        return
+    raise FilterError(f"a view of event type {state.event_type.name} {reason}")
+
+
+def check_view(state: TypeState, interest: Interest) -> None:
+    """`FilterError` for a client's subscription that is not of a view."""
+    if state.keys is None or interest.uid not in state.keys.views.bits:
+        raise FilterError("an update for views: expected one of a view")
+
+
+def on_update_for_views(tables: Tables, call: Call, peer: Peer, interest: Interest) -> None:
+    """Send the last events of keys that match, and have the neighbours that publish do so."""
+    state = tables.types[interest.filter.event_type.name]
+    table = state.keys
+    if table is None:
+        return
+    state.has_views = True
+    for neighbour, slot in state.covering_slots(interest):
+        slot.epoch = tables.next_epoch(tables.peers[neighbour])
+        call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, for_views=True))
+    if not peer.is_broker:
+        rows = table.everything()
+    elif peer.name in state.advertised_to:
+        rows = table.not_at(peer.name, peer.serial)
+    else:
+        return  # the advertisement was withdrawn: events would meet no interest there
+    matching = Matching("cluster", state.event_type)
+    matching.put(FilterAt(1, interest.routed, still(interest.values, call.now_ns)), 0)
+    for batch, own in table.events(rows):
+        chosen = np.flatnonzero(matching.match(EventPoints(batch)).any())
+        if not len(chosen):
+            continue
+        if peer.is_broker:
+            table.links.mark(peer.name, own[chosen])
+            peer.counters.events_sent += len(chosen)
+            call.send(peer, Publish(batch.take(chosen), True, for_views=True))
+        else:
+            table.views.mark(interest.uid, own[chosen])
+            _deliver(call, peer, interest, batch.take(chosen), replayed=True)
+
+
+def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> None:
+    """A neighbour publishes from now on, or has lost its state: it sends what views want."""
+    if state.has_views and neighbour.name in state.outgoing:
+        for slot in state.outgoing[neighbour.name].slots:
+            slot.epoch = tables.next_epoch(neighbour)
+            call.control(neighbour, Update(slot.epoch, slot.slot_id, {}, for_views=True))

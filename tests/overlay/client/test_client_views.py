@@ -1,0 +1,92 @@
+"""Views over real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from running import Brokers, on_a_loop
+
+from covey.matcher import EventType, FilterError
+from covey.overlay import Change, Client, View
+
+VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
+CHAIN = [("b1", "b2"), ("b2", "b3")]
+
+
+async def told(view: View, count: int) -> list[tuple[str, str, float]]:
+    """The next changes, those of one batch in order of keys."""
+    changes: list[Change] = [await asyncio.wait_for(anext(view), 60) for _ in range(count)]
+    return [(change.kind, change.event["id"], change.event["x"]) for change in changes]
+
+
+def inside(view: View) -> dict[str, float]:
+    rows: Sequence[dict[str, float]] = view.snapshot().to_pylist()
+    return {str(row["id"]): row["x"] for row in rows}
+
+
+@on_a_loop
+async def test_a_view_tells_what_is_inside_and_how_it_changes_whoever_moves() -> None:
+    async with (
+        Brokers(CHAIN) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        await feed.publish("Vehicle", id="far", x=50.0)
+        await feed.publish("Vehicle", id="near", x=5.0, confirm=True)
+        view = await reader.view("Vehicle", "x between $low and $high", low=0, high=10)
+        assert await told(view, 1) == [("enter", "near", 5.0)]
+        await feed.publish("Vehicle", id="near", x=6.0)
+        assert await told(view, 1) == [("change", "near", 6.0)]
+        await feed.publish("Vehicle", id="near", x=70.0)
+        assert await told(view, 1) == [("leave", "near", 70.0)]
+        await view.update(low=45, high=75)
+        assert sorted(await told(view, 2)) == [("enter", "far", 50.0), ("enter", "near", 70.0)]
+        await view.update(low=60)
+        assert await told(view, 1) == [("leave", "far", 50.0)]
+        assert inside(view) == {"near": 70.0}
+        await feed.publish("Vehicle", id="far", x=61.0, confirm=True)
+        batch = await asyncio.wait_for(anext(view.batches()), 60)
+        assert batch.to_pylist() == [{"id": "far", "x": 61.0, "change": "enter"}]
+        await view.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(view)
+
+
+@on_a_loop
+async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_way_has_restarted() -> None:
+    async with (
+        Brokers(CHAIN) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        for name, x in (("a", 1.0), ("b", 2.0), ("c", 30.0)):
+            await feed.publish("Vehicle", id=name, x=x, confirm=True)
+        view = await reader.view("Vehicle", "x <= $high", high=10)
+        assert sorted(await told(view, 2)) == [("enter", "a", 1.0), ("enter", "b", 2.0)]
+        for broker in ("b1", "b2"):
+            await overlay.crash(broker)
+            await overlay.start(broker)
+            await feed.publish("Vehicle", id="a", x=40.0, confirm=True)
+            async with asyncio.timeout(60):
+                while inside(view) != {"b": 2.0}:
+                    await asyncio.sleep(0.05)
+            await feed.publish("Vehicle", id="a", x=1.0, confirm=True)
+            async with asyncio.timeout(60):
+                while inside(view) != {"a": 1.0, "b": 2.0}:
+                    await asyncio.sleep(0.05)
+
+
+@on_a_loop
+async def test_what_cannot_be_a_view_is_refused() -> None:
+    plain = EventType("Plain", {"id": "string", "x": "float64"})
+    async with Brokers([("b1", "b2")]) as overlay, Client(overlay.address("b1")) as client:
+        await client.advertise(plain)
+        with pytest.raises(FilterError, match="a view of event type Plain without a key"):
+            await client.view("Plain", "x < 3")
+        await client.advertise(VEHICLE)
+        view = await client.view("Vehicle")
+        assert view.snapshot().num_rows == 0

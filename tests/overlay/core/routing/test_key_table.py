@@ -1,0 +1,101 @@
+"""The last events of keys: joined batches, bounds, and what eviction tells views."""
+
+from __future__ import annotations
+
+import random
+
+from core_driven import Driven, sent
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.messages import Advertise, Deliver, Publish, Refuse, Subscribe, Update
+from covey.overlay.core.routing.key_table import KeyTable
+
+SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+ALL = parse("x >= $low", SHIP)
+S, P, N = "client/s", "client/p", "broker/n"
+
+
+def batch(first: int, *events: tuple[int | None, int], publisher: str = "p") -> EventBatch:
+    rows: list[dict[str, object]] = [{"id": key, "x": x} for key, x in events]
+    return EventBatch.from_pylist(SHIP, rows).stamped(publisher=publisher, first_sequence=first)
+
+
+def content(table: KeyTable) -> dict[int, tuple[str, int]]:
+    return {
+        row["id"]: (events.publisher, row["x"])  # type: ignore[misc]
+        for events, _ in table.events(table.everything())
+        for row in events.to_pylist()
+    }
+
+
+def test_a_table_has_the_last_event_of_each_key_however_batches_come() -> None:
+    choose, table, expected = random.Random(3), KeyTable("id"), dict[int, tuple[str, int]]()
+    for number in range(3_000):
+        publisher = choose.choice("pqr")
+        events = [(choose.randrange(300), choose.randrange(99)) for _ in range(choose.choice([1, 1, 2, 40]))]
+        table.take(batch(number * 100, *events, (None, 1), publisher=publisher), 1)
+        expected.update({key: (publisher, x) for key, x in events})
+        if number % 250 == 0:
+            gone = choose.randrange(300)
+            table.drop(table.rows_of(batch(0, (gone, 0)))[table.rows_of(batch(0, (gone, 0))) >= 0])
+            expected.pop(gone, None)
+            assert content(table) == expected
+    assert content(table) == expected
+    assert len(table) == len(expected)
+    assert table.inspect()["bytes"] == sum(each.nbytes for each in table._chunks.values())
+    assert len(table._chunks) < 1_000
+
+
+def test_bytes_are_bounded() -> None:
+    table = KeyTable("id", max_bytes=100_000)
+    for number in range(1_000):
+        table.take(batch(number * 100, *[(number * 50 + i, i) for i in range(50)]), 1)
+        while table.full:
+            table.drop(table.oldest())
+    assert table.inspect()["bytes"] <= 100_000
+    assert 49_999 in content(table)
+
+
+def test_evicted_keys_leave_views_and_neighbours_and_are_counted() -> None:
+    x = Driven(S, P, N)
+    x(P, Advertise(1, SHIP))
+    x(S, Subscribe(1, 7, ALL, {"low": 0}, for_views=True))
+    x(N, Subscribe(1, 1, ALL, {"low": 0}))
+    table = x.broker.tables.types["Ship"].keys
+    assert table is not None
+    table.max_keys = 4
+    x(P, Publish(batch(1, (1, 10), (2, 20), (3, 30), (4, 40))))
+    departures = [
+        (to, [row["id"] for row in message.batch.to_pylist()])
+        for to, message in sent(x(P, Publish(batch(5, (5, 50)))), Publish, Deliver)
+        if isinstance(message, (Publish, Deliver)) and message.for_views and not message.replayed
+    ]
+    assert len(departures) == 2
+    ((_, (gone,)), (_, (same,))) = departures
+    assert gone == same != 5
+    assert {to for to, _ in departures} == {S, N}
+    assert set(content(table)) == {1, 2, 3, 4, 5} - {gone}
+    assert inspect(x.broker)["types"]["Ship"]["keys"]["evicted"] == 1
+
+
+def test_what_is_no_view_is_refused() -> None:
+    plain = EventType("Plain", {"id": "int64"})
+    x = Driven(S, P, N)
+    x(P, Advertise(1, plain), Advertise(2, SHIP))
+    reasons = []
+    for source, message in (
+        (S, Subscribe(1, 1, parse("id > 3", plain), {}, for_views=True)),
+        (N, Subscribe(1, 1, ALL, {"low": 3}, for_views=True)),
+        (S, Subscribe(2, 2, ALL, {"low": 3})),
+        (S, Update(3, 2, {}, for_views=True)),
+    ):
+        for _, refusal in sent(x(source, message), Refuse):
+            assert isinstance(refusal, Refuse)
+            assert refusal.status == "INVALID_ARGUMENT"
+            reasons.append(refusal.reason)
+    assert reasons == [
+        "subscription 1 of client/s: a view of event type Plain without a key: expected one with a key",
+        "subscription 1 of broker/n: a view of event type Ship of a neighbour: expected one of a client",
+        "update of subscription 2: an update for views: expected one of a view",
+    ]

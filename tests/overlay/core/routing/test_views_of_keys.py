@@ -1,0 +1,219 @@
+"""Views over whole overlays, under random schedules, against the newest event of each key."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from core_network import Client, Network
+from draws import ALL
+
+from covey.matcher import EventBatch, EventType, Filter, parse
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.routing import advertisements, events, keyed, syncing
+from covey.overlay.core.routing.key_table import KeyTable
+
+VEHICLE = EventType("Vehicle", {"id": "string", "x": "int64", "n": "int64"}, key="id")
+BOX = parse("x between $low and $high", VEHICLE)
+KEYS = [f"v{i}" for i in range(8)]
+
+
+class Reader:
+    """A view, and what its reader has been told."""
+
+    def __init__(self, session: ClientSession, subscription_id: int, filter: Filter) -> None:
+        self.session, self.id = session, subscription_id
+        self.state = ViewState(filter.event_type, self._inside)
+        self.shown: dict[str, int] = {}
+        self.newest: dict[str, int] = {}
+
+    def _inside(self, batch: EventBatch) -> Any:
+        inside = np.ones(len(batch), np.bool_)
+        rows = self.session.strict_reader(self.id)(batch, -1)
+        if rows is not None:
+            inside[:] = False
+            inside[rows] = True
+        return inside
+
+    def take(self, all_changes: list[Changes]) -> None:
+        """Each change follows from those before: nothing twice, nothing that was not inside leaves."""
+        for changes in all_changes:
+            for row, code in zip(changes.batch.to_pylist(), changes.codes.tolist(), strict=True):
+                key, number, kind = str(row["id"]), int(row["n"]), KINDS[code]
+                assert (key in self.shown) == (kind != "enter"), (kind, row, self.shown)
+                if kind == "leave":
+                    del self.shown[key]
+                else:
+                    assert number > self.newest.get(key, -1) or kind == "enter", (kind, row)
+                    self.shown[key] = number
+                assert number >= self.newest.get(key, -1), (kind, row, "older than what was told before")
+                self.newest[key] = number
+
+
+class World:
+    """Brokers in a chain or a star; publishers, views and plain subscribers at random ones of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.crashes = seed % 2 == 1
+        self.random = random.Random(seed)
+        choose = self.random
+        merging = choose.choice(["off", "perfect", "budget"])
+        self.network = Network(on_deliver=self._delivered, merging=merging)
+        self.brokers = [f"broker/b{i}" for i in range(choose.randint(1, 4))]
+        for i, name in enumerate(self.brokers[1:], 1):
+            parent = choose.randrange(i)
+            self.network.links.append((name, self.brokers[parent]))
+        for name in self.brokers:
+            self.network.broker(name, [VEHICLE] if choose.random() < 0.5 else [])
+        links, self.network.links = self.network.links, []
+        for a, b in links:
+            self.network.link(a, b)
+        self.network.run()
+        self.owner = {key: f"client/p{i % 2}" for i, key in enumerate(KEYS)}
+        for i in range(2):
+            name = f"client/p{i}"
+            self.network.client(name, choose.choice(self.brokers), ClientSession(name))
+            self.network.advertise(name, VEHICLE)
+        self.readers: dict[tuple[str, int], Reader] = {}
+        self.truth: dict[str, tuple[int, int]] = {}
+        self.number = 0
+        for i in range(3):
+            name = f"client/s{i}"
+            self.network.client(name, choose.choice(self.brokers), ClientSession(name))
+        self.network.run()
+        self.network.subscribe("client/s2", BOX, self._bounds())
+
+    def _bounds(self) -> dict[str, object]:
+        low = self.random.randrange(20)
+        return {"low": low, "high": low + self.random.randrange(8)}
+
+    def _delivered(self, client: Client, action: DeliverTo) -> None:
+        reader = self.readers.get((client.name, action.subscription_id))
+        if reader is None:
+            assert not action.for_views
+            return
+        departed = action.for_views and not action.replayed
+        reader.take(reader.state.arrived(action.batch, replayed=action.replayed, departed=departed))
+
+    def step(self) -> None:
+        """What a user does, and a few messages."""
+        kind = self.random.random()
+        if self.crashes and kind < 0.04:
+            self._crash()
+        elif kind < 0.6:
+            self._publish()
+        elif kind < 0.8 and self.readers:
+            self._move(self.random.choice(list(self.readers.values())))
+        elif len(self.readers) < 4:
+            self._view(f"client/s{self.random.randrange(2)}")
+        else:
+            self._plain()
+        self.network.run(self.random, self.random.choice([0, 0, 1, 3, 10, 30]))
+
+    def _publish(self) -> None:
+        publisher = f"client/p{self.random.randrange(2)}"
+        keys = [key for key in KEYS if self.owner[key] == publisher]
+        rows: list[dict[str, object]] = []
+        for _ in range(self.random.choice([1, 1, 2, 5, 20])):
+            key, x, self.number = self.random.choice(keys), self.random.randrange(28), self.number + 1
+            self.truth[key] = x, self.number
+            rows.append({"id": key, "x": x, "n": self.number})
+        self.network.publish(publisher, VEHICLE, rows)
+
+    def _view(self, name: str) -> None:
+        client = self.network.clients[name]
+        uid, messages = client.session.view(BOX, self._bounds())
+        self.readers[name, uid] = Reader(client.session, uid, BOX)
+        self.network.send(name, client.broker, messages)
+
+    def _move(self, reader: Reader) -> None:
+        name = next(name for (name, uid), each in self.readers.items() if each is reader)
+        client = self.network.clients[name]
+        self.network.send(name, client.broker, client.session.update(reader.id, self._bounds()))
+        reader.take(reader.state.moved())
+
+    def _crash(self) -> None:
+        """A broker loses its state, and with it the keys that are published there."""
+        self.judge()
+        name = self.random.choice(self.brokers)
+        self.network.crash(name)
+        for client in self.network.clients.values():
+            lost = [k for k, owner in self.owner.items() if owner == client.name and client.broker == name]
+            for key in lost:
+                self.truth.pop(key, None)
+        behind = [r for (c, _), r in self.readers.items() if self.network.clients[c].broker == name]
+        for reader in behind:
+            reader.state.unconfirm()
+        self.network.run(self.random)
+        for reader in behind:
+            reader.take(reader.state.confirmed())
+        self.judge()
+
+    def _plain(self) -> None:
+        client = self.network.clients["client/s2"]
+        for uid in list(client.session.subscriptions)[:1]:
+            self.network.update("client/s2", uid, self._bounds())
+
+    def judge(self) -> None:
+        """At rest each view has the newest event of each key that matches, and nothing else."""
+        self.network.run(self.random)
+        for broker in self.network.brokers.values():
+            check(broker)
+        for reader in self.readers.values():
+            values = reader.session.values(reader.id)
+            inside = {
+                key: number
+                for key, (x, number) in self.truth.items()
+                if values["low"] <= x <= values["high"]  # type: ignore[operator]
+            }
+            assert reader.shown == inside
+            held = {str(row["id"]): row["n"] for row in reader.state.batch().to_pylist()}
+            assert held == inside
+
+    def run(self, steps: int) -> None:
+        for i in range(steps):
+            self.step()
+            if i % 15 == 14:
+                self.judge()
+        self.judge()
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", range(400 if ALL else 24))
+def test_a_view_has_the_newest_event_of_each_key_that_matches(seed: int) -> None:
+    World(seed).run(60)
+
+
+def _forty_worlds() -> None:
+    for seed in range(40):
+        World(seed).run(60)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("mechanism", ["_depart_links", "_depart_views", "on_departures", "retire_source"])
+def test_it_fails_without_each_of_its_mechanisms(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = (keyed, events, advertisements, syncing)
+    for module in [place for place in places if hasattr(place, mechanism)]:
+        monkeypatch.setattr(module, mechanism, _nothing)
+    with pytest.raises(AssertionError):
+        _forty_worlds()
+
+
+def test_it_fails_without_the_last_events_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyTable, "everything", lambda _: np.zeros(0, np.int64))
+    with pytest.raises(AssertionError):
+        _forty_worlds()
+
+
+def test_it_fails_where_neighbours_do_not_send_last_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyTable, "not_at", lambda *_: np.zeros(0, np.int64))
+    with pytest.raises(AssertionError):
+        _forty_worlds()
