@@ -46,6 +46,7 @@ export class CityDrawing {
   // `own` is the rectangle of this page's box, `inside` the ids that it has.
   draw(now, own, inside) {
     const { context, width } = fitted(this.#canvas);
+    if (!this.#canvas.width) return; // it is being laid out
     const unit = width / this.#start.extent;
     this.#drawRoads(context, width, unit);
     if (!this.#now) return;

@@ -57,6 +57,7 @@ function slider(name, value, max) {
 }
 
 function draw() {
+  requestAnimationFrame(draw);
   const now = seconds();
   const inside = box?.rectangle ? box.contents() : [];
   state.lit = inside.length;
@@ -64,7 +65,6 @@ function draw() {
   city.draw(now, box?.rectangle, inside);
   overlay.draw(now);
   element("own-lit").textContent = number(inside.length);
-  requestAnimationFrame(draw);
 }
 
 // --- the counters ------------------------------------------------------------------------------------

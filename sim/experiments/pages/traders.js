@@ -69,9 +69,9 @@ function news({ first, quotes, traders }) {
 }
 
 function draw() {
+  requestAnimationFrame(draw);
   overlay.draw(performance.now() / 1000);
   for (const { chart, name } of charts) chart.draw(published, name === "yours" ? COLOURS.own : COLOURS.lit);
-  requestAnimationFrame(draw);
 }
 
 // --- the threshold of this page -----------------------------------------------------------------------
