@@ -272,15 +272,18 @@ class Node:
 
     def goodbye(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.goodbye`; of a broker, that it has another upward link."""
-        log.info("session of %s ended: %s", interface, why)
         if self._abandon(interface, connection):
+            log.info("%s disconnected: %s", interface, why)
             return
         repairing = self.repairing
         if repairing is not None and interface.startswith("broker/"):
+            log.info("%s disconnected: %s", interface, why)
             self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
             self._run(lambda now_ns: repairing.left(interface, now_ns))
             return
-        self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
+        ended = self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
+        sentence = "session of %s ended: %s" if ended else "%s disconnected, its session stays: %s"
+        log.info(sentence, interface, why)
 
     # --- the loop -------------------------------------------------------------------------------------------
 

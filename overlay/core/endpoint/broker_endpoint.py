@@ -2,10 +2,10 @@
 I/O.
 
 What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
-(`next_frame`), and so does the time of the next `handle_timer`. It passes messages to the core in the order
-of arrival and queues the core's messages in the order of its actions. It decides who may send how much
-(credit, holds), which connection has an interface and how long a session outlives it (`interfaces.py`), what
-a full queue does (`interface_queue.py`), and when a restarted broker takes events again. The node moves its
+(`next_frame`), and so does the time of the next `handle_timer`. Messages go to the core, and its actions to
+queues, in order (`core_driver.py`). It decides who may send how much (credit, holds), which connection has an
+interface and how long a session outlives it (`interfaces.py`), what a full queue does (`interface_queue.py`),
+when a subscription ends (`validity.py`), and when a restarted broker takes events again. The node moves its
 frames over sockets, the simulator over wires in virtual time.
 
 Times are nanoseconds of a clock that never jumps; `clock_offset_ns` added to one gives the time of the clock
@@ -24,6 +24,7 @@ from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.connections import Connection, IncomingConnection, Peer
 from covey.overlay.core.endpoint.core import Core
+from covey.overlay.core.endpoint.core_driver import CoreDriver
 from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.intake import Intake
@@ -41,9 +42,7 @@ from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.endpoint.turns import Turns
 from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.endpoint.windows import Windows
-from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
-from covey.overlay.core.link.size import events_in
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -51,15 +50,10 @@ from covey.overlay.core.messages import (
     Connect,
     Disconnect,
     Expire,
-    Hold,
     Interface,
     Message,
     Publish,
-    Refuse,
-    Send,
     SessionMove,
-    Store,
-    SyncEnd,
     Tick,
     Update,
 )
@@ -102,12 +96,6 @@ class BrokerEndpoint(Generic[M]):
         self.queues: dict[Interface, InterfaceQueue] = {}
         self.drops = DropCounts()
         self.timings = timings
-        self._tracing = tracing
-        self.refused: Counter[str] = Counter()
-        """Refusals, by status."""
-        self.deferred = False
-        """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
-        self.holds = Holds(self._tell_hold)
         self.guard = Guard(core.tables, warn)
         self._quotas = Quotas(core.tables, options.bounds)
         self._warn = warn
@@ -116,20 +104,34 @@ class BrokerEndpoint(Generic[M]):
         """Whether the last frames received had other messages than events that were admitted."""
         self._clock = EndpointClock(now_ns, clock_offset_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
-        self._ending: list[tuple[InterfaceQueue, str, str]] = []
         windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
-        self._source: InterfaceQueue | None = None
         self.validity = Validity(self._clock, self._timers)
         self._durability = None
         if storage is not None:
             self._durability = Durability(storage, core, self.queues, self._timers, self.validity)
+        self._driver = CoreDriver(
+            core,
+            self.queues,
+            options,
+            clock=self._clock,
+            recovery=self._recovery,
+            validity=self.validity,
+            durability=self._durability,
+            guard=self.guard,
+            drops=self.drops,
+            timings=timings,
+            tracing=tracing,
+            warn=warn,
+            finish=self._finish,
+        )
+        self.holds = Holds(self._driver.tell_hold)
         self._intake = Intake(
             options,
             core.tables,
             self.queues,
             decode=decode,
-            refuse=self._enqueue,
+            refuse=self._driver.enqueue,
             drops=self.drops,
             holds=self.holds,
             guard=self.guard,
@@ -142,7 +144,7 @@ class BrokerEndpoint(Generic[M]):
             core.tables,
             self.queues,
             new_link=new_link,
-            tell_core=self._tell_core,
+            tell_core=self._driver.tell,
             warn=warn,
             dialled=dialled,
             clock=self._clock,
@@ -176,15 +178,25 @@ class BrokerEndpoint(Generic[M]):
                 guard=self.guard,
                 clock=self._clock,
                 timers=self._timers,
-                tell_core=self._tell_core,
+                tell_core=self._driver.tell,
                 warn=warn,
                 new_number=self._interfaces.new_number,
                 recovery=self._recovery,
                 validity=self.validity,
             )
         if self._recovery.awaits_clients:
-            self._tell_core(AwaitClients(True), "")
+            self._driver.tell(AwaitClients(True), "")
         self._finish()
+
+    @property
+    def deferred(self) -> bool:
+        """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
+        return self._driver.deferred
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Refusals, by status."""
+        return self._driver.refused
 
     @property
     def recovering(self) -> bool:
@@ -229,7 +241,7 @@ class BrokerEndpoint(Generic[M]):
 
     def set_options(self, options: EndpointOptions) -> None:
         """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
-        self.options = self._intake.options = options
+        self.options = self._intake.options = self._driver.options = options
         self._quotas.bounds = options.bounds
         self._interfaces.set_options(options)
 
@@ -242,8 +254,8 @@ class BrokerEndpoint(Generic[M]):
         """Route nothing more to a neighbour, for good. What is queued for it still leaves."""
         self._clock.now_ns = now_ns
         if interface not in self.core.tables.peers:  # the core waits for its first connection
-            self._tell_core(Connect(), interface)
-        self._tell_core(Disconnect(), interface)
+            self._driver.tell(Connect(), interface)
+        self._driver.tell(Disconnect(), interface)
         self._finish()
 
     def remove_neighbour(
@@ -290,11 +302,12 @@ class BrokerEndpoint(Generic[M]):
         self._interfaces.lost(interface, connection)
         self._finish()
 
-    def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> None:
-        """A client leaves: its session ends, unless it is durable and has subscriptions."""
+    def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
+        """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
         self._clock.now_ns = now_ns
-        self._interfaces.goodbye(interface, connection)
+        ended = self._interfaces.goodbye(interface, connection)
         self._finish()
+        return ended
 
     def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
         """End the connection of a client, and refuse who claims its name: both are to come again."""
@@ -360,17 +373,21 @@ class BrokerEndpoint(Generic[M]):
 
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""
-        queue = self.queues.get(interface)
-        if queue is None or queue.connection is not connection or (self.deferred and queue is self._source):
-            return False
-        return queue.link.ready
+        queue = self._writable(interface, connection)
+        return queue is not None and queue.link.ready
 
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
         """The next frame for a connection, None if there is none or the interface has another one by now."""
+        queue = self._writable(interface, connection)
+        return None if queue is None else queue.link.next_frame()
+
+    def _writable(self, interface: Interface, connection: Connection) -> InterfaceQueue | None:
+        """The queue of a connection, unless a frame would acknowledge events with which sessions have yet to
+        be served."""
         queue = self.queues.get(interface)
-        if queue is None or queue.connection is not connection or (self.deferred and queue is self._source):
-            return None  # a frame would acknowledge events with which sessions have yet to be served
-        return queue.link.next_frame()
+        if queue is None or queue.connection is not connection:
+            return None
+        return None if self.deferred and queue is self._driver.source else queue
 
     def delay_ns(self, interface: Interface, now_ns: int) -> int:
         """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:
@@ -412,109 +429,30 @@ class BrokerEndpoint(Generic[M]):
                 continue
             if isinstance(message, SessionMove):
                 if pending:
-                    self._handle(queue, pending)
+                    self._driver.handle(queue, pending)
                     pending = []
                 if queue.is_broker and self._durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
             if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
-                self._handle(queue, pending)
+                self._driver.handle(queue, pending)
                 pending = []
             pending.append(message)
             if not isinstance(message, _BATCHED):
-                self._handle(queue, pending)
+                self._driver.handle(queue, pending)
                 pending = []
         if pending:
-            self._handle(queue, pending)
-
-    def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
-        """Pass messages to the core in one call: events only, or no events."""
-        timings, events = self.timings, isinstance(messages[0], Publish)
-        if events:
-            options = self.options
-            messages = join(messages, options.join_events, options.limits.max_frame_bytes // 2)
-        if self.deferred:
-            self.deliver()
-        start_ns = 0 if timings is None else timings.clock_ns()
-        if timings is not None and not events:
-            timings.arrived(queue.interface, messages)
-        if self._tracing is not None:
-            messages = self._tracing.arrived(queue.interface, messages)
-        actions = self.core.handle_all(messages, queue.interface, self._clock.stamp_ns, defer=True)
-        if not queue.is_broker and not events:
-            peer = self.core.tables.peers.get(queue.interface)
-            self.validity.handled(queue.interface, messages, actions, peer.subscriptions if peer else ())
-            if self._durability is not None:
-                self._durability.handled(queue, messages, self._clock.now_ns)
-        self._perform(actions, queue)
-        if timings is not None and events:
-            timings.matched(timings.links, start_ns)
-        self.deferred = self.core.deferred
-        if self._tracing is not None and not self.deferred:
-            self._tracing.handled()
-        self._source = queue
-        if self._recovery.going_on and any(isinstance(message, SyncEnd) for message in messages):
-            self._returned(queue.interface)
-
-    def _returned(self, interface: Interface) -> None:
-        """An interface has sent all that it wants and publishes."""
-        if self._recovery.returned(interface):
-            self._tell_core(AwaitClients(False), "")
+            self._driver.handle(queue, pending)
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""
-        self.deferred = False
-        timings = self.timings
-        start_ns = 0 if timings is None else timings.clock_ns()
-        self._perform(self.core.deliver(), self._source)
-        if timings is not None:
-            timings.matched(timings.sessions, start_ns)
-        if self._tracing is not None:
-            self._tracing.handled()
-        self._finish()
-        if self._source is not None and self._source.link.ready:
-            self._source.wake()
+        self._driver.deliver()
 
     def perform(self, actions: list[Action], interface: Interface, now_ns: int) -> None:
         """Queue the actions of a core that answers messages of an interface later than in the call."""
         self._clock.now_ns = now_ns
-        self._perform(actions, self.queues.get(interface))
+        self._driver.perform(actions, self.queues.get(interface))
         self._finish()
-
-    def _tell_core(self, message: Message, interface: Interface) -> None:
-        if self.deferred:
-            self.deliver()
-        self._perform(self.core.handle(message, interface, self._clock.stamp_ns))
-
-    def _perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
-        for action in actions:
-            if isinstance(action, Store):
-                assert self._durability is not None
-                for queue, message in self._durability.store(action):
-                    self._enqueue(queue, message, own=queue is source)
-            elif isinstance(action, Send):
-                receiver = self.queues.get(action.interface)
-                if receiver is not None:
-                    answer = action.message
-                    if isinstance(answer, Refuse):
-                        answer = self.guard.without_policy(answer, receiver.rights)
-                    self._enqueue(receiver, answer, own=receiver is source)
-            else:
-                self.drops.add(action.reason, action.events)
-
-    def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
-        """Queue a message for an interface; ends a session that does not keep up."""
-        if isinstance(message, Refuse):
-            self.refused[message.status] += 1
-            self._warn(queue.interface, f"refused: {message.reason.partition(chr(10))[0]}")
-        elif isinstance(message, Acknowledge):
-            if self.timings is not None:
-                self.timings.settled(queue.interface, message.epoch)
-            if self._tracing is not None:
-                self._tracing.settled(queue.interface, message.epoch)
-        if not queue.send(message, own=own):
-            queue.drops.add("queue full, session ended", events_in(message))
-            self._ending.append((queue, "it does not keep up", "RESOURCE_EXHAUSTED"))
 
     def _finish(self) -> None:
         """What a call has left to do when all else is consistent."""
@@ -523,8 +461,8 @@ class BrokerEndpoint(Generic[M]):
             self._interfaces.withhold_credit()
         if self._durability is not None:
             self._moves.advance()
-        while self._ending:
-            self._interfaces.end_session(*self._ending.pop())
+        while self._driver.ending:
+            self._interfaces.end_session(*self._driver.ending.pop())
 
     # --- durable types --------------------------------------------------------------------------------------
 
@@ -555,13 +493,6 @@ class BrokerEndpoint(Generic[M]):
         if self._durability is not None:
             self._durability.save_progress(self._clock.now_ns)
 
-    # --- holding sources ------------------------------------------------------------------------------------
-
-    def _tell_hold(self, source: Interface, hold: Hold) -> None:
-        queue = self.queues.get(source)
-        if queue is not None:
-            queue.send(hold)
-
     # --- time -----------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
@@ -584,7 +515,7 @@ class BrokerEndpoint(Generic[M]):
         self._clock.now_ns = now_ns
         tick_ns = self._tick_ns()
         if tick_ns is not None and tick_ns <= now_ns:
-            self._tell_core(Tick(), "")
+            self._driver.tell(Tick(), "")
         for what, interface in self._timers.take(now_ns):
             queue = self.queues.get(interface)
             if what == "move":
@@ -594,7 +525,7 @@ class BrokerEndpoint(Generic[M]):
             elif what == "validity":
                 self._expire()
             elif what == "clients":
-                self._tell_core(AwaitClients(False), "")
+                self._driver.tell(AwaitClients(False), "")
             elif what == "recovery":
                 if self._durability is not None and not self.core.synced:
                     self._recovery.wait(now_ns)
@@ -611,7 +542,7 @@ class BrokerEndpoint(Generic[M]):
     def _expire(self) -> None:
         """The validity periods of subscriptions have ended."""
         for interface, subscription_id in self.validity.take():
-            self._tell_core(Expire(subscription_id), interface)
+            self._driver.tell(Expire(subscription_id), interface)
             queue = self.queues.get(interface)
             if queue is None:
                 continue
@@ -652,9 +583,9 @@ class BrokerEndpoint(Generic[M]):
 
     def fail(self) -> None:
         """The core is not used any more. What it may not have handled is not acknowledged."""
-        self.draining, self.deferred = True, False
-        if self._source is not None:
-            self._interfaces.detach(self._source, "UNAVAILABLE", "the broker has failed")
+        self.draining, self._driver.deferred = True, False
+        if self._driver.source is not None:
+            self._interfaces.detach(self._driver.source, "UNAVAILABLE", "the broker has failed")
 
     @property
     def drained(self) -> bool:

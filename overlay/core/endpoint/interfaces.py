@@ -419,15 +419,17 @@ class Interfaces:
         peer = self._tables.peers.get(interface)
         return peer is not None and bool(peer.subscriptions or peer.advertised)
 
-    def goodbye(self, interface: Interface, connection: Connection) -> None:
-        """A client leaves: its session ends, unless it is durable and has subscriptions."""
+    def goodbye(self, interface: Interface, connection: Connection) -> bool:
+        """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
         queue = self._queues.get(interface)
         if queue is not None and queue.durable and self.in_use(interface):
             self.lost(interface, connection)
-        elif queue is not None and queue.connection is connection:
+            return False
+        if queue is not None and queue.connection is connection:
             queue.connection = None
             self.end_session(queue, "it left", "OK")
             self.end_challenge(interface, won=True)
+        return True
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
         """Drop a client's session and its state in the core."""

@@ -225,3 +225,19 @@ sys.exit(main.run_broker({str(file)!r}, "b1"))
     assert done.returncode == 3
     assert "broker b1 stops, since it cannot store events: /data: no room is left on the disk" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("brokers_in_process")
+@on_a_loop
+async def test_the_log_says_whether_a_session_stays(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "covey.broker")
+    async with LocalOverlay(chain(2), event_types=[ORDER], durable=["Order"], compiled=False) as overlay:
+        for end, sentence in (
+            (False, "client/reader disconnected, its session stays: closed by the client"),
+            (True, "session of client/reader ended: closed by the client"),
+        ):
+            client = Client(overlay.addresses["b1"], "reader", durable=True)
+            await client.open()
+            await client.subscribe(ORDER, "number >= $least", least=0)
+            await client.close(end=end)
+            await until(lambda sentence=sentence: sentence in caplog.messages)
