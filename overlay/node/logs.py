@@ -33,6 +33,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "broker %s stops, since it cannot store events: %s": ("storage_failed", "name", "reason"),
     "%s connected%s": ("connected", "interface", "resumed"),
     "%s disconnected: %s": ("disconnected", "interface", "reason"),
+    "%s disconnected, its session stays: %s": ("left", "interface", "reason"),
     "session of %s ended: %s": ("session_ended", "interface", "reason"),
     "%s: %s": ("interface_warning", "interface", "reason"),
     "%s broke the protocol: %s": ("protocol_broken", "interface", "reason"),

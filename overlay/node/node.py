@@ -282,8 +282,10 @@ class Node:
             self._run(lambda now_ns: repairing.left(interface, now_ns))
             return
         ended = self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
-        sentence = "session of %s ended: %s" if ended else "%s disconnected, its session stays: %s"
-        log.info(sentence, interface, why)
+        if ended:
+            log.info("session of %s ended: %s", interface, why)
+        else:
+            log.info("%s disconnected, its session stays: %s", interface, why)
 
     # --- the loop -------------------------------------------------------------------------------------------
 
