@@ -1,0 +1,60 @@
+"""`covey bench hostile`: what hostile clients cost the others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from covey.cli.support.options import Json, choices
+
+
+def hostile(
+    rate: Annotated[int, typer.Option(min=1, help="Events per second of the others.")] = 200,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Without and with each attack.")] = 10.0,
+    subscriptions: Annotated[
+        int, typer.Option(min=1, help="Of the attacks subscriptions and end.")
+    ] = 100_000,
+    attacks: Annotated[
+        str,
+        typer.Option(
+            help="Of computing, subscriptions, churn, end, updates, filters, batches, connections, "
+            "malformed, packets; several separated by commas. all: these."
+        ),
+    ] = "all",
+    json_output: Json = False,
+) -> None:
+    """Measure the latency of clients while another one is hostile to their broker.
+
+    Single events pass from b2 to subscribers at b1 and b2; the hostile client is a process that attacks b1.
+    Each attack has its own measurement without it before. The attack "computing" does nothing to brokers: it
+    is what any process costs on the same processors.
+
+    Example: covey bench hostile --attacks subscriptions,end --subscriptions 1000000 --seconds 60
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import compile_once, progress
+    from covey.overlay.transport.event_loop import run
+    from covey.sim.experiments.bench.hostile import ATTACKS, HostilePlan, measure_hostile
+
+    chosen = tuple(ATTACKS) if attacks == "all" else choices("attacks", attacks, tuple(ATTACKS))
+    plan = HostilePlan(rate, seconds, subscriptions, chosen)
+    compile_once()
+    with progress() as on_progress:
+        results = run(measure_hostile(plan, on_progress))
+    if json_output:
+        print_json([asdict(each) | {"ratio": each.ratio} for each in results])
+        return
+    rows = []
+    for each in results:
+        quiet, attacked = each.quiet, each.attacked
+        times = [quiet.p50, quiet.p99, quiet.max, attacked.p50, attacked.p99, attacked.max]
+        far = [each.neighbour_quiet.p99, each.neighbour.p99]
+        rows.append([each.attack, each.done, *times, each.ratio, *far, each.memory_mb, each.ended_s])
+    columns = ["p50", "p99", "max", "p50 with it", "p99 with it", "max with it", "ratio of p99"]
+    print_table(
+        f"{rate:,} events per second of others, ms from publishing to arrival",
+        ["attack", "done", *columns, "p99 at b2", "with it", "memory MB", "ended s"],
+        rows,
+    )

@@ -1,0 +1,219 @@
+"""`covey bench hostile`: what hostile clients cost the others.
+
+    publisher -> b2 - b1        a subscriber at b1 and one at b2
+                      |
+                   hostile      a process (`hostile_client.py`)
+
+The publisher publishes single events at a steady rate. Before each attack the latency of the subscribers is
+measured without it, since other processes of the machine come and go. An event counts for the time in which
+it was published, however late it arrives. Before the next attack the hostile client's sessions have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from covey.matcher.errors import CoveyError
+from covey.overlay import Client
+from covey.overlay.client import inspect_broker
+from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.bench.arrivals import Arrivals, arrivals
+from covey.sim.experiments.bench.hostile_client import TRADE
+from covey.sim.experiments.bench.usage import resident_bytes
+from covey.sim.progress import Progress, silent
+
+ATTACKS = {
+    "computing": "computes, beside the broker",
+    "subscriptions": "subscribes, up to a number",
+    "churn": "subscribes and unsubscribes",
+    "end": "leaves, having so many subscriptions",
+    "updates": "updates 1,000 subscriptions",
+    "filters": "subscribes the longest filters",
+    "batches": "publishes batches of 4,096 events",
+    "connections": "connects and goes",
+    "malformed": "sends messages that are refused",
+    "packets": "connects and sends random bytes",
+}
+_LEASE_S = 2
+_PREPARING_S = 900.0
+_PAUSE_S = 0.5
+_LEAVING_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostilePlan:
+    """Events per second of the others, seconds without and with each attack, and the subscriptions of
+    "subscriptions" and "end".
+    """
+
+    rate: int = 200
+    seconds: float = 10.0
+    subscriptions: int = 100_000
+    attacks: tuple[str, ...] = tuple(ATTACKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of the events that were published in some time, in milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostileResult:
+    """One attack on b1: how many messages, connections or events it sent, the latency of the others at b1 and
+    at b2 without it and with it, the memory of b1 with it, and how long after it its sessions had ended.
+    """
+
+    attack: str
+    done: int
+    quiet: Latency
+    attacked: Latency
+    neighbour_quiet: Latency
+    neighbour: Latency
+    memory_mb: float
+    ended_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.attacked.p99 / self.quiet.p99
+
+
+async def measure_hostile(plan: HostilePlan, progress: Progress = silent) -> list[HostileResult]:
+    """Every attack, one after the other."""
+    progress("starting two brokers", 0.0)
+    async with AsyncExitStack() as stack:
+        overlay = LocalOverlay(chain(2), event_types=[TRADE], limits={"session_lease_s": _LEASE_S})
+        await stack.enter_async_context(overlay)
+        publisher = await stack.enter_async_context(Client(overlay.addresses["b2"], "publisher"))
+        await publisher.advertise(TRADE)
+        readers = []
+        for broker in ("b1", "b2"):
+            client = await stack.enter_async_context(Client(overlay.addresses[broker], f"reader-{broker}"))
+            wanted = await client.subscribe(TRADE, "number >= 0")
+            readers.append(await stack.enter_async_context(arrivals(wanted)))
+        return await _Run(plan, overlay, publisher, readers).all(progress)
+
+
+class _Run:
+    """The attacks of a run."""
+
+    def __init__(
+        self, plan: HostilePlan, overlay: LocalOverlay, publisher: Client, readers: list[Arrivals]
+    ) -> None:
+        self._plan = plan
+        self._overlay = overlay
+        self._publisher = publisher
+        self._readers = readers
+        self._published = 0
+
+    async def all(self, progress: Progress) -> list[HostileResult]:
+        publishing = asyncio.create_task(self._publish())
+        try:
+            await self._latency(1.0)
+            sessions = await self._sessions()
+            results = []
+            for at, attack in enumerate(self._plan.attacks):
+                progress(f"{attack}: it {ATTACKS[attack]}", at / len(self._plan.attacks))
+                results.append(await self._result(attack, sessions))
+            return results
+        finally:
+            publishing.cancel()
+            with suppress(asyncio.CancelledError):
+                await publishing
+
+    async def _publish(self) -> None:
+        began = time.perf_counter()
+        while True:
+            values = {"number": self._published, "sent_ns": time.perf_counter_ns(), "share": 0.5}
+            await self._publisher.publish(TRADE.name, values)
+            self._published += 1
+            due = began + self._published / self._plan.rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+
+    async def _result(self, attack: str, sessions: int) -> HostileResult:
+        async with self._hostile(attack) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            await asyncio.sleep(_PAUSE_S)
+            quiet = await self._latency(self._plan.seconds)
+            process.stdin.write(b"begin\n")
+            attacked = await self._latency(self._plan.seconds)
+            memory = resident_bytes(self._overlay.process_ids()["b1"])
+            process.stdin.write(b"end\n")
+            output = await asyncio.wait_for(process.stdout.readline(), _LEAVING_S)
+            if not output:
+                raise CoveyError(f"the hostile client of {attack!r} failed")
+            began = time.perf_counter()
+            await asyncio.wait_for(process.wait(), _LEAVING_S)
+        await self._until_gone(sessions)
+        ended_s = time.perf_counter() - began
+        done, mb = json.loads(output)["done"], round(memory / 1e6, 1)
+        return HostileResult(attack, done, quiet[0], attacked[0], quiet[1], attacked[1], mb, ended_s)
+
+    async def _latency(self, seconds: float) -> list[Latency]:
+        """The latency of what is published within some seconds, at each reader."""
+        first = self._published
+        await asyncio.sleep(seconds)
+        last = self._published
+        for reader in self._readers:
+            await reader.until(partial(_has, reader, last - 1), "events under an attack")
+        latencies = []
+        for reader in self._readers:
+            numbers, times = np.concatenate(reader.numbers), np.concatenate(reader.latencies)
+            times = times[(numbers >= first) & (numbers < last)] / 1e6
+            p50, p99 = np.percentile(times, (50, 99))
+            latencies.append(Latency(float(p50), float(p99), float(times.max())))
+        return latencies
+
+    @asynccontextmanager
+    async def _hostile(self, attack: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Its process, prepared."""
+        settings = {
+            "address": self._overlay.addresses["b1"],
+            "attack": attack,
+            "subscriptions": self._plan.subscriptions,
+            "filter_bytes": Bounds().filter_bytes,
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "covey.sim.experiments.bench.hostile_client", json.dumps(settings)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            if not await asyncio.wait_for(process.stdout.readline(), _PREPARING_S):
+                raise CoveyError(f"the hostile client of {attack!r} failed before its attack")
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def _sessions(self) -> int:
+        _, state = await inspect_broker(self._overlay.addresses["b1"], listed=0)
+        return int(state["sessions"])
+
+    async def _until_gone(self, sessions: int) -> None:
+        """Until b1 has as many sessions as before. `CoveyError` after five minutes."""
+        deadline = time.perf_counter() + _LEAVING_S
+        while await self._sessions() > sessions:
+            if time.perf_counter() > deadline:
+                raise CoveyError(f"sessions of a hostile client: expected to end within {_LEAVING_S:g} s")
+            await asyncio.sleep(0.1)
+
+
+def _has(reader: Arrivals, number: int) -> bool:
+    return reader.newest >= number
