@@ -178,8 +178,9 @@ def test_only_the_wire_modules_know_the_generated_classes() -> None:
     standard = ("node/health", "node/reflection")  # services that are not of Covey
     wire = [f"transport/{module}" for module in modules]
     stored = ("node/stored_batches",)  # the records of logs, not of the wire
-    hostile = "sim/experiments/fuzz/packets.py"  # a peer that sends what no encoder makes
-    assert touching == {f"overlay/{module}.py" for module in (*wire, *standard, *stored)} | {hostile}
+    # Peers that send what no encoder makes, or faster than any.
+    hostile = {"sim/experiments/fuzz/packets.py", "sim/experiments/bench/hostile_client.py"}
+    assert touching == {f"overlay/{module}.py" for module in (*wire, *standard, *stored)} | hostile
 
 
 def test_every_package_folder_is_listed_and_every_listed_one_exists() -> None:

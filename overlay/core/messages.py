@@ -357,6 +357,13 @@ class Disconnect:
     """
 
 
+@message
+class Withdraw:
+    """From the endpoint: some subscriptions of a client that has left; a Disconnect follows the last."""
+
+    subscription_ids: tuple[int, ...]
+
+
 Message = (
     Advertise
     | Unadvertise
@@ -380,6 +387,7 @@ Message = (
     | Expire
     | Tick
     | Disconnect
+    | Withdraw
 )
 
 CONTROL = (

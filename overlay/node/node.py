@@ -256,11 +256,11 @@ class Node:
         if self.failed:
             # What it acknowledges counts; what it brings is not acknowledged, and so is sent again.
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
-        began_ns = time.monotonic_ns()
+        began_ns, working_ns = time.monotonic_ns(), time.thread_time_ns()
         handled = self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
         if any(frame.messages for frame in frames):
-            ended_ns = time.monotonic_ns()
-            self.endpoint.took(interface, ended_ns - began_ns, ended_ns)
+            worked_ns, ended_ns = time.thread_time_ns() - working_ns, time.monotonic_ns()
+            self.endpoint.took(interface, ended_ns - began_ns, ended_ns, worked_ns)
         return handled
 
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
@@ -108,7 +109,7 @@ class LimitsSection(Section):
     max_session_subscriptions: Positive = Bounds().session_subscriptions
     max_session_types: Positive = Bounds().session_types
     max_types: Positive = Bounds().types
-    max_filter_bytes: Annotated[int, Field(gt=0, le=Bounds().filter_bytes)] = Bounds().filter_bytes
+    max_filter_bytes: Annotated[int, Field(gt=0, le=TEXT_LIMIT)] = Bounds().filter_bytes
     max_filter_depth: Annotated[int, Field(gt=0, le=Bounds().filter_depth)] = Bounds().filter_depth
     max_filter_conjunctions: Positive | None = None
     max_session_updates_per_s: Positive | None = None

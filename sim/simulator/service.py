@@ -35,6 +35,7 @@ from covey.overlay.core.messages import (
     Message,
     Publish,
     Unadvertise,
+    Withdraw,
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import Clock
@@ -149,7 +150,7 @@ class ServedCore(ObservedCore):
 
     def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
         actions: list[Action] = []
-        if isinstance(message, Connect | Disconnect):
+        if isinstance(message, Connect | Disconnect | Withdraw):
             actions = self._flush(source, now_ns)
         self._owe(self._servers[0], message)
         return actions + self._altered((message,), source, now_ns)

@@ -102,6 +102,8 @@ class BrokerEndpoint(Generic[M]):
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
+        self._turn_messages = 0
+        """Of the last frames received."""
         self._clock = EndpointClock(now_ns, clock_offset_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
         windows = Windows(options.windows)
@@ -335,7 +337,9 @@ class BrokerEndpoint(Generic[M]):
         if queue is None or queue.connection is not connection:
             return len(frames)
         link = queue.link
-        handled, most = 0, None if queue.is_broker else self.options.turn_messages
+        handled, most = 0, None
+        if queue.share is not None:
+            most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
         messages: list[M | Acknowledge] = []
         error: LinkError | None = None
         received = link.received
@@ -350,6 +354,7 @@ class BrokerEndpoint(Generic[M]):
                 handled += 1
         except LinkError as broken:
             error = broken
+        self._turn_messages = len(messages)
         if messages:
             self._more_than_events = False
             self._take(queue, messages)
@@ -400,10 +405,16 @@ class BrokerEndpoint(Generic[M]):
             return _CONGESTED_NS
         return self._turns.delay_ns(queue.share, now_ns)
 
-    def took(self, interface: Interface, spent_ns: int, now_ns: int) -> None:
-        """Frames with messages were received of an interface until now, which has taken so long."""
+    def took(self, interface: Interface, spent_ns: int, now_ns: int, worked_ns: int | None = None) -> None:
+        """Frames with messages were received of an interface until now, which has taken so long, and so much
+        of the processor's time where that is less.
+        """
         queue = self.queues.get(interface)
         if queue is not None:
+            if queue.share is not None and self._turn_messages:
+                self._turns.measure(
+                    queue.share, self._turn_messages, spent_ns if worked_ns is None else worked_ns
+                )
             # Credit and holds bound events, whose publishers do not rest.
             self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 
@@ -533,6 +544,8 @@ class BrokerEndpoint(Generic[M]):
                     continue
                 self._recovery.end(self._clock.now_ns)
                 self._interfaces.withhold_credit()
+            elif what == "ending":
+                self._interfaces.advance_ending(interface)
             elif what == "probe":
                 self._interfaces.end_challenge(interface, won=True)
             elif queue is not None:

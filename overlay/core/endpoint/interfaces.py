@@ -23,6 +23,7 @@ from covey.overlay.core.endpoint.connections import (
 )
 from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
 from covey.overlay.core.endpoint.durability import Durability
+from covey.overlay.core.endpoint.endings import Endings
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.interface_queue import STALLED, DropCounts, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -35,7 +36,7 @@ from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.link import Hello, Link, LinkError
-from covey.overlay.core.messages import AwaitClients, Connect, Disconnect, Interface, Message
+from covey.overlay.core.messages import AwaitClients, Connect, Interface, Message
 from covey.overlay.core.routing.tables import Tables
 
 NS_PER_S = 1_000_000_000
@@ -100,6 +101,7 @@ class Interfaces:
         self._admit = admit
         self._ticket = ticket
         self._links = 0
+        self._endings = Endings(tables, timers=timers, tell_core=tell_core, ended=quotas.forget)
 
     # --- beginning ------------------------------------------------------------------------------------------
 
@@ -133,7 +135,9 @@ class Interfaces:
         return self._recovery.incarnation(self._links)
 
     def restored(self, interface: Interface) -> InterfaceQueue:
-        """The queue of a durable session of an earlier life."""
+        """The queue of a durable session of an earlier life, or of another broker."""
+        if interface in self._endings:
+            self._endings.finish(interface)
         self._queues[interface] = queue = self._queue(interface, durable=True)
         return queue
 
@@ -177,6 +181,7 @@ class Interfaces:
         """As `BrokerEndpoint.accept`."""
         if self.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
+        self._check_name(peer.interface)
         if self._admit is not None and not peer.interface.startswith("broker/"):
             self._admit(peer)
         queue = self._queues.get(peer.interface)
@@ -239,6 +244,7 @@ class Interfaces:
                 raise ConnectionRefusedError("PERMISSION_DENIED", self._guard.session_denial(peer.rights))
             if not renewed or not goes_on:
                 self.end_session(queue, "replaced by a new client of that name", "ABORTED")
+                self._check_name(peer.interface)
                 queue = None
         if queue is None:
             refusal = self.session_refusal(peer.principal)
@@ -256,9 +262,16 @@ class Interfaces:
         self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
         self._await_expiry(queue)
 
+    def _check_name(self, interface: Interface) -> None:
+        """`ConnectionRefusedError` while a session of this name is ending."""
+        if interface in self._endings:
+            reason = f"the last session of {interface} has many subscriptions, which are being withdrawn"
+            raise ConnectionRefusedError("UNAVAILABLE", reason)
+
     def session_refusal(self, principal: str, others: int = 0) -> str | None:
         """Why no other session of a client may begin here, with so many that are about to; None if it may."""
-        return self._quotas.session_refusal(len(self._queues) - len(self.neighbours) + others, principal)
+        sessions = len(self._queues) - len(self.neighbours) + len(self._endings)
+        return self._quotas.session_refusal(sessions + others, principal)
 
     def _may_go_on(self, queue: InterfaceQueue, peer: Peer) -> bool:
         """Whether a session goes on with a client's rights. With others it is a new client, whose
@@ -432,12 +445,22 @@ class Interfaces:
         return True
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
-        """Drop a client's session and its state in the core."""
-        if self._queues.get(queue.interface) is not queue:
+        """Drop a client's session and its state in the core, of many subscriptions in parts. A durable one
+        may begin elsewhere at once, so all of it ends now.
+        """
+        interface = queue.interface
+        if self._queues.get(interface) is not queue:
             return
         self._remove(queue, "session ended")
         self.detach(queue, status, f"session ended: {why}")
-        self._tell_core(Disconnect(), queue.interface)
+        if queue.durable:
+            self._endings.finish(interface)
+        else:
+            self._endings.begin(interface, self._clock.now_ns)
+
+    def advance_ending(self, interface: Interface) -> None:
+        """The timer "ending" is due, of a session that has no queue any more."""
+        self._endings.advance(interface, self._clock.now_ns)
 
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
         """Drop an interface, all but its state in the core."""
@@ -450,7 +473,6 @@ class Interfaces:
         if self._tracing is not None:
             self._tracing.forget(interface)
         self._windows.forget(interface)
-        self._quotas.forget(interface)
         self._guard.forget(interface)
         self._validity.forget(interface)
         if queue.durable and self._durability is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from covey.matcher.compile.form_model import conjunction_count
 from covey.matcher.expressions.checking import DEPTH_LIMIT
 from covey.matcher.expressions.expression import And, Expression, Or
-from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.endpoint.rates import Rates
 from covey.overlay.core.messages import Advertise, Interface, Message, Refuse, Subscribe, Update
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 class Bounds:
     """How many sessions a broker has and one client, subscriptions a session, event types a broker and a
     session (those that it was the first to name), how long and how deeply nested a filter is, and how many
-    conjunctions its normal form has. Its length is compared where it arrives, before it is parsed, since that
-    takes 3 ms per KiB. Of a session, per second: updates, and published events and their bytes. None is no
-    bound.
+    conjunctions its normal form has. Its length is compared where it arrives, before it is parsed: to parse
+    and index it takes about a millisecond per KiB. Of a session, per second: updates, and published events
+    and their bytes. None is no bound.
     """
 
     sessions: int = 20_000
     session_subscriptions: int = 1_000_000
     session_types: int = 1_000
     types: int = 10_000
-    filter_bytes: int = TEXT_LIMIT
+    filter_bytes: int = 16_384
     filter_depth: int = DEPTH_LIMIT
     filter_conjunctions: int | None = None
     session_updates_per_s: int | None = None

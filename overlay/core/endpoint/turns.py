@@ -1,8 +1,9 @@
 """How the clients of one broker share its time.
 
 What has arrived from a client is handled in turns of at most `TURN_MESSAGES` messages, and what else is ready
-comes between two turns of a client. A turn of `DEAR_NS` and more is dear. While other interfaces are active,
-clients whose turns are dear stand in one line, in which each turn is followed by as long a rest.
+comes between two turns of a client. While other interfaces are active a turn has as many messages as would
+have taken `TURN_NS` by the client's last turn, one at least. A turn of `DEAR_NS` and more is dear: clients
+whose turns are dear stand in one line then, in which each turn is followed by as long a rest.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
 whatever they send; a client that is alone has all of it. Neighbours never wait.
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 
 TURN_MESSAGES = 128
 """A full frame of control messages of the client library (12 KiB), some 10 ms of new subscriptions."""
-DEAR_NS = 2_000_000
+TURN_NS = 1_000_000
+DEAR_NS = 500_000
+"""Less than `TURN_NS`, or short turns would have no rest."""
 ACTIVE_NS = 1_000_000_000
 """How long after its last message an interface counts as active, and after its last dear turn a client as one
 whose turns are dear."""
@@ -23,12 +26,13 @@ whose turns are dear."""
 @dataclass(slots=True)
 class Share:
     """The turns of one client: the time that its last dear turn took, and until when its next one is expected
-    to be dear; its place in the line, None without one.
+    to be dear; its place in the line, None without one; the messages of its next turn beside others.
     """
 
     spent_ns: int = 0
     dear_until_ns: int = 0
     place_ns: int | None = None
+    messages: int = TURN_MESSAGES
 
 
 class Turns:
@@ -52,8 +56,21 @@ class Turns:
         share.place_ns = None
         return 0
 
+    def messages(self, share: Share, now_ns: int) -> int:
+        """How many messages a turn may have that begins now. O(1)."""
+        return share.messages if self._others_active(share, now_ns) else TURN_MESSAGES
+
+    def measure(self, share: Share, messages: int, spent_ns: int) -> None:
+        """A turn had so many messages, of whatever kind, and took so long."""
+        if spent_ns > TURN_NS:
+            share.messages = max(1, messages * TURN_NS // spent_ns)
+        elif messages >= share.messages:
+            share.messages = min(TURN_MESSAGES, 2 * share.messages)
+
     def took(self, share: Share | None, spent_ns: int, now_ns: int) -> None:
-        """A turn of a client with a share, or of a neighbour, has ended now."""
+        """A turn of a client with a share, or of a neighbour, has ended now, and is to be followed by a rest
+        if it took long.
+        """
         if share is not None and spent_ns >= DEAR_NS:
             share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
             self._line_ns = max(self._line_ns, now_ns + spent_ns)

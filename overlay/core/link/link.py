@@ -476,8 +476,6 @@ class Link:
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
         self._missed = max(self._missed, frame.dropped)
-        if frame.probe:
-            self._ack_now = True
         messages: tuple[M | Acknowledge, ...] = ()
         if frame.sequence == 0:
             if frame.messages:
@@ -489,16 +487,17 @@ class Link:
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
         else:
-            messages = frame.messages
-            if self._begun:
-                messages = messages[self._begun :]
-            if most is not None and len(messages) > most:
+            messages, begun = frame.messages, self._begun
+            if most is not None and len(messages) - begun > most:
                 self._begun += most
-                return messages[:most]
-            self._begun = 0
+                return messages[begun : begun + most]
+            if begun:
+                messages, self._begun = messages[begun:], 0
             self.received = frame.sequence
             if self._ack_due_ns is None:
                 self._ack_due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
+        if frame.probe:
+            self._ack_now = True
         if frame.settled > self._settled_here:
             self._settled_here = frame.settled
             messages = (*messages, Acknowledge(frame.settled))

@@ -53,6 +53,7 @@ from covey.overlay.core.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Withdraw,
 )
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
@@ -71,6 +72,7 @@ from covey.overlay.core.routing.syncing import (
     on_disconnect,
     on_sync_begin,
     on_sync_end,
+    on_withdraw,
 )
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
@@ -94,6 +96,7 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     Notice: on_notice,
     Expire: on_expire,
     Disconnect: on_disconnect,
+    Withdraw: on_withdraw,
 }
 _WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))
 

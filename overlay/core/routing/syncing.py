@@ -14,6 +14,7 @@ from covey.overlay.core.messages import (
     Disconnect,
     SyncBegin,
     SyncEnd,
+    Withdraw,
 )
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
@@ -101,6 +102,11 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
         tables.pending_sync_ends.pop(peer.name, None)
         tables.unsynced.pop(peer.name, None)
         _send_sync_ends(tables, call)
+
+
+def on_withdraw(tables: Tables, call: Call, message: Withdraw, peer: Peer) -> None:
+    """Some of the subscriptions of a client that has left are void, if it still has them."""
+    _revoke(tables, call, peer, [each for each in message.subscription_ids if each in peer.subscriptions], [])
 
 
 def on_sync_begin(tables: Tables, call: Call, message: SyncBegin, peer: Peer) -> None:

@@ -40,14 +40,14 @@ class Arrivals:
         """Forget what has arrived."""
         self.numbers, self.latencies, self.count, self.newest = [], [], 0, -1
 
-    async def until(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for arrivals. `CoveyError` after a minute."""
-        deadline = time.perf_counter() + PATIENCE_S
+    async def until(self, reached: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait for arrivals. `CoveyError` after so long."""
+        deadline = time.perf_counter() + patience_s
         while not reached():
             if self._task.done():
                 self._task.result()
             if time.perf_counter() > deadline:
-                raise CoveyError(f"{what}: expected within {PATIENCE_S:g} s; {self.count:,} have arrived")
+                raise CoveyError(f"{what}: expected within {patience_s:g} s; {self.count:,} have arrived")
             await asyncio.sleep(0.001)
 
     async def stop(self) -> None:

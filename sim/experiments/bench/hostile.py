@@ -169,7 +169,7 @@ class _Run:
         await asyncio.sleep(seconds)
         last = self._published
         for reader in self._readers:
-            await reader.until(partial(_has, reader, last - 1), "events under an attack")
+            await reader.until(partial(_has, reader, last - 1), "events under an attack", _LEAVING_S)
         latencies = []
         for reader in self._readers:
             numbers, times = np.concatenate(reader.numbers), np.concatenate(reader.latencies)

@@ -262,7 +262,8 @@ async def main(address: str, attack: str, subscriptions: int, filter_bytes: int)
         ending = loop.run_in_executor(None, sys.stdin.readline)
         await asyncio.wait({attacking, ending}, return_when=asyncio.FIRST_COMPLETED)
         if attacking.done():
-            attacking.result()
+            with suppress(CallError):  # the broker has ended the connection
+                attacking.result()
         await ending
         print(json.dumps({"done": hostile.done}), flush=True)
         attacking.cancel()

@@ -69,7 +69,7 @@ async def test_what_is_over_a_rate_is_refused_and_counted() -> None:
 async def test_a_long_filter_does_no_harm() -> None:
     """40,000 values made the engine ask for 24 GiB: brokers ended, or lost acknowledged events."""
     async with (
-        Brokers([("b1", "b2")]) as overlay,
+        Brokers([("b1", "b2")], bounds=Bounds(filter_bytes=1 << 20)) as overlay,
         Client(overlay.address("b1")) as feed,
         Client(overlay.address("b2")) as reader,
     ):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from covey.overlay.core.endpoint.turns import ACTIVE_NS, DEAR_NS, Share, Turns
+from covey.overlay.core.endpoint.turns import (
+    ACTIVE_NS,
+    DEAR_NS,
+    TURN_MESSAGES,
+    TURN_NS,
+    Share,
+    Turns,
+)
 
 MS = 1_000_000
 
@@ -56,3 +63,26 @@ def test_a_client_rests_as_long_as_its_turn_took_and_no_more_once_the_others_are
     assert turns.delay_ns(share, 20 * MS) == 0
     turns.took(share, MS, 21 * MS)  # its own cheap turns do not count as those of others
     assert turns.delay_ns(share, ACTIVE_NS) == 0
+
+
+def test_a_turn_beside_others_has_as_many_messages_as_took_its_time() -> None:
+    """Turns of 128 subscriptions took 10 ms each, and an event of another client waited for one of them."""
+    turns, share, message_ns = Turns(), Share(), 80_000
+    for number in range(20):
+        assert turns.messages(share, number) == TURN_MESSAGES, "it is alone"
+    turns.took(None, 0, 0)
+    spent = []
+    for _ in range(20):
+        messages = turns.messages(share, 0)
+        spent.append(messages * message_ns)
+        turns.measure(share, messages, spent[-1])
+    assert spent[0] == TURN_MESSAGES * message_ns
+    assert TURN_NS // 2 < max(spent[1:]) <= 2 * TURN_NS
+    assert sum(each > TURN_NS for each in spent) <= len(spent) // 2
+    turns.measure(share, 1, 50 * TURN_NS)
+    assert turns.messages(share, 0) == 1, "one at least"
+    assert turns.messages(share, 2 * ACTIVE_NS) == TURN_MESSAGES, "the others are silent"
+    turns.measure(share, 0, 0)
+    for _ in range(10):
+        turns.measure(share, turns.messages(share, 0), 1_000)
+    assert turns.messages(share, 0) == TURN_MESSAGES
