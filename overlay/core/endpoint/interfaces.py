@@ -187,6 +187,7 @@ class Interfaces:
         queue = self._queues.get(peer.interface)
         if queue is not None and queue.is_broker:
             self._arbitrate(queue, peer)
+        self._check_durable(queue, peer)
         if queue is not None and queue.connected:
             if queue.link.peer_incarnation != peer.hello.incarnation:
                 self.challenges.begin(peer, connection, self._clock.now_ns)
@@ -225,6 +226,7 @@ class Interfaces:
         queue = self._queues.get(interface)
         if queue is not None and queue.connected:
             self.detach(queue, "ABORTED", "it did not answer when another claimed its name")
+            self.disconnected(queue)
         try:
             self._open(challenge.peer, challenge.connection)
         except LinkError as error:
@@ -234,14 +236,10 @@ class Interfaces:
 
     def _open(self, peer: Peer, connection: IncomingConnection) -> None:
         queue = self._queues.get(peer.interface)
-        refusal = self._guard.durable_refusal(peer.rights) if peer.durable else None
-        if refusal is not None:
-            raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
+        self._check_durable(queue, peer)
         if queue is not None:
             renewed = queue.durable or queue.link.peer_incarnation == peer.hello.incarnation
             goes_on = self._may_go_on(queue, peer)
-            if not goes_on and peer.durable and queue.durable:
-                raise ConnectionRefusedError("PERMISSION_DENIED", self._guard.session_denial(peer.rights))
             if not renewed or not goes_on:
                 self.end_session(queue, "replaced by a new client of that name", "ABORTED")
                 self._check_name(peer.interface)
@@ -252,6 +250,8 @@ class Interfaces:
                 raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
             queue = self._queue(peer.interface, peer.slow_consumer, durable=peer.durable)
         self._quotas.session_opened(queue.interface, peer.principal)
+        if queue.rights != peer.rights:
+            self._guard.forget(queue.interface)
         queue.rights = peer.rights
         answer = queue.link.hello()
         if queue.durable and self._durability is not None:
@@ -273,12 +273,27 @@ class Interfaces:
         sessions = len(self._queues) - len(self.neighbours) + len(self._endings)
         return self._quotas.session_refusal(sessions + others, principal)
 
+    def _check_durable(self, queue: InterfaceQueue | None, peer: Peer) -> None:
+        """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or not the one
+        that it has.
+        """
+        if not peer.durable:
+            return
+        refusal = self._guard.durable_refusal(peer.rights)
+        if refusal is not None:
+            raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
+        if queue is not None and queue.durable and not self._may_go_on(queue, peer):
+            raise ConnectionRefusedError("PERMISSION_DENIED", self._guard.session_denial(peer.rights))
+
     def _may_go_on(self, queue: InterfaceQueue, peer: Peer) -> bool:
         """Whether a session goes on with a client's rights. With others it is a new client, whose
-        subscriptions are admitted anew, but for a durable one that may have all that it has.
+        subscriptions are admitted anew, but for a durable one that may have all that it has, and whatever it
+        subscribes to.
         """
-        same = queue.rights == peer.rights
-        return same or (queue.durable and self._guard.permits_session(queue.interface, peer.rights))
+        if not queue.durable:
+            return queue.rights == peer.rights
+        permitted = self._guard.durable_refusal(peer.rights) is None
+        return permitted and self._guard.permits_session(queue.interface, peer.rights)
 
     def _attach(
         self,

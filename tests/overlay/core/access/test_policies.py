@@ -302,6 +302,52 @@ def test_a_durable_session_goes_on_with_rights_to_all_that_it_has() -> None:
     assert not edge.broker.core.tables.peers["client/d"].subscriptions
 
 
+def test_a_client_without_a_durable_session_ends_one_that_its_policies_do_not_permit() -> None:
+    """Else filters that it adds under a policy would be stored with the policy in them."""
+    edge = Edge(QUOTE)
+    other = rights("d", Action.SUBSCRIBE, Permission("Other"))
+    ends = [Noted(), Noted()]
+    edge.broker.accept(Peer("client/d", Hello(9), durable=True, rights=other), ends[0], 0)
+    queue = edge.broker.queues["client/d"]
+    queue.durable = True  # as with a storage
+    edge.broker.lost("client/d", ends[0], 0)
+    policy = rights("d", Action.SUBSCRIBE, Permission("Quote", "price > 1"))
+    edge.broker.accept(Peer("client/d", Hello(9), rights=policy), ends[1], 0)
+    assert edge.broker.queues["client/d"] is not queue
+
+
+def test_other_rights_of_a_durable_session_bring_another_policy_for_its_events() -> None:
+    edge = Edge(QUOTE)
+    edge.subscribe(parse("", QUOTE), {})
+    rule = Rule(publish=(Permission("Quote", "region == $tenant"),))
+    for first, tenant in ((1, "east"), (3, "west")):
+        connection = Noted()
+        held = rights_of("d", {"tenant": tenant}, [rule])
+        hello = Hello(9, credit=1 << 40)
+        edge.broker.accept(Peer("client/d", hello, durable=True, rights=held), connection, 0)
+        edge.ends["client/d"], edge.frames["client/d"] = connection, 0
+        edge.broker.queues["client/d"].durable = True  # as with a storage
+        advertise = Advertise(first, QUOTE)
+        rows = [{"price": 1.0, "region": region} for region in ("east", "west")]
+        batch = EventBatch.from_pylist(QUOTE, rows, publisher="d/1", first_sequence=first)
+        heard = edge.say("client/d", advertise, Publish(batch))
+        (delivered,) = (each.batch.to_pylist() for each in heard if isinstance(each, Deliver))
+        assert [row["region"] for row in delivered] == [tenant]
+        edge.broker.lost("client/d", connection, 0)
+        edge.broker.queues["client/d"].link.forget_peer()
+
+
+def test_a_claim_of_a_name_for_a_durable_session_that_rights_refuse_leaves_the_holder_alone() -> None:
+    edge = Edge(QUOTE)
+    policy = rights("d", Action.SUBSCRIBE, Permission("Quote", "price > 1"))
+    holder = Noted()
+    edge.broker.accept(Peer("client/d", Hello(9), rights=policy), holder, 0)
+    with pytest.raises(ConnectionRefusedError, match="without policies"):
+        edge.broker.accept(Peer("client/d", Hello(10), durable=True, rights=policy), Noted(), 0)
+    assert edge.broker.queues["client/d"].connected
+    assert not holder.end
+
+
 def test_rights_differ_by_the_claims_that_policies_name() -> None:
     rule = Rule(subscribe=(Permission("*", "region == $tenant"),))
     eu, us = ({"tenant": tenant, "jti": tenant} for tenant in ("eu", "us"))
