@@ -127,6 +127,10 @@ class SimulatedClient:
     # --- calls of the user ----------------------------------------------------------------------------------
 
     @property
+    def _clock_ns(self) -> int:
+        return self.clock.now_ns + self.clock_offset_ns
+
+    @property
     def subscriptions(self) -> Mapping[int, Filter]:
         """Filters by subscription id; `session.values` has the values."""
         return self._filters
@@ -154,9 +158,8 @@ class SimulatedClient:
     def subscribe(
         self, filter: Filter, values: Mapping[str, object] | None = None, *, valid_for_ns: int = 0
     ) -> int:
-        now_ns = self.clock.now_ns
         subscription_id, messages = self.session.subscribe(
-            filter, values, now_ns=now_ns, valid_for_ns=valid_for_ns, clock_ns=now_ns
+            filter, values, now_ns=self._clock_ns, valid_for_ns=valid_for_ns, clock_ns=self.clock.now_ns
         )
         self._filters[subscription_id] = filter
         for observer in self._observers:
@@ -166,10 +169,10 @@ class SimulatedClient:
 
     def update(self, subscription_id: int, values: Mapping[str, object], *, gapless: bool = False) -> None:
         old = self.session.values(subscription_id)
-        since_ns = max(1, self.clock.now_ns) if gapless else 0
-        now_ns = self.clock.now_ns
+        now_ns = self._clock_ns
+        since_ns = max(1, now_ns) if gapless else 0
         messages = self.session.update(
-            subscription_id, values, since_ns=since_ns, now_ns=now_ns, clock_ns=now_ns
+            subscription_id, values, since_ns=since_ns, now_ns=now_ns, clock_ns=self.clock.now_ns
         )
         if messages:
             for observer in self._observers:
@@ -192,7 +195,7 @@ class SimulatedClient:
         self.send(messages)
 
     def publish(self, batch: EventBatch) -> EventBatch:
-        message = self.session.publish(batch.stamped(ingress_ns=self.clock.now_ns + self.clock_offset_ns))
+        message = self.session.publish(batch.stamped(ingress_ns=self._clock_ns))
         for observer in self._observers:
             observer.published(self, message.batch)
         self.endpoint.outbox.put_batch(message.batch)

@@ -512,19 +512,17 @@ class Simulation:
 
     def rebuilt(self) -> Simulation:
         """A new overlay of the same brokers, links, clients, advertisements and subscriptions, without faults
-        and without a past.
+        and without a past, and without what learns from it, damping and merging to a budget.
         """
         assert self._topology is not None
         fresh = Simulation(
             routing=self.routing,
             resubscribe=self.resubscribe,
             engine=self.engine,
-            merging=self.merging,
-            merging_budget=self.merging_budget,
+            merging="off" if self.merging == "budget" else self.merging,
             link=self._link_options,
             options=self._options,
             replay_events=self._replay_events,
-            damping=self.damping,
             durable=self.durable,
         )
         fresh._broker_options = self._broker_options

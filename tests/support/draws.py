@@ -51,7 +51,7 @@ DRAWS = {
     "fuzzer, static": Draws("histories", 100, 1_000),
     "fuzzer, durable": Draws("histories", 300, 1_500),
     "fuzzer, repair": Draws("histories, and a twelfth of each of 5 other kinds", 100, 400),
-    "fuzzer, faults": Draws("histories of stated seeds", 120, 600),
+    "fuzzer, faults": Draws("histories of stated seeds", 300, 600),
     "fuzzer, stalls": Draws("histories", 12, 60),
     "fuzzer, other options": Draws("histories of each of 40 kinds, a quarter of it of long ones", 8, 80),
     "changes of slots": Draws("histories of each of 16 kinds", 12, 48),

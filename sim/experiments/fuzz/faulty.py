@@ -1,11 +1,12 @@
 """Random histories in which every fault may meet every other (`covey sim fuzz --faults all`).
 
-As other histories, and each draws what kind of overlay it is: whether types and sessions are durable, links
-move, routing is static, updates are gapless. Faults come in any order, and those that last overlap; their
-rate differs between histories. Now and then all of them end: brokers start again on disks with room, links
-and connections open, clients read. Ten virtual seconds later the routing state must be that of a freshly
-built overlay, and when everything has come to rest every durable event that was due must have arrived once,
-in its publisher's order and as it was published; what damage to a disk excuses is excused exactly.
+As other histories, and each draws what kind of overlay it is: whether types and sessions are durable, durable
+sessions and links move, routing is static, updates are gapless, slots are merged and bounds damped. Faults
+come in any order, and those that last overlap; their rate differs between histories. Now and then all of them
+end: brokers start again on disks with room, links and connections open, clients read. Ten virtual seconds
+later the routing state must be that of a freshly built overlay, and when everything has come to rest every
+durable event that was due must have arrived once, in its publisher's order and as it was published; what
+damage to a disk excuses is excused exactly.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
 from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
@@ -24,6 +26,7 @@ from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.topology import Topology
 
+T = TypeVar("T")
 HEALED_NS = 10 * NS_PER_S
 _REPAIR_AFTER_NS = NS_PER_S
 _HOUR_NS = 3600 * NS_PER_S
@@ -45,10 +48,31 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
             given = [name for name in sorted(refused) if getattr(options, name)]
             kept = given[0] if given else draw.choice(sorted(refused))
             on |= {name: name == kept for name in refused}
-    if "clocks" in options.fault_kinds and not options.gapless:
-        on["gapless"] = False  # which compares the clocks of a client and of a broker
-    routing = "static" if draw.random() < 0.15 else options.routing
-    return replace(options, routing=routing, validity=validity, **on)  # type: ignore[arg-type]
+    on["validity"] = validity
+    kinds = options.fault_kinds
+    if on["gapless"] and "clocks" in kinds:  # which compares the clocks of a client and of a broker
+        if kinds == ("clocks",):
+            on["gapless"] = False
+        else:
+            kinds = tuple(kind for kind in kinds if kind != "clocks")
+    on["moves"] = options.moves or draw.random() < 0.5
+    on["content"] = options.content or draw.random() < 0.15
+    on["operators"] = options.operators or draw.random() < 0.2
+    on["calls"] = options.calls or draw.random() < 0.05
+    merging = draw.choice(("perfect", "budget")) if draw.random() < 0.2 else "off"
+    damping = draw.choice((1.0, 2.0)) if draw.random() < 0.15 else 0.0
+    merging, damping = _given(options.merging, "off", merging), _given(options.damping, 0.0, damping)
+    routing = options.routing
+    if merging == "off" and not damping and draw.random() < 0.2:
+        routing = "static"
+    if routing == "static":
+        merging, damping = options.merging, options.damping
+    fixed = replace(options, routing=routing, merging=merging, damping=damping, faults=",".join(kinds))
+    return replace(fixed, **on)  # type: ignore[arg-type]
+
+
+def _given(given: T, default: T, drawn: T) -> T:
+    return drawn if given == default else given
 
 
 class FaultyHistory(FuzzHistory):
@@ -61,7 +85,7 @@ class FaultyHistory(FuzzHistory):
     def __init__(self, seed: int, options: FuzzOptions) -> None:
         own = drawn_options(seed, options)
         draw = random.Random(f"faults {seed}")
-        kinds = options.fault_kinds
+        kinds = own.fault_kinds
         slow = "slow" in kinds
         sessions = SessionLimits(
             lease_s=4.5,  # longer than connections are away
@@ -70,7 +94,7 @@ class FaultyHistory(FuzzHistory):
         )
         repair_after_ns = _REPAIR_AFTER_NS if own.repair else 0
         super().__init__(seed, own, repair_after_ns=repair_after_ns, sessions=sessions)
-        self.counts = dict.fromkeys(kinds, 0)
+        self.counts = dict.fromkeys(options.fault_kinds, 0)
         """How often there was each fault."""
         self.met: list[CrashPoint] = []
         """The crash points that a broker has met."""
@@ -271,7 +295,7 @@ class FaultyHistory(FuzzHistory):
 
     def _move(self) -> None:
         client = self._some_client()
-        if client is not None and not client.durable:
+        if client is not None and (self.options.moves or not client.durable):
             self.counts["moves"] += 1
             self.simulation.move(client.name, self._some_broker())
 

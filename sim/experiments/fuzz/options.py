@@ -47,8 +47,8 @@ class FuzzOptions:
     of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
     brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of
     the subscriptions a validity period, and renews some. With `faults`, names of `FAULTS` with commas between
-    them or "all", histories have these and no others, and draw routing, `durable`, `repair`, `gapless` and
-    `validity` where these are not set (`faulty.py`).
+    them or "all", histories have these and no others, and draw the kind of their overlay where options do not
+    set it (`faulty.py`).
     """
 
     routing: str = "parametric"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -21,13 +22,23 @@ def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
     Kernels are loaded first, since when a background thread loads them is not reproducible.
     """
     compile_kernels()
+    collects = gc.isenabled()
+    gc.disable()  # looking for garbage takes a quarter of the time; a history leaves some megabytes
+    try:
+        return _history(seed, options).play()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _history(seed: int, options: FuzzOptions) -> FuzzHistory | StallingHistory:
     if options.stalls:
-        return StallingHistory(seed, options.steps).play()
+        return StallingHistory(seed, options.steps)
     if options.faults:
-        return FaultyHistory(seed, options).play()
+        return FaultyHistory(seed, options)
     if options.repair:
-        return RepairHistory(seed, options).play()
-    return FuzzHistory(seed, options).play()
+        return RepairHistory(seed, options)
+    return FuzzHistory(seed, options)
 
 
 def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1) -> Iterator[HistoryOutcome]:
