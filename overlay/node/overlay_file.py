@@ -109,6 +109,7 @@ class LimitsSection(Section):
     max_session_subscriptions: Positive = Bounds().session_subscriptions
     max_session_types: Positive = Bounds().session_types
     max_types: Positive = Bounds().types
+    max_type_views: Positive = Bounds().type_views
     max_filter_bytes: Annotated[int, Field(gt=0, le=TEXT_LIMIT)] = Bounds().filter_bytes
     max_filter_depth: Annotated[int, Field(gt=0, le=Bounds().filter_depth)] = Bounds().filter_depth
     max_filter_conjunctions: Positive | None = None
@@ -386,6 +387,7 @@ class OverlayFile(Section):
                 session_events_per_s=limits.max_session_events_per_s,
                 session_event_bytes_per_s=limits.max_session_event_bytes_per_s,
                 client_sessions=limits.max_client_sessions,
+                type_views=limits.max_type_views,
             ),
             connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
             operator_limits=self.operators.limits(),

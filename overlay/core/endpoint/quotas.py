@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How many sessions a broker has and one client, subscriptions a session, event types a broker and a
-    session (those that it was the first to name), how long and how deeply nested a filter is, and how many
-    conjunctions its normal form has. Its length is compared where it arrives, before it is parsed: to parse
-    and index it takes about a millisecond per KiB. Of a session, per second: updates, and published events
-    and their bytes. None is no bound.
+    session (those that it was the first to name), views of one type a broker, how long and how deeply nested
+    a filter is, and how many conjunctions its normal form has. Its length is compared where it arrives,
+    before it is parsed: to parse and index it takes about a millisecond per KiB. Of a session, per second:
+    updates, and published events and their bytes. None is no bound.
     """
 
     sessions: int = 20_000
@@ -43,6 +43,7 @@ class Bounds:
     session_events_per_s: int | None = None
     session_event_bytes_per_s: int | None = None
     client_sessions: int = 5_000
+    type_views: int = 1_024
 
 
 class Quotas:
@@ -100,6 +101,8 @@ class Quotas:
         if isinstance(message, Subscribe):
             name, subscription_id = message.filter.event_type.name, message.subscription_id
             reason = self._of_filter(message.filter) or self._of_subscription(interface, subscription_id)
+            if message.for_views:
+                reason = reason or self._of_view(interface, subscription_id, name)
         elif isinstance(message, Advertise):
             name, subscription_id = message.event_type.name, 0
             reason = None if message.filter is None else self._of_filter(message.filter)
@@ -145,6 +148,18 @@ class Quotas:
         if peer is None or subscription_id in peer.subscriptions or len(peer.subscriptions) < most:
             return None
         return f"{interface} has {most} subscriptions: expected no more (max_session_subscriptions)"
+
+    def _of_view(self, interface: Interface, subscription_id: int, name: str) -> str | None:
+        state, peer = self._tables.types.get(name), self._tables.peers.get(interface)
+        if state is None or state.keys is None or len(state.keys.views) < self.bounds.type_views:
+            return None
+        old = None if peer is None else peer.subscriptions.get(subscription_id)
+        if old is not None and old.uid in state.keys.views.bits:
+            return None
+        return (
+            f"event type {name!r} has {len(state.keys.views)} views at the broker: expected at most "
+            f"{self.bounds.type_views} (max_type_views)"
+        )
 
     def _of_type(self, interface: Interface, name: str) -> str | None:
         types, bounds = self._tables.types, self.bounds

@@ -128,7 +128,7 @@ class Dispatch:
         if state.keys is not None:
             events = np.repeat(np.arange(batch.count), np.diff(offsets))
             if self.message.for_views:
-                own = np.isin(uids, list(state.keys.views.bits))
+                own = state.keys.views.among(uids)
                 events, uids = events[own], uids[own]
                 offsets = np.searchsorted(events, np.arange(batch.count + 1))
             self.pairs = events, uids

@@ -1,7 +1,8 @@
 """Who has the last event of each key, as a matrix of bits: a row per key, a bit per holder.
 
 A holder is a neighbour, by its name, or a view, by the uid of its interest. Invariant: a bit that belongs to
-no holder is 0 in every row. Cost: a few operations on arrays per batch, whatever the number of holders.
+no holder is 0 in every row. Cost: a few operations on arrays per batch, whatever the number of holders;
+memory, a bit per key and holder, of as many holders as there were at once.
 """
 
 from __future__ import annotations
@@ -73,17 +74,6 @@ class Holders(Generic[Holder]):
         """Bits for so many events, none set."""
         return np.zeros((count, self._held.shape[1]), np.uint64)
 
-    def of_pairs(self: Holders[int], count: int, events: Int64s, holders: Int64s) -> Bits:
-        """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
-        bits = self.none(count)
-        if len(events) and self.bits:
-            known = np.full(max(int(holders.max()), *self.bits) + 1, -1)
-            known[list(self.bits)] = list(self.bits.values())
-            bit = known[holders]
-            events, bit = events[bit >= 0], bit[bit >= 0]
-            np.bitwise_or.at(bits, (events, bit >> 6), _ONE << (bit & 63).astype(np.uint64))
-        return bits
-
     def advance(self, rows: Int64s, receivers: Bits) -> Bits:
         """New events of these keys, in order, and who receives each: at the last event of each key, those
         that had an earlier one and do not receive it. A row of -1 is no key. Afterwards the receivers of the
@@ -117,3 +107,48 @@ class Holders(Generic[Holder]):
                 rest &= rest - 1
                 events = np.flatnonzero(bits[:, word] >> np.uint64(bit) & _ONE)
                 yield self._holders[64 * word + bit], events
+
+
+class NumberedHolders(Holders[int]):
+    """Holders that are numbers, which many at once are looked up of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: Int64s = np.zeros(0, np.int64)
+        """The holders, in order."""
+        self._bit_of: Int64s = np.zeros(0, np.int64)
+        """The bit of each."""
+
+    def add(self, holder: int) -> int:
+        new = holder not in self.bits
+        bit = super().add(holder)
+        if new:
+            at = int(np.searchsorted(self._numbers, holder))
+            self._numbers = np.insert(self._numbers, at, holder)
+            self._bit_of = np.insert(self._bit_of, at, bit)
+        return bit
+
+    def discard(self, holder: int) -> None:
+        if holder in self.bits:
+            at = int(np.searchsorted(self._numbers, holder))
+            self._numbers, self._bit_of = np.delete(self._numbers, at), np.delete(self._bit_of, at)
+        super().discard(holder)
+
+    def among(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
+        """Which numbers are holders."""
+        return self._found(numbers) >= 0
+
+    def of_pairs(self, count: int, events: Int64s, numbers: Int64s) -> Bits:
+        """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
+        bits = self.none(count)
+        bit = self._found(numbers)
+        events, bit = events[bit >= 0], bit[bit >= 0]
+        np.bitwise_or.at(bits, (events, bit >> 6), _ONE << (bit & 63).astype(np.uint64))
+        return bits
+
+    def _found(self, numbers: Int64s) -> Int64s:
+        """The bit of each number, -1 of one that is no holder."""
+        at = np.searchsorted(self._numbers, numbers)
+        known = np.append(self._numbers, -1)[at] == numbers
+        found: Int64s = np.where(known, np.append(self._bit_of, -1)[at], -1)
+        return found

@@ -11,7 +11,8 @@
 Batches are kept as they came, until most of their events are no longer the last ones of their keys; then what
 is left of them is joined. Invariant: between two calls of a broker a row in use has an event, at most
 `max_keys` rows are in use, and their batches have `max_bytes`; beyond that the keys without a new event for
-longest are evicted, and counted.
+longest are evicted, and counted. Beyond `max_bytes` all batches are joined; where that does not leave a
+quarter free, keys are evicted until it does, so that all are joined once or twice per quarter of new events.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.routing.holders import Holders
+from covey.overlay.core.routing.holders import Holders, NumberedHolders
 
 if TYPE_CHECKING:
     from covey.overlay.core.messages import Interface
@@ -48,7 +49,7 @@ class KeyTable:
         self.key = key
         self.max_keys, self.max_bytes = max_keys, max_bytes
         self.links: Holders[Interface] = Holders()
-        self.views: Holders[int] = Holders()
+        self.views = NumberedHolders()
         self.evicted = 0
         """Keys that were over a bound."""
         self._rows: dict[object, int] = {}
@@ -73,7 +74,7 @@ class KeyTable:
 
     def take(self, batch: EventBatch, source: int) -> Int64s:
         """Store the last event of each key in a batch from an interface; the row of each event's key, -1
-        where that is absent. `full` says afterwards whether keys are to be evicted.
+        where that is absent. `excess` says afterwards which keys are to be evicted.
         """
         keys = self._keys_of(batch)
         found = list(map(self._rows.get, keys))
@@ -93,18 +94,21 @@ class KeyTable:
             self._join()
         return rows
 
-    @property
-    def full(self) -> bool:
-        """Whether it has more keys, or bytes, than it may."""
+    def excess(self) -> Int64s:
+        """The rows to evict, those without a new event for longest; to be asked again once they are dropped,
+        until there are none.
+        """
+        count = 0
+        if len(self._rows) > self.max_keys:
+            count = max(len(self._rows) // _SPARE, len(self._rows) - self.max_keys)
         if self._bytes > self.max_bytes:
             self._join(every=True)
-        return len(self._rows) > self.max_keys or self._bytes > self.max_bytes
-
-    def oldest(self) -> Int64s:
-        """The rows to evict: those without a new event for longest."""
+            if self._bytes > self.max_bytes // 4 * 3:
+                count = max(count, self._beyond(self.max_bytes // 4 * 3))
+        if not count:
+            return _NO_ROWS
         used = self._used()
-        count = max(1, len(used) // _SPARE, len(used) - self.max_keys)
-        return used[np.argpartition(self._age[used], count - 1)[:count]] if len(used) else used
+        return used[np.argsort(self._age[used], kind="stable")[:count]]
 
     def came_from(self, batch: EventBatch, serial: int) -> npt.NDArray[np.bool_]:
         """Which events of a batch are of keys whose last event came from this interface."""
@@ -176,6 +180,17 @@ class KeyTable:
             return batch.columns.values(event_type.index(self.key))
         keys: list[object] = batch.record_batch.column(self.key).to_pylist()
         return keys
+
+    def _beyond(self, bound: int) -> int:
+        """How many rows are to be evicted for what is left to have so many bytes, if the events of a batch
+        are of one size.
+        """
+        used = self._used()
+        chunks, of_row = np.unique(self._chunk[used], return_inverse=True)
+        sizes = np.array([self._chunks[chunk].nbytes / self._live[chunk] for chunk in chunks.tolist()])
+        newest_first = np.argsort(self._age[used], kind="stable")[::-1]
+        kept = np.searchsorted(np.cumsum(sizes[of_row][newest_first]), bound, side="right")
+        return max(1, len(used) - int(kept))
 
     def _used(self) -> Int64s:
         return np.flatnonzero(self._chunk >= 0)

@@ -65,12 +65,9 @@ def followed_by_views(tables: Tables, call: Call, dispatched: Dispatch) -> None:
         events, uids = dispatched.pairs
         left = table.views.advance(table.rows_of(batch), table.views.of_pairs(batch.count, events, uids))
         _depart_views(tables, call, table, batch, left)
-    while table.full:
-        oldest = table.oldest()
-        if not len(oldest):
-            break
-        table.evicted += len(oldest)
-        _retire(tables, call, table, oldest)
+    while len(excess := table.excess()):
+        table.evicted += len(excess)
+        _retire(tables, call, table, excess)
 
 
 def on_departures(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> None:

@@ -99,6 +99,24 @@ def test_types_of_a_broker(bounded: Bounded) -> None:
     assert refusal.reason == "event type 'G' is one more than 4: expected no more (max_types)"
 
 
+def test_views_of_a_type(bounded: Bounded) -> None:
+    ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+    bounded.quotas.bounds = Bounds(type_views=2)
+
+    def view(source: str, number: int, text: str = "x > 1") -> Refuse | None:
+        epoch = bounded.epoch(source)
+        return bounded(source, Subscribe(epoch, number, parse(text, ship), {}, for_views=True))
+
+    assert view(C, 1) is view(D, 1) is None
+    reason = "event type 'Ship' has 2 views at the broker: expected at most 2 (max_type_views)"
+    assert view(C, 2) == Refuse(2, "RESOURCE_EXHAUSTED", reason, 2, "Ship")
+    assert view(C, 1) is view(C, 1, "x > 2") is None, "it has it already"
+    plain = Subscribe(bounded.epoch(C), 3, parse("x > 1", ship), {})
+    assert bounded(C, plain) is None, "it is no view"
+    assert bounded(D, Unsubscribe(bounded.epoch(D), 1)) is None
+    assert view(C, 2) is None
+
+
 def test_filters(bounded: Bounded) -> None:
     assert bounded.subscribe(C, 1, "price < 1 or firm == 'IBM'") is None
     deep = "price < 1 or (price > 2 and (price < 3 or price > 4))"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.messages import Advertise, Deliver, Publish, Refuse, Subscribe, Update
+from covey.overlay.core.routing.holders import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
@@ -51,10 +53,61 @@ def test_bytes_are_bounded() -> None:
     table = KeyTable("id", max_bytes=100_000)
     for number in range(1_000):
         table.take(batch(number * 100, *[(number * 50 + i, i) for i in range(50)]), 1)
-        while table.full:
-            table.drop(table.oldest())
+        evict(table)
     assert table.inspect()["bytes"] <= 100_000
     assert 49_999 in content(table)
+
+
+def evict(table: KeyTable) -> None:
+    while len(excess := table.excess()):
+        table.drop(excess)
+
+
+class Counting(KeyTable):
+    joins = 0
+
+    def _join(self, *, every: bool = False) -> None:
+        self.joins += every
+        super()._join(every=every)
+
+
+def test_what_nearly_fills_a_table_is_not_joined_again_at_every_batch() -> None:
+    table = Counting("id")
+    table.take(batch(0, *[(i, i) for i in range(10_000)]), 1)
+    table.max_bytes = table.inspect()["bytes"] * 100 // 99
+    for number in range(1, 400):
+        table.take(batch(number * 10_000, *[((number * 100 + i) % 10_000, number) for i in range(100)]), 1)
+        evict(table)
+        assert table.inspect()["bytes"] <= table.max_bytes
+    assert 1 < table.joins <= 2 + 2 * 4 * 4, "all of it came four times, and there are two for each quarter"
+    assert len(table) >= 7_000
+    assert {399 * 100 % 10_000 + i for i in range(100)} <= set(content(table)), "the newest ones"
+
+
+def test_an_event_that_is_larger_than_the_bound_is_evicted() -> None:
+    table = KeyTable("id", max_bytes=10)
+    table.take(batch(0, (1, 1)), 1)
+    evict(table)
+    assert (len(table), table.inspect()["bytes"]) == (0, 0)
+
+
+def test_the_bits_of_numbers_follow_what_comes_and_goes() -> None:
+    choose, holders, bits = random.Random(5), NumberedHolders(), dict[int, int]()
+    holders.resize(4)
+    for _ in range(600):
+        number = choose.randrange(200)
+        if number in bits and choose.random() < 0.6:
+            holders.discard(number)
+            del bits[number]
+        else:
+            bits[number] = holders.add(number)
+        numbers = np.array([choose.randrange(220) for _ in range(20)])
+        assert holders.among(numbers).tolist() == [each in bits for each in numbers.tolist()]
+        events = np.array([choose.randrange(3) for _ in numbers])
+        expected = {(bits[n], e) for n, e in zip(numbers.tolist(), events.tolist(), strict=True) if n in bits}
+        divided = holders.divided(holders.of_pairs(3, events, numbers))
+        assert {(bits[n], e) for n, own in divided for e in own.tolist()} == expected
+    assert max(bits.values()) < 200, "bits are used again"
 
 
 def test_evicted_keys_leave_views_and_neighbours_and_are_counted() -> None:
