@@ -71,23 +71,28 @@ class BrowserQueue:
             if self.overflow is Overflow.DROP_NEWEST or self.overflowed:
                 self._drop(frame)
                 return
-            if self.overflow in (Overflow.DROP_OLDEST, Overflow.CONFLATE):
-                self._drop_oldest(frame.size)
+            if self.overflow is Overflow.DROP_OLDEST:
+                self._drop_oldest(self._limits.queue_bytes - frame.size)
         self._append(frame)
 
     def _conflate(self, coming: int) -> None:
         """Whenever twice as much waits as after the last time, which is O(log n) per event; and before
-        anything is dropped."""
+        anything is dropped. What is left of a full queue then leaves a quarter of it free, for the same
+        reason."""
         if not self._pending_bytes:
             self._conflated_from = 0
-        few = min(_FEW_BYTES, self._limits.queue_bytes // 4)
-        if self._pending_bytes + coming <= max(few, self._conflated_from) and not self._is_full():
+        full, few = self._is_full(), min(_FEW_BYTES, self._limits.queue_bytes // 4)
+        if self._pending_bytes + coming <= max(few, self._conflated_from) and not full:
             return
         kept, lost = conflate(self._pending)
         self._pending = deque(kept)
         self._pending_bytes = sum(frame.size for frame in kept if frame.event_count)
-        self._conflated_from = 2 * self._pending_bytes
         self.supersede(lost)
+        most = self._limits.queue_bytes * 3 // 4
+        if full and self._pending_bytes > most:
+            self._overflow_begins()
+            self._drop_oldest(most)
+        self._conflated_from = 2 * self._pending_bytes
         self._relax()
 
     def _is_full(self) -> bool:
@@ -160,10 +165,10 @@ class BrowserQueue:
         at_ns = int(frame.ingress_ms * 1e6)
         self.lose(cause, Gap(frame.type_name, at_ns, at_ns, frame.event_count))
 
-    def _drop_oldest(self, size: int) -> None:
-        """Make room for a frame of this size, as far as events are pending."""
+    def _drop_oldest(self, most: int) -> None:
+        """Until no more bytes of events are pending."""
         kept: list[Frame] = []
-        while self._pending and self._pending_bytes + size > self._limits.queue_bytes:
+        while self._pending and self._pending_bytes > most:
             frame = self._pending.popleft()
             if frame.event_count:
                 self._count(frame, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from itertools import pairwise
 from typing import Any
@@ -100,6 +101,36 @@ def test_keys_that_are_too_many_are_lost_and_told() -> None:
     assert (gap.gap.conflated, gap.gap.count) == (False, queue.dropped)
     assert json.loads(notice.data)["policy"] == "conflate"
     assert [event["x"] for each in left for event in events_of(each)] == [*range(queue.dropped, 200)]
+
+
+def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+    module = importlib.import_module("covey.gateway.browser_queue")
+    monkeypatch.setattr(module, "conflate", lambda frames: calls.append(len(frames)) or conflate(frames))
+    size = frame(10_000, ["1000"]).size
+    queue = BrowserQueue(Overflow.CONFLATE, Limits(queue_bytes=500 * size), acknowledges=True)
+    for each in range(499):
+        queue._append(frame(10_000 + each, [str(1_000 + each)]))
+    for each in range(1_000):
+        queue.put(frame(11_000 + each, [str(1_000 + each % 499)]))
+        assert queue.pending_bytes <= 500 * size
+    assert 1 < len(calls) <= 2 + 1_000 // 124
+    assert [event["x"] for each in drain_frames(queue)[-9:] for event in events_of(each)] == [
+        *range(11_991, 12_000)
+    ]
+
+
+def test_keys_of_another_kind_are_other_keys() -> None:
+    """A type that is forgotten and declared again, while its frames wait."""
+    other = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+    rows = [{"id": 7, "x": 1}, {"id": 8, "x": 2}]
+    batch = EventBatch.from_pylist(other, rows, publisher="p", first_sequence=1)
+    between = EncodedBatch(batch, False).frame(np.arange(2), 1, "json", "id")
+    kept, lost = conflate([frame(0, ["7"]), between, frame(3, ["8", "7"])])
+    assert [event["x"] for each in kept for event in events_of(each)] == [1, 2, 3, 4]
+    assert sum(count for _, count in lost) == 1
 
 
 arrivals_of = st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abc")), max_size=60)

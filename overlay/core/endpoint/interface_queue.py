@@ -188,15 +188,15 @@ class InterfaceQueue:
         if self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.CONFLATE:
-            self._conflate(type_name, events_in(message))
+            self._conflate(events_in(message))
         elif self.policy is SlowConsumer.BLOCK:
             self._note(type_name)
         return True
 
-    def _conflate(self, type_name: str, added: int) -> None:
+    def _conflate(self, added: int) -> None:
         """Whenever twice as many events wait as after the last time, which is O(log n) per event: so at most
-        twice the newest wait, and a client that keeps up gets all. If the newest alone are too many, the
-        oldest of them are dropped, and some more, for the same reason.
+        twice the newest wait, and a client that keeps up gets all. If the newest alone leave less than a
+        quarter of a full queue free, the oldest of them are dropped, for the same reason.
         """
         link, limits = self.link, self.limits
         if link.queued_events <= added:
@@ -205,12 +205,11 @@ class InterfaceQueue:
         over, enough = self._too_many(1, 1), max(least, self._conflated_from)
         if not over and (link.queued_events <= added or link.queued_events < enough):
             return
-        key = self._key_of(type_name)
-        for ingress_ns, count in () if key is None else link.conflate(type_name, key):
+        for type_name, ingress_ns, count in link.conflate(self._key_of):
             self.drops.add("conflated", count)
             link.dropped += count
             link.tell_gap(Gap(type_name, ingress_ns, ingress_ns, count, conflated=True))
-        if over and self._too_many(1, 1):
+        if over:
             while self._too_many(4, 3) and (dropped := link.drop_oldest()) is not None:
                 self._drop("queue full, oldest dropped", dropped)
         self._conflated_from = 2 * link.queued_events

@@ -45,10 +45,25 @@ def key_codes(batches: Sequence[EventBatch], key: str) -> npt.NDArray[np.int64]:
 
 
 def codes_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """As `key_codes`, of columns of one kind."""
-    encoded = pa.chunked_array(columns).dictionary_encode().unify_dictionaries()
-    indices = pa.chunked_array([each.indices for each in encoded.chunks])
-    return np.asarray(indices.fill_null(-1).to_numpy(), dtype=np.int64)
+    """As `key_codes`. No key of one Arrow type is that of another: columns differ in it where a type was
+    forgotten and declared again while its events waited.
+    """
+    by_kind: dict[pa.DataType, list[int]] = {}
+    for position, column in enumerate(columns):
+        by_kind.setdefault(column.type, []).append(position)
+    parts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)] * len(columns)
+    base = 0
+    for positions in by_kind.values():
+        own = [columns[position] for position in positions]
+        encoded = pa.chunked_array(own).dictionary_encode().unify_dictionaries()
+        indices = pa.chunked_array([each.indices for each in encoded.chunks])
+        codes = np.asarray(indices.fill_null(-1).to_numpy(), dtype=np.int64)
+        codes = np.where(codes < 0, -1, codes + base)
+        base = max(base, int(codes.max(initial=-1)) + 1)
+        ends = np.cumsum([len(column) for column in own])
+        for position, part in zip(positions, np.split(codes, ends[:-1]), strict=True):
+            parts[position] = part
+    return np.concatenate(parts)
 
 
 def _column(batch: EventBatch, key: str) -> pa.Array:

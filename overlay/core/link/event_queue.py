@@ -6,8 +6,11 @@ Invariant: messages of one event type leave in the order in which they came, and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
+
+import numpy as np
+import numpy.typing as npt
 
 from covey.overlay.core.link.conflating import chosen, may_be_superseded, newest
 from covey.overlay.core.link.size import events_in, size_of
@@ -116,47 +119,53 @@ class EventQueue:
                 return message
         return None
 
-    def conflate(self, type_name: str, key: str) -> list[tuple[int, int]]:
-        """Remove events of a type that later ones of their key supersede (`conflating.py`). Returns, for each
-        message that lost some, its ingress time and their number. O(n log n).
+    def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
+        """Remove events that later ones of their key supersede (`conflating.py`); `key_of` a type is None if
+        it has no key. Returns, for each message that lost some, its type, its ingress time and their number.
+        O(n log n), whatever the number of types.
         """
-        queue = self._held.get(type_name, self.ready)
-        messages = [
-            message
-            for message, _ in queue
-            if _may_go(message) and _type_of(message) == type_name and may_be_superseded(message, key)
-        ]
-        if not messages:
-            return []
-        left: deque[_Entry] = deque()
-        masks = iter(newest(cast("list[Deliver]", messages), key))
-        waiting, lost = iter(messages), []
-        candidate: Message | None = next(waiting)
-        for message, size in queue:
-            if message is not candidate:
-                left.append((message, size))
-                continue
-            candidate, mask = next(waiting, None), next(masks)
-            stays = int(mask.sum())
-            if stays == len(mask):
-                left.append((message, size))
-                continue
-            assert isinstance(message, Deliver)
-            lost.append((message.batch.ingress_ns, len(mask) - stays))
-            self.bytes -= size
-            self.count -= len(mask) - stays
-            if queue is not self.ready:
-                self._held_bytes[type_name] -= size
-            if stays:
-                shorter = chosen(message, mask)
-                size = size_of(shorter)
-                left.append((shorter, size))
-                self.bytes += size
+        lost: list[tuple[str, int, int]] = []
+        for queue in (self.ready, *self._held.values()):
+            entries = list(queue)
+            queue.clear()
+            masks = _newest_by_position(entries, key_of)
+            for position, (message, size) in enumerate(entries):
+                mask = masks.get(position)
+                if mask is None or mask.all():
+                    queue.append((message, size))
+                    continue
+                assert isinstance(message, Deliver)
+                name, stays = _type_of(message), int(mask.sum())
+                lost.append((name, message.batch.ingress_ns, len(mask) - stays))
+                shorter_size = 0
+                if stays:
+                    shorter = chosen(message, mask)
+                    shorter_size = size_of(shorter)
+                    queue.append((shorter, shorter_size))
+                self.bytes -= size - shorter_size
+                self.count -= len(mask) - stays
                 if queue is not self.ready:
-                    self._held_bytes[type_name] += size
-        queue.clear()
-        queue.extend(left)
+                    self._held_bytes[name] -= size - shorter_size
         return lost
+
+
+def _newest_by_position(
+    entries: Sequence[_Entry], key_of: Callable[[str], str | None]
+) -> dict[int, npt.NDArray[np.bool_]]:
+    """Of the messages whose events may be superseded, by their place: which of the events stay."""
+    by_type: dict[str, list[int]] = {}
+    for position, (message, _) in enumerate(entries):
+        if _may_go(message):
+            by_type.setdefault(_type_of(message), []).append(position)
+    masks: dict[int, npt.NDArray[np.bool_]] = {}
+    for name, positions in by_type.items():
+        key = key_of(name)
+        if key is not None:
+            own = [position for position in positions if may_be_superseded(entries[position][0], key)]
+            if own:
+                messages = cast("list[Deliver]", [entries[position][0] for position in own])
+                masks.update(zip(own, newest(messages, key), strict=True))
+    return masks
 
 
 def _may_go(message: Message) -> bool:

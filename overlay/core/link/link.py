@@ -24,7 +24,7 @@ they are (`release`). `stored` are the newest records of the sender's log that t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -256,9 +256,9 @@ class Link:
         """
         return self._events.drop_oldest(type_name)
 
-    def conflate(self, type_name: str, key: str) -> list[tuple[int, int]]:
+    def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
         """Remove events that are in no frame yet and that later ones supersede; as `EventQueue.conflate`."""
-        return self._events.conflate(type_name, key)
+        return self._events.conflate(key_of)
 
     def tell_gap(self, gap: Gap) -> None:
         """Tell the peer of events that it will not get."""

@@ -251,8 +251,8 @@ def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> N
 SHIP = EventType("Ship", {"id": "int64"}, key="id")
 
 
-def ships(first: int, *ids: int) -> Deliver:
-    batch = EventBatch.from_pylist(SHIP, [{"id": each} for each in ids], publisher="p", first_sequence=first)
+def ships(first: int, *ids: int, of: EventType = SHIP) -> Deliver:
+    batch = EventBatch.from_pylist(of, [{"id": each} for each in ids], publisher="p", first_sequence=first)
     return Deliver(batch, np.arange(len(ids) + 1), np.zeros(len(ids), np.int64), 1)
 
 
@@ -292,3 +292,25 @@ def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
     assert lost[False] > 60
     assert lost[True] + lost[False] + len(waiting(queued)) == 200
     assert waiting(queued)[-1] == 199
+
+
+def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_message() -> None:
+    queued, calls = conflating(events=1_000), []
+    conflate = queued.link.conflate
+    queued.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)  # type: ignore[assignment, func-returns-value]
+    queued.send(ships(0, *range(990)))
+    for each in range(500):
+        queued.send(ships(990 + 4 * each, *range(4 * each % 980, 4 * each % 980 + 4)))
+    assert queued.link.queued_events <= 1_000
+    assert 1 < len(calls) <= 2 + 2_000 // 250
+    assert waiting(queued)[-4:] == [*range(2_986, 2_990)]
+
+
+def test_all_keys_are_looked_for_before_any_is_lost() -> None:
+    queued = conflating(events=100)
+    queued._key_of = {"Ship": "id", "Plane": "id"}.get
+    plane = EventType("Plane", {"id": "int64"}, key="id")
+    queued.send(ships(0, 1, *([2] * 94), of=plane))
+    queued.send(ships(95, 1, 2, 3, 4, 5, 6))
+    assert waiting(queued) == [0, 94, *range(95, 101)]
+    assert queued.drops.by_reason == {"conflated": 93}

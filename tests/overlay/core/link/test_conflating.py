@@ -13,6 +13,7 @@ from covey.overlay.core.messages import Deliver
 
 SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
 OTHER = EventType("Other", {"id": "string"}, key="id")
+KEYS = {"Ship": "id"}
 numbers = st.lists(st.integers(1, 3), min_size=1, max_size=3, unique=True)
 event = st.tuples(st.sampled_from(["a", "b", "c", "zebra", None]), numbers)
 message = st.tuples(
@@ -64,11 +65,23 @@ def test_the_last_event_of_each_key_stays(messages: list[tuple[list, str]], held
             if fixed or any(last[key, each] == first + i for each in ids):
                 expected.append((first + i, tuple(ids)))
         first += len(events)
-    lost = sum(count for _, count in queue.conflate("Ship", "id"))
+    lost = sum(count for _, _, count in queue.conflate(KEYS.get))
     assert sorted(content(queue)) == expected
     assert queue.count == total - lost == len(expected)
     assert queue.bytes == sum(size_of(each) for each in queue.messages())
     assert queue.held_bytes() == (
         sum(size_of(m) for m in queue.messages() if m.batch.event_type is SHIP) if held else 0  # type: ignore[union-attr]
     )
-    assert queue.conflate("Ship", "id") == []
+    assert queue.conflate(KEYS.get) == []
+
+
+def test_keys_of_another_kind_are_other_keys() -> None:
+    """A type that is forgotten and declared again, while its events wait."""
+    queue = EventQueue()
+    for first, kind, keys in ((0, "int64", [7, 7]), (2, "string", ["7", "x"]), (4, "int64", [8, 7])):
+        ship = EventType("Ship", {"id": kind}, key="id")
+        rows = [{"id": key} for key in keys]
+        batch = EventBatch.from_pylist(ship, rows, publisher="p", first_sequence=first)
+        queue.append(Deliver(batch, np.array([0, 1, 2]), np.array([1, 1]), 1))
+    assert queue.conflate(KEYS.get) == [("Ship", 0, 2)]
+    assert content(queue) == [(sequence, (1,)) for sequence in (2, 3, 4, 5)]
