@@ -43,6 +43,11 @@ class Inbox(Generic[T]):
         """Remove the next item."""
         return self._items.popleft()
 
+    @property
+    def newest(self) -> T | None:
+        """The item that has arrived last, None where none waits."""
+        return self._items[-1] if self._items else None
+
     def drain(self) -> list[T]:
         """Remove all items."""
         items = [*self._items]

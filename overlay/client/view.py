@@ -25,6 +25,8 @@ from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
 
 _KINDS = pa.array(KINDS)
 _MOVED, _RESET, _CONFIRMED = "moved", "reset", "confirmed"
+_WAITING = 1024
+"""Events of changes that wait before they are told together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class View:
         self._owner = owner
         self._state = ViewState(subscription.event_type, self._inside, max_keys)
         self._changes: deque[Changes] = deque()
+        self._together_at = _WAITING
         self._events: deque[Change] = deque()
         self._signals: deque[tuple[Part, str]] = deque()
         """What has happened, each with the empty part of the subscription's queue that stands for it."""
@@ -94,9 +97,14 @@ class View:
         await self._subscription.unsubscribe(timeout=timeout)
 
     def snapshot(self) -> pa.Table:
-        """What is inside by all that has arrived, an event per key; its changes still wait for a reader."""
+        """What is inside by all that has arrived, an event per key; its changes still wait for a reader.
+        Where many wait, those of a key become one, or a leave and an enter.
+        """
         for part in self._subscription._drain():
             self._apply(part)
+        if self._waiting > self._together_at:
+            self._changes = deque(self._state.net(self._changes))
+            self._together_at = 2 * self._waiting + _WAITING
         return pa.Table.from_batches([self._state.batch().record_batch])
 
     def __aiter__(self) -> AsyncIterator[Change]:
@@ -153,6 +161,10 @@ class View:
             self._subscription._end(error)
             raise
 
+    @property
+    def _waiting(self) -> int:
+        return sum(changes.batch.count for changes in self._changes)
+
     def _inside(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
         rows = self._subscription._strict_rows(batch, -1)
         inside = np.full(batch.count, rows is None, np.bool_)
@@ -161,7 +173,10 @@ class View:
         return inside
 
     def _signal(self, signal: str) -> None:
-        """Something has happened, after all that has arrived."""
+        """Something has happened, after all that has arrived: once where it was the last that did."""
+        inbox = self._subscription._inbox
+        if inbox.ended or (self._signals and self._signals[-1] == (inbox.newest, signal)):
+            return
         batch = EventBatch.from_pylist(self.event_type, [])
         part = Part(DeliverTo(self._subscription.id, batch, 0), 0, Claim(0, 1, _nothing))
         self._signals.append((part, signal))

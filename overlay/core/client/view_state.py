@@ -8,7 +8,7 @@ each of its events. Invariant: what was entered and has not left is inside, each
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -113,6 +113,33 @@ class ViewState:
         keys = list(self._events)
         left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
         return self._leave(keys, self.batch(), left)
+
+    def net(self, queued: Sequence[Changes]) -> list[Changes]:
+        """What changes that nobody was told of make together, in their order: of each key none, one, or a
+        leave and an enter.
+        """
+        first: dict[object, tuple[int, int]] = {}
+        last: dict[object, tuple[int, int]] = {}
+        for place, changes in enumerate(queued):
+            for row, key in enumerate(self._keys_of(changes.batch)):
+                first.setdefault(key, (place, row))
+                last[key] = place, row
+        kept: dict[int, list[tuple[int, int]]] = {}
+        for key, (place, row) in last.items():
+            at, of = first[key]
+            before, after = int(queued[at].codes[of]), int(queued[place].codes[row])
+            if after == LEAVE:
+                if before != ENTER:
+                    kept.setdefault(place, []).append((row, LEAVE))
+                continue
+            if before == LEAVE:
+                kept.setdefault(at, []).append((of, LEAVE))
+            kept.setdefault(place, []).append((row, CHANGE if before == CHANGE else ENTER))
+        together = []
+        for place in sorted(kept):
+            rows, codes = np.array(sorted(kept[place])).T
+            together.append(Changes(queued[place].batch.take(rows), codes.astype(np.int8)))
+        return together
 
     def batch(self) -> EventBatch:
         """What is inside, an event per key."""

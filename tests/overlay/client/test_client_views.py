@@ -81,6 +81,41 @@ async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_
 
 
 @on_a_loop
+async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() -> None:
+    async with (
+        Brokers([("b1", "b2")]) as overlay,
+        Client(overlay.address("b1"), "feed") as feed,
+        Client(overlay.address("b2")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        view = await reader.view("Vehicle", "x <= $high", high=10_000)
+        for start in range(0, 3_000, 250):
+            for x in range(start, start + 250):
+                await feed.publish("Vehicle", id=f"v{x % 3}", x=float(x))
+            await feed.publish("Vehicle", id="gone", x=float(start), confirm=True)
+            await feed.publish("Vehicle", id="gone", x=20_000.0, confirm=True)
+            async with asyncio.timeout(60):
+                while inside(view).get("v0", 0) < start + 247 or "gone" in inside(view):
+                    await asyncio.sleep(0.01)
+            assert view._waiting <= 2 * 1024
+        now = inside(view)
+        shown: dict[str, float] = {}
+        while view._changes or view._events:
+            (change,) = await told(view, 1)
+            assert (change[0] == "enter") == (change[1] not in shown)
+            shown[change[1]] = change[2]
+            if change[0] == "leave":
+                del shown[change[1]]
+        assert shown == now
+        for high in range(5_000, 5_100):
+            view.update_nowait(high=high)
+        assert len(view._signals) == len(view._subscription._inbox) == 1
+        await view.update(high=-1)
+        assert sorted(kind for kind, _, _ in await told(view, 3)) == ["leave"] * 3
+        assert not view._signals
+
+
+@on_a_loop
 async def test_what_cannot_be_a_view_is_refused() -> None:
     plain = EventType("Plain", {"id": "string", "x": "float64"})
     async with Brokers([("b1", "b2")]) as overlay, Client(overlay.address("b1")) as client:

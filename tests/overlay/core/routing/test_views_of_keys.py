@@ -24,9 +24,13 @@ KEYS = [f"v{i}" for i in range(8)]
 
 
 class Reader:
-    """A view, and what its reader has been told."""
+    """A view, and what its reader has been told: of every change, or of what several make together."""
 
-    def __init__(self, session: ClientSession, subscription_id: int, filter: Filter) -> None:
+    def __init__(
+        self, session: ClientSession, subscription_id: int, filter: Filter, together: int = 0
+    ) -> None:
+        self.together = together
+        self.waiting: list[Changes] = []
         self.session, self.id = session, subscription_id
         self.state = ViewState(filter.event_type, self._inside)
         self.shown: dict[str, int] = {}
@@ -41,6 +45,18 @@ class Reader:
         return inside
 
     def take(self, all_changes: list[Changes]) -> None:
+        self.waiting += all_changes
+        if self.together:
+            self.waiting = self.state.net(self.waiting)
+            assert sum(len(changes.batch) for changes in self.waiting) <= 2 * len(KEYS)
+        if len(self.waiting) > self.together:
+            self.tell()
+
+    def tell(self) -> None:
+        all_changes, self.waiting = self.waiting, []
+        self._told(all_changes)
+
+    def _told(self, all_changes: list[Changes]) -> None:
         """Each change follows from those before: nothing twice, nothing that was not inside leaves."""
         for changes in all_changes:
             for row, code in zip(changes.batch.to_pylist(), changes.codes.tolist(), strict=True):
@@ -128,7 +144,7 @@ class World:
     def _view(self, name: str) -> None:
         client = self.network.clients[name]
         uid, messages = client.session.view(BOX, self._bounds())
-        self.readers[name, uid] = Reader(client.session, uid, BOX)
+        self.readers[name, uid] = Reader(client.session, uid, BOX, len(self.readers) % 3 * 3)
         self.network.send(name, client.broker, messages)
 
     def _move(self, reader: Reader) -> None:
@@ -171,6 +187,7 @@ class World:
                 for key, (x, number) in self.truth.items()
                 if values["low"] <= x <= values["high"]  # type: ignore[operator]
             }
+            reader.tell()
             assert reader.shown == inside
             held = {str(row["id"]): row["n"] for row in reader.state.batch().to_pylist()}
             assert held == inside
