@@ -296,14 +296,15 @@ class Session:
         self._watch_token()
         return None
 
-    def renew(self, token: str | None) -> bool:
-        """Take the token of a hello that goes on with this session; false where it lacks one, or has one."""
-        if (token is None) is not (self.token is None):
-            return False
+    def fits(self, token: str | None) -> bool:
+        """Whether a hello with this token, or without one, may go on with this session."""
+        return (token is None) is (self.token is None)
+
+    def renew(self, token: str | None) -> None:
+        """Take the token of a hello that goes on with this session."""
         if self.token is not None and token is not None:
             self.token.renew(token)
             self._watch_token()
-        return True
 
     def _watch_token(self) -> None:
         if self._expiry is not None:

@@ -90,8 +90,14 @@ class Sessions:
             self._end(session)
 
     def _resumes(self, entry: _Entry, hello: Hello) -> bool:
+        """The token is taken last: that of a hello which goes on with nothing is of a new session."""
         session = entry.session
-        return session.error is None and session.renew(hello.token) and session.queue.resume(hello.received)
+        if session.error is not None or not session.fits(hello.token):
+            return False
+        if not session.queue.resume(hello.received):
+            return False
+        session.renew(hello.token)
+        return True
 
     async def _new(self, hello: Hello, acknowledges: bool) -> Session:
         overflow = Overflow(hello.overflow)

@@ -9,6 +9,11 @@ from running import QUOTE, Brokers, on_a_loop
 from websockets.exceptions import ConnectionClosed
 
 from covey.gateway import session
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.limits import Limits, Overflow
+from covey.gateway.messages import Hello
+from covey.gateway.sessions import Sessions, _Entry
+from covey.gateway.upstream import Access
 from covey.matcher import EventType
 from covey.overlay import Client
 
@@ -82,3 +87,21 @@ async def play_the_end(
         await going_on.until("connection", connected=True)  # the broker has ended the old token's connection
         await exchange.publish("Quote", firm="IBM", price=1.0, volume=1)
         assert [event["price"] for event in await going_on.events(1)] == [1.0]
+
+
+class Joined:
+    """An upstream of which nothing is asked."""
+
+    def join(self, _: object) -> None: ...
+
+
+@pytest.mark.parametrize("received", [0, 99])
+def test_a_session_keeps_its_token_where_a_hello_does_not_go_on_with_it(received: int) -> None:
+    queue = BrowserQueue(Overflow.BLOCK, Limits(), acknowledges=True)
+    bearer = session.BearerToken("old")
+    kept = session.Session(Joined(), queue, "json", Limits(), (), bearer, lambda _: None)  # type: ignore[arg-type]
+    sessions = Sessions(Access("localhost:1"), Limits(), ())
+    entry = _Entry(kept, "", "")
+    assert not sessions._resumes(entry, Hello(session=kept.id, received=received))
+    goes_on = sessions._resumes(entry, Hello(session=kept.id, received=received, token="new"))
+    assert (goes_on, bearer()) == ((True, "new") if received == 0 else (False, "old"))

@@ -253,6 +253,8 @@ class Interfaces:
         if queue.rights != peer.rights:
             self._guard.forget(queue.interface)
         queue.rights = peer.rights
+        if not queue.is_broker:  # what goes on, or is restored, may have had another policy
+            queue.policy = peer.slow_consumer
         answer = queue.link.hello()
         if queue.durable and self._durability is not None:
             if not queue.identity:

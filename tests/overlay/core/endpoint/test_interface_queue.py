@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from core_endpoints import Noted, broker_endpoint
 from core_ends import LATE_NS, drain, meet
 
 from covey.matcher import EventBatch, EventType
+from covey.overlay.core.endpoint.connections import Peer
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
-from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Gap, Publish, Unsubscribe
@@ -314,3 +316,25 @@ def test_all_keys_are_looked_for_before_any_is_lost() -> None:
     queued.send(ships(95, 1, 2, 3, 4, 5, 6))
     assert waiting(queued) == [0, 94, *range(95, 101)]
     assert queued.drops.by_reason == {"conflated": 93}
+
+
+def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() -> None:
+    """One that was restored has had none; events of types without a key are only never superseded."""
+    endpoint = broker_endpoint("b1")
+    queued = endpoint._interfaces.restored("client/c")
+    queued.durable = True
+    for policy in (SlowConsumer.CONFLATE, SlowConsumer.BLOCK, SlowConsumer.CONFLATE):
+        peer = Peer("client/c", Hello(7), durable=True, slow_consumer=policy)
+        connection = Noted()
+        endpoint.accept(peer, connection, 0)
+        assert endpoint.queues["client/c"] is queued
+        assert queued.policy is policy
+        endpoint.lost("client/c", connection, 0)
+    queued.limits = QueueLimits(bytes=1 << 20, held_bytes=1 << 20, events=40)
+    queued._key_of = {"Ship": "id"}.get
+    for first in range(0, 100, 5):
+        queued.send(deliver(first, 5))
+        queued.send(ships(first, 1, 2, 1, 2, 1))
+    assert queued.link.queued_events <= 40
+    assert queued.drops.by_reason.keys() == {"conflated", "queue full, oldest dropped"}
+    assert not queued.full_types
