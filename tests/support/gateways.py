@@ -41,7 +41,7 @@ def token_rules() -> ClientRules:
     )
 
 
-def token(subject: str, seconds: float = 60) -> str:
+def token(subject: str, seconds: float = 600) -> str:
     return jwt.encode({"sub": subject, "exp": time.time() + seconds}, _SECRET, algorithm="HS256")
 
 

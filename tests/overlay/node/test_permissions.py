@@ -49,7 +49,7 @@ def rules(*others: Rule) -> ClientRules:
     return ClientRules(TokenOptions(_key()), RULES + others)
 
 
-def token(subject: str, seconds: float = 60, **claims: Any) -> str:
+def token(subject: str, seconds: float = 600, **claims: Any) -> str:
     return jwt.encode({"sub": subject, "exp": time.time() + seconds, **claims}, SECRET, algorithm="HS256")
 
 
