@@ -23,7 +23,6 @@ from covey.overlay.client.subscription import Owner, Subscription
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
 
-_KINDS = pa.array(KINDS)
 _MOVED, _RESET, _CONFIRMED = "moved", "reset", "confirmed"
 _WAITING = 1024
 """Events of changes that wait before they are told together."""
@@ -126,7 +125,7 @@ class View:
                     changes = await self._next()
                 except StopAsyncIteration:
                     return
-            kinds = pa.DictionaryArray.from_arrays(pa.array(changes.codes), _KINDS)
+            kinds = pa.DictionaryArray.from_arrays(pa.array(changes.codes), pa.array(KINDS))
             records = changes.batch.record_batch
             yield pa.RecordBatch.from_arrays(
                 [*records.columns, kinds], names=[*records.schema.names, "change"]
