@@ -5,7 +5,7 @@
   publisher and the subscription have taken effect, and it matches every version of the subscription from the
   last settled one on, up to its delivery. For a durable subscription it is enough that the advertisement was
   made. Expected events not delivered when all is at rest are missed. A gapless update counts as settled from
-  its call on, for types advertised until it takes effect.
+  its call on, for types advertised until it takes effect, unless a broker crashes before.
 - Values with Motion are those at the event's entry into the overlay. Events that travel together share the
   earliest of their times, so an event is expected if it matches at each time it may have.
 - A subscription with a validity period ends, once that is over and not before: nothing is delivered to it
@@ -150,6 +150,15 @@ class Judge(Observer):
         for subscription in self._all_subscriptions():
             if not subscription.durable:
                 self._excuse(subscription, list(subscription.pending))
+            elif subscription.former:  # what was to be replayed may be lost
+                former, subscription.former = subscription.former, []
+                subscription.versions[:0] = former
+                unmatched = [
+                    event
+                    for event, (row, at_ns) in subscription.pending.items()
+                    if not all(subscription.expects(row, values, at_ns) for _, values in former)
+                ]
+                self._excuse(subscription, unmatched)
 
     def released(self, broker: str, neighbour: str) -> None:
         """While links move events may be lost, as in a crash."""
@@ -243,7 +252,9 @@ class Judge(Observer):
 
     def updated_gapless(self, client: ObservedClient, subscription_id: int) -> None:
         subscription = self._subscriptions[client.name][subscription_id]
-        del subscription.versions[:-1]
+        if not (subscription.durable and self._after_crash):
+            subscription.former += subscription.versions[:-1]
+            del subscription.versions[:-1]
         if subscription.seen is None:
             subscription.seen = set()
 
@@ -281,6 +292,7 @@ class Judge(Observer):
             settled = sum(version <= epoch for version, _ in subscription.versions)
             if settled:
                 del subscription.versions[: settled - 1]
+                subscription.former.clear()
                 subscription.settled = True
                 subscription.columns.ready[subscription.row] = True
                 if len(subscription.versions) == len(subscription.ends) == 1:

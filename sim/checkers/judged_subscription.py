@@ -26,6 +26,7 @@ class JudgedSubscription:
         "durable",
         "ends",
         "filter",
+        "former",
         "marks",
         "pending",
         "row",
@@ -50,6 +51,8 @@ class JudgedSubscription:
         self.columns = columns
         self.versions = [(epoch, values)]
         """The values from the last settled version on, or all, each with the epoch that carries it."""
+        self.former: list[tuple[int, dict[str, Any]]] = []
+        """Versions before a gapless update that has not settled: a crash may make it one like others."""
         self.ends: list[tuple[int, int | None]] = []
         """When its validity period is over, as it was said last and settled, and later, with the epochs."""
         self.settled = False

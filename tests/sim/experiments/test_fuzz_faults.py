@@ -43,6 +43,10 @@ def test_histories(part: int) -> None:
     assert expected > len(seeds)
 
 
+def test_a_broker_crashes_before_a_gapless_update_has_passed_it() -> None:
+    play_all([40031], OPTIONS)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_alone(fault: str) -> None:
     outcomes = [play_history(seed, FuzzOptions(faults=fault)) for seed in range(3)]
