@@ -2,7 +2,8 @@
 
 An event that reaches a client must be, attribute by attribute, as its publisher published it. Where a bit of
 a record has flipped, the judge of deliveries excuses the events of that record, for those for whom it was
-stored; when one of them was due and has not arrived at the end, its broker must have reported damage.
+stored; when one of them was due and has not arrived at the end, a broker of such a record must have reported
+damage.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Damage(Observer):
     def quiet(self) -> None:
         """All is at rest: what has not come was lost, and must have been reported."""
         reported = self._reported()
-        for broker, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
-            if not reported.get(broker):
-                what = f"event {sequence} of {publisher} for {client} is lost by damage at {broker}"
-                self._findings.add("damage", self._now(), f"{what}, which has reported none")
+        for brokers, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
+            if not any(reported.get(broker) for broker in brokers):
+                what = f"event {sequence} of {publisher} for {client} is lost by damage"
+                where = f"at {' or '.join(brokers)}, and none was reported there"
+                self._findings.add("damage", self._now(), f"{what} {where}")
         self._judge.lost_to_damage.clear()

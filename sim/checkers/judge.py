@@ -93,11 +93,11 @@ class Judge(Observer):
         self._ending: set[str] = set()
         """Clients that have, or had, a subscription with a validity period."""
         self._after_crash = False
-        self._damaged: dict[tuple[str, EventId], str] = {}
-        """By client and event, a broker where damage to its disk may have lost it."""
-        self.lost_to_damage: dict[str, tuple[str, EventId]] = {}
-        """By broker the first client and event of those that were expected, and not found when all was at
-        rest."""
+        self._damaged: dict[tuple[str, EventId], dict[str, None]] = {}
+        """By client and event, the brokers where damage to a disk may have lost it."""
+        self.lost_to_damage: dict[tuple[str, ...], tuple[str, EventId]] = {}
+        """By such brokers the first client and event of those that were expected, and not found when all was
+        at rest."""
         self._excused: dict[str, list[range]] = {}
         """By client: the sequence numbers of events published while nothing was expected."""
         self._withdrawn: set[tuple[str, str]] = set()
@@ -167,7 +167,7 @@ class Judge(Observer):
     def damaged(self, broker: str, event: EventId, clients: Iterable[str]) -> None:
         """The record of an event for these clients may be lost on the disk of a broker."""
         for client in clients:
-            self._damaged[client, event] = broker
+            self._damaged.setdefault((client, event), {})[broker] = None
 
     def missed(self, client: ObservedClient, gap: Gap) -> None:
         """Events that were dropped for a slow client, and of which it is told. Durable ones may not be."""
@@ -447,5 +447,5 @@ class Judge(Observer):
         client = subscription.client
         lost = [event for event in subscription.pending if (client, event) in self._damaged]
         for event in lost:
-            self.lost_to_damage.setdefault(self._damaged[client, event], (client, event))
+            self.lost_to_damage.setdefault(tuple(self._damaged[client, event]), (client, event))
         self._excuse(subscription, lost)

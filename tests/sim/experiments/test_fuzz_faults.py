@@ -47,6 +47,10 @@ def test_a_broker_crashes_before_a_gapless_update_has_passed_it() -> None:
     play_all([40031], OPTIONS)
 
 
+def test_an_event_is_damaged_at_two_brokers_and_lost_at_one() -> None:
+    play_all([44508], OPTIONS)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_alone(fault: str) -> None:
     outcomes = [play_history(seed, FuzzOptions(faults=fault)) for seed in range(3)]
