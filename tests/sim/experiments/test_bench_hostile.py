@@ -1,4 +1,4 @@
-"""`covey bench hostile`: every attack for a moment, against broker processes."""
+"""`covey bench hostile`: some attacks for a moment, against broker processes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def test_an_unknown_attack_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.thorough
-def test_every_attack_does_something_and_ends() -> None:
-    plan = HostilePlan(rate=100, seconds=0.5, subscriptions=1_000)
+def test_attacks_do_something_and_end() -> None:
+    attacks = ("subscriptions", "end", "connections", "packets")
+    assert set(attacks) < set(ATTACKS)
+    plan = HostilePlan(attacks=attacks, rate=100, seconds=1.0, subscriptions=1_000)
     results = asyncio.run(measure_hostile(plan))
-    assert [each.attack for each in results] == list(ATTACKS)
+    assert [each.attack for each in results] == list(attacks)
     for each in results:
-        assert each.attack == "computing" or each.done, each
+        assert each.done, each
         assert each.attacked.max >= each.attacked.p99 >= each.attacked.p50 > 0.0, each
