@@ -30,7 +30,7 @@ from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.subscription import Subscription, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
-from covey.overlay.client.view import View
+from covey.overlay.client.view import View, ViewSubscription
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_state import MAX_KEYS
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
@@ -478,10 +478,8 @@ class Client:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)
         subscription_id, messages = self._core.view(compiled, {**(values or {}), **variables})
-        subscription = Subscription(self._driver, subscription_id, compiled)
-        view = View(subscription, self._driver, max_keys)
-        self._driver.subscriptions[subscription_id] = subscription
-        self._driver.views[subscription_id] = view
+        subscription = ViewSubscription(self._driver, subscription_id, compiled, max_keys)
+        self._driver.subscriptions[subscription_id] = self._driver.views[subscription_id] = subscription
         self._driver.transmit(messages)
         try:
             await self._driver.settle(timeout, f"the view {str(compiled)!r}")
@@ -489,7 +487,7 @@ class Client:
             if subscription_id in self._driver.subscriptions:
                 self._driver.unsubscribe(subscription)
             raise
-        return view
+        return View(subscription, self._driver)
 
     def subscription(self, subscription_id: int) -> Subscription:
         """The subscription of this id. `SubscriptionError` if this client has none."""

@@ -25,7 +25,7 @@ from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
-from covey.overlay.client.view import View
+from covey.overlay.client.view import ViewSubscription
 from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -73,8 +73,8 @@ class SessionDriver:
             subscription_id: Subscription(self, subscription_id, filter)
             for subscription_id, filter in self.core.subscriptions.items()
         }
-        self.views: dict[int, View] = {}
-        """The subscriptions that are read by views."""
+        self.views: dict[int, ViewSubscription] = {}
+        """Those of the subscriptions that are read by views."""
         self.unclaimed: dict[int, Subscription] = {}
         """Subscriptions of an earlier process, until this one subscribes with their filter."""
         self.listeners: dict[str, Listeners] = {}
@@ -349,7 +349,7 @@ class SessionDriver:
         for action in actions:
             if isinstance(action, Settled):
                 for view in self.views.values():
-                    view._settled(action.epoch)
+                    view.settled(action.epoch)
                 self.waiters.settle(action.epoch)
             elif isinstance(action, Refused):
                 self._refuse(action)
@@ -436,7 +436,7 @@ class SessionDriver:
         self._expire_missed()
         if not resumed:
             for view in self.views.values():
-                view._begun_anew(self.core.epoch)
+                view.begun_anew(self.core.epoch)
         self.publishing.advance()
         if not self.endpoint.adopting:
             self.ready.set()

@@ -31,22 +31,25 @@ class Inbox(Generic[T]):
         Raises the error that ended the queue, or `StopAsyncIteration`.
         """
         while not self._items:
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            if self.ended:
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
+            await self.changed()
         return self._items[0]
+
+    async def changed(self) -> None:
+        """Wait for an item, `wake`, or the end. Raises as `head`."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self.ended:
+            raise StopAsyncIteration
+        self._changed.clear()
+        await self._changed.wait()
+
+    def wake(self) -> None:
+        """Something that waits elsewhere has changed."""
+        self._changed.set()
 
     def pop(self) -> T:
         """Remove the next item."""
         return self._items.popleft()
-
-    @property
-    def newest(self) -> T | None:
-        """The item that has arrived last, None where none waits."""
-        return self._items[-1] if self._items else None
 
     def drain(self) -> list[T]:
         """Remove all items."""

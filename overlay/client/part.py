@@ -50,14 +50,14 @@ class Part:
         "batch",
         "claim",
         "epoch",
-        "for_views",
         "replayed",
+        "share",
     )
 
     def __init__(self, share: DeliverTo, epoch: int, claim: Claim) -> None:
+        self.share = share
         self.batch = share.batch
         self.replayed = share.replayed
-        self.for_views = share.for_views
         self.epoch = epoch
         self.claim = claim
         self._start = 0

@@ -1,6 +1,6 @@
 """A view as its user holds it: the last event of each key inside of a filter, and how that changes.
 
-Reading applies what has arrived, in order, to the view's state (`view_state.py`), under the newest values.
+Reading applies what has arrived, in order, to the view's state (`core/client/view_reader.py`).
 What was not read counts against the credit that the client has granted its broker, as for a subscription.
 """
 
@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher import EventBatch, EventType, Filter
+from covey.matcher import EventType, Filter
 from covey.matcher.errors import CapacityError
 from covey.overlay.client.event import Event, events_of
-from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.part import Part
 from covey.overlay.client.subscription import Owner, Subscription
-from covey.overlay.core.client.actions import DeliverTo
-from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
-
-_MOVED, _RESET, _CONFIRMED = "moved", "reset", "confirmed"
-_WAITING = 1024
-"""Events of changes that wait before they are told together."""
+from covey.overlay.core.client.view_reader import ViewReader
+from covey.overlay.core.client.view_state import KINDS, Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +33,41 @@ class Change:
     event: Event
 
 
+class ViewSubscription(Subscription):
+    """The subscription of a view: what comes for it goes to the view's reader."""
+
+    def __init__(self, owner: Owner, subscription_id: int, filter: Filter, max_keys: int) -> None:
+        super().__init__(owner, subscription_id, filter)
+        self.reader = ViewReader(owner.core, subscription_id, max_keys)
+
+    def moved(self) -> None:
+        """Its bounds have moved."""
+        self._tell(self.reader.moved)
+
+    def begun_anew(self, epoch: int) -> None:
+        """As `ViewReader.begun_anew`."""
+        self._tell(lambda: self.reader.begun_anew(epoch))
+
+    def settled(self, epoch: int) -> None:
+        """As `ViewReader.settled`."""
+        self._tell(lambda: self.reader.settled(epoch))
+
+    def _tell(self, happened: Callable[[], None]) -> None:
+        if not self._inbox.ended:
+            happened()
+            self._inbox.wake()
+
+    def _put(self, part: Part) -> None:
+        if self._inbox.ended:
+            part.claim.done()
+        else:
+            self.reader.arrived(part.share, part.claim.done)
+            self._inbox.wake()
+
+    def _discard(self) -> None:
+        self.reader.discard()
+
+
 class View:
     """An async iterator of changes; `batches()` iterates over them in columns, `snapshot()` is what is
     inside. Returned by `Client.view`.
@@ -45,17 +75,11 @@ class View:
     Several tasks may read it; each change goes to one of them.
     """
 
-    def __init__(self, subscription: Subscription, owner: Owner, max_keys: int) -> None:
+    def __init__(self, subscription: ViewSubscription, owner: Owner) -> None:
         self._subscription = subscription
         self._owner = owner
-        self._state = ViewState(subscription.event_type, self._inside, max_keys)
-        self._changes: deque[Changes] = deque()
-        self._together_at = _WAITING
+        self._reader = subscription.reader
         self._events: deque[Change] = deque()
-        self._signals: deque[tuple[Part, str]] = deque()
-        """What has happened, each with the empty part of the subscription's queue that stands for it."""
-        self._settles_at = 0
-        """The epoch at which a broker that had lost the session has sent all that is inside; 0 for none."""
         self._reading = asyncio.Lock()
 
     @property
@@ -89,7 +113,7 @@ class View:
     def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
         """As `update`, without waiting."""
         self._subscription.update_nowait(values={**(values or {}), **variables})
-        self._signal(_MOVED)
+        self._subscription.moved()
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Cancel the view: nothing more is handed out, iteration ends."""
@@ -99,12 +123,8 @@ class View:
         """What is inside by all that has arrived, an event per key; its changes still wait for a reader.
         Where many wait, those of a key become one, or a leave and an enter.
         """
-        for part in self._subscription._drain():
-            self._apply(part)
-        if self._waiting > self._together_at:
-            self._changes = deque(self._state.net(self._changes))
-            self._together_at = 2 * self._waiting + _WAITING
-        return pa.Table.from_batches([self._state.batch().record_batch])
+        with self._bounded():
+            return pa.Table.from_batches([self._reader.batch().record_batch])
 
     def __aiter__(self) -> AsyncIterator[Change]:
         return self
@@ -132,67 +152,19 @@ class View:
             )
 
     async def _next(self) -> Changes:
-        subscription = self._subscription
-        while not self._changes:
-            part = await subscription._inbox.head()
-            subscription._inbox.pop()
-            self._apply(part)
-        return self._changes.popleft()
+        while True:
+            with self._bounded():
+                changes = self._reader.next()
+            if changes is not None:
+                return changes
+            await self._subscription._inbox.changed()
 
-    def _apply(self, part: Part) -> None:
-        """Take in what has arrived, or happened."""
-        part.claim.done()
-        state = self._state
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """A view with too many keys ends."""
         try:
-            if self._signals and self._signals[0][0] is part:
-                _, signal = self._signals.popleft()
-                if signal == _RESET:
-                    state.unconfirm()
-                else:
-                    self._changes += state.moved() if signal == _MOVED else state.confirmed()
-                return
-            departed = part.for_views and not part.replayed
-            batch = part.batch
-            self._subscription.delivered += batch.count
-            self._changes += state.arrived(batch, replayed=part.replayed, departed=departed)
+            yield
         except CapacityError as error:
             self._owner.unsubscribe(self._subscription)
             self._subscription._end(error)
             raise
-
-    @property
-    def _waiting(self) -> int:
-        return sum(changes.batch.count for changes in self._changes)
-
-    def _inside(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
-        rows = self._subscription._strict_rows(batch, -1)
-        inside = np.full(batch.count, rows is None, np.bool_)
-        if rows is not None:
-            inside[rows] = True
-        return inside
-
-    def _signal(self, signal: str) -> None:
-        """Something has happened, after all that has arrived: once where it was the last that did."""
-        inbox = self._subscription._inbox
-        if inbox.ended or (self._signals and self._signals[-1] == (inbox.newest, signal)):
-            return
-        batch = EventBatch.from_pylist(self.event_type, [])
-        part = Part(DeliverTo(self._subscription.id, batch, 0), 0, Claim(0, 1, _nothing))
-        self._signals.append((part, signal))
-        self._subscription._put(part)
-
-    # --- what the client does with it -------------------------------------------------------------
-
-    def _begun_anew(self, epoch: int) -> None:
-        """The broker has lost the session: it sends what is inside again, all of it once `epoch` settles."""
-        self._settles_at = epoch
-        self._signal(_RESET)
-
-    def _settled(self, epoch: int) -> None:
-        if self._settles_at and epoch >= self._settles_at:
-            self._settles_at = 0
-            self._signal(_CONFIRMED)
-
-
-def _nothing() -> None:
-    pass

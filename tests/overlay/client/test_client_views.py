@@ -97,10 +97,10 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
             async with asyncio.timeout(60):
                 while inside(view).get("v0", 0) < start + 247 or "gone" in inside(view):
                     await asyncio.sleep(0.01)
-            assert view._waiting <= 2 * 1024
+            assert view._reader.unread <= 2 * 1024
         now = inside(view)
         shown: dict[str, float] = {}
-        while view._changes or view._events:
+        while view._reader.unread or view._events:
             (change,) = await told(view, 1)
             assert (change[0] == "enter") == (change[1] not in shown)
             shown[change[1]] = change[2]
@@ -109,10 +109,10 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
         assert shown == now
         for high in range(5_000, 5_100):
             view.update_nowait(high=high)
-        assert len(view._signals) == len(view._subscription._inbox) == 1
+        assert view._reader.waiting == 1
         await view.update(high=-1)
         assert sorted(kind for kind, _, _ in await told(view, 3)) == ["leave"] * 3
-        assert not view._signals
+        assert not view._reader.waiting
 
 
 @on_a_loop
