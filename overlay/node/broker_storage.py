@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.matcher import EventBatch
-from covey.overlay.core.endpoint.storage import Arrival, Record, StoredSession, StoredSubscription
+from covey.overlay.core.endpoint.storage import (
+    Arrival,
+    Record,
+    StoredSession,
+    StoredSubscription,
+    SubscriptionChanges,
+)
 from covey.overlay.core.messages import COPIES, Interface, Receiver
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.node.stored_batches import decode_stored, encode_stored
@@ -138,6 +144,8 @@ class BrokerStorage:
                 each.log.close()
             raise
         self._syncing: list[tuple[_TypeLog, Commit]] = []
+        self._state_syncing: int | None = None
+        """What the state had written when a sync of it began."""
 
     # --- records --------------------------------------------------------------------------------------------
 
@@ -195,7 +203,9 @@ class BrokerStorage:
     # --- syncing --------------------------------------------------------------------------------------------
 
     def begin_sync(self) -> None:
-        """All that was appended is to be synced: call `run_sync`, in a thread or not, then `end_sync`."""
+        """All that was appended or changed is to be synced: call `run_sync`, in a thread or not, then
+        `end_sync`."""
+        self._state_syncing = self._state.written if self._state.unsynced else None
         for of_type in self._logs.values():
             commit = of_type.log.begin_sync()
             if commit is not None:
@@ -206,10 +216,14 @@ class BrokerStorage:
         """Write and sync; blocks, and touches nothing that other calls use."""
         for _, commit in self._syncing:
             commit.run()
+        if self._state_syncing is not None:
+            self._state.sync()
 
     def end_sync(self) -> None:
         """Take the outcome. `StorageError` if a write has failed: the storage takes nothing more."""
         syncing, self._syncing = self._syncing, []
+        if self._state_syncing is not None:
+            self._state.synced(self._state_syncing)
         for of_type, commit in syncing:
             of_type.log.end_sync(commit)
             for publisher, sequence in of_type.syncing.items():
@@ -279,9 +293,9 @@ class BrokerStorage:
         self._state.save_session(interface, identity, subscriptions)
 
     def save_subscriptions(
-        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+        self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        self._state.save_subscriptions(interface, present, absent)
+        self._state.save_subscriptions(changes, synced=synced)
 
     def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
         self._state.forget_session(interface, moved_to, number)

@@ -1,20 +1,28 @@
 """Where a broker's receivers are in its logs, its durable sessions, and what it has received: in SQLite.
 
-Each call is one transaction, durable when it returns. A cursor and a watermark say no more than what is
-synced in the log beside them.
+Each call is one transaction, on disk when it returns, but for new values of subscriptions, which wait for
+`sync`: their file is synced in the thread that syncs the logs. A row that has not changed is not written. A
+cursor and a watermark say no more than what is synced in the log beside them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.endpoint.storage import Arrival, StoredSession, StoredSubscription
+from covey.overlay.core.endpoint.storage import (
+    Arrival,
+    StoredSession,
+    StoredSubscription,
+    SubscriptionChanges,
+)
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.watermarks import WATERMARKS
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.errors import StorageError, storage_error
+from covey.overlay.storage.files import sync_file
 from covey.overlay.transport.wire_values import (
     decode_event_type,
     decode_values,
@@ -45,6 +53,8 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     ends_ns INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (interface, id)) WITHOUT ROWID;
 """
+_SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
+_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET_COPIES = (
     "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 )
@@ -56,36 +66,83 @@ class StateStore:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._log: int | None = None
+        """The file of SQLite's write-ahead log."""
+        self._written = self._synced = 0
+        """Transactions that were not synced at once, so far, and how many of them are on disk."""
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version not in range(VERSION + 1):
-                raise StorageError("version", path, f"it has version {version}: expected {VERSION}")
-            if version == 1:  # sessions had no identity
-                self._db.execute("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
-            if version in (1, 2):  # subscriptions had no end
-                self._db.execute("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version = {VERSION}")
+            self._upgrade()
+            self.sync()  # what an earlier process has written may be in memory alone
         except sqlite3.Error as error:
             raise self._error(error) from None
+
+    def _upgrade(self) -> None:
+        """Make a new database, or one of an earlier version, one of this version, in one transaction."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version not in range(1, VERSION + 1) and (version or tables):
+            sentence = f"it has version {version}: expected a state of version 1 to {VERSION}, or no file"
+            self._db.close()
+            raise StorageError("version", self._path, sentence)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        script = ["BEGIN IMMEDIATE;"]
+        if version == 1:  # sessions had no identity
+            script.append("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT '';")
+        if version in (1, 2):  # subscriptions had no end
+            script.append("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0;")
+        self._db.executescript("\n".join([*script, _SCHEMA, f"PRAGMA user_version = {VERSION};", "COMMIT;"]))
 
     def _error(self, error: sqlite3.Error) -> StorageError:
         return StorageError("input/output", self._path, f"{error}: expected a database that can be written")
 
-    def _write(self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]]) -> None:
+    def _write(
+        self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]], *, synced: bool = True
+    ) -> None:
         try:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             with self._db:
                 self._db.execute("BEGIN IMMEDIATE")
                 for statement, rows in statements:
                     self._db.executemany(statement, rows)
         except sqlite3.Error as error:
             raise self._error(error) from None
+        self._written += not synced
+        if synced:
+            self._synced = self._written
 
     def close(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
         self._db.close()
+
+    # --- syncing --------------------------------------------------------------------------------------------
+
+    @property
+    def written(self) -> int:
+        """How many transactions so far were not synced at once."""
+        return self._written
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether a transaction may be lost with the power."""
+        return self._synced < self._written
+
+    def sync(self) -> None:
+        """All that was written before is on disk when it returns. May be called in another thread."""
+        if self._path == ":memory:":
+            return
+        try:
+            if self._log is None:
+                self._log = os.open(self._path + "-wal", os.O_RDWR | os.O_CLOEXEC)
+            sync_file(self._log)
+        except OSError as error:
+            raise storage_error(self._path, error) from None
+
+    def synced(self, written: int) -> None:
+        """A `sync` has ended that began when so many transactions were `written`."""
+        self._synced = max(self._synced, written)
 
     # --- cursors and watermarks -----------------------------------------------------------------------------
 
@@ -171,33 +228,43 @@ class StateStore:
     def save_session(
         self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
     ) -> None:
-        rows = [_row(interface, each) for each in subscriptions]
+        present = list(subscriptions)
+        stored = self._db.execute("SELECT id FROM subscriptions WHERE interface = ?", (interface,))
+        absent = {number for (number,) in stored} - {each.subscription_id for each in present}
+        known = self._db.execute("SELECT identity FROM sessions WHERE interface = ?", (interface,))
+        if known.fetchone() == (identity,):
+            self.save_subscriptions({interface: (present, sorted(absent))})
+            return
         self._write(
             (
                 ("REPLACE INTO sessions VALUES (?, ?)", [(interface, identity)]),
                 ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
                 ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
-                ("INSERT INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)", rows),
+                (_PUT_SUBSCRIPTION, [_row(interface, each) for each in present]),
             )
         )
 
     def save_subscriptions(
-        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+        self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        """Those of a stored session that are new or have new values, and the numbers of those that are
-        gone."""
-        self._write(
-            (
-                (
-                    "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)",
-                    [_row(interface, each) for each in present],
-                ),
-                (
-                    "DELETE FROM subscriptions WHERE interface = ? AND id = ?",
-                    [(interface, each) for each in absent],
-                ),
-            )
-        )
+        """By stored session, the subscriptions that are new or have new values, and the numbers of those that
+        are gone. Unless `synced` they are on disk after the next sync."""
+        rows, removed = list[tuple[object, ...]](), list[tuple[object, ...]]()
+        for interface, (present, absent) in changes.items():
+            for row in (_row(interface, each) for each in present):
+                stored = self._db.execute(_SUBSCRIPTION, row[:2]).fetchone()
+                if stored != row:
+                    rows.append(row)
+            for key in ((interface, each) for each in absent):
+                if self._db.execute(_SUBSCRIPTION, key).fetchone() is not None:
+                    removed.append(key)
+        if rows or removed:
+            delete = "DELETE FROM subscriptions WHERE interface = ? AND id = ?"
+            self._write(((_PUT_SUBSCRIPTION, rows), (delete, removed)), synced=synced)
+        elif synced and self.unsynced:
+            written = self._written
+            self.sync()
+            self.synced(written)
 
     def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
         """It has ended, or another broker has it."""

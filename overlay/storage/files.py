@@ -179,7 +179,7 @@ class OsWriter:
 
     def sync(self) -> None:
         with _errors(self._path):
-            _sync(self._file)
+            sync_file(self._file)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -187,7 +187,7 @@ class OsWriter:
             self._file = -1
 
 
-def _sync(file: int) -> None:
+def sync_file(file: int) -> None:
     """The data, and of its metadata what reading it needs, on the disk and not in the disk's cache."""
     if sys.platform == "darwin":
         import fcntl

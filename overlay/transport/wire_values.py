@@ -128,7 +128,7 @@ def encode_values(values: Mapping[str, Scalar]) -> bytes:
     """Values of broker variables, on their own."""
     wire = pb.Update()
     fill_values(wire.values, values)
-    data: bytes = wire.SerializeToString()
+    data: bytes = wire.SerializeToString(deterministic=True)
     return data
 
 

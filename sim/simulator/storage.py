@@ -7,7 +7,7 @@ disk when a bit of theirs flipped, and which synced ones the next opening of the
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -57,6 +57,38 @@ class ObservedStorage(BrokerStorage):
         return [(each.first, each.end) for each in self._logs[type_name].log.recovery.missing]
 
 
+class SimulatedState(StateStore):
+    """In memory; what was not synced is lost with the power."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self._on_disk: dict[int, bytes] = {}
+        """The database as it was when so many transactions were `written`, from the last on disk on."""
+
+    def _write(
+        self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]], *, synced: bool = True
+    ) -> None:
+        if not synced:
+            self._on_disk.setdefault(self.written, self._db.serialize())
+        super()._write(statements, synced=synced)
+        if synced:
+            self._on_disk.clear()
+
+    def synced(self, written: int) -> None:
+        super().synced(written)
+        self._on_disk = {at: image for at, image in self._on_disk.items() if at >= written}
+
+    def lose_power(self) -> None:
+        if self._on_disk:
+            self._db.deserialize(next(iter(self._on_disk.values())))
+        self.open()
+
+    def open(self) -> None:
+        """As a process does that starts: from then on all that is there is on disk."""
+        self._on_disk.clear()
+        self._synced = self._written
+
+
 class SimulatedStorage:
     """The directory of one broker, over its lives; `types` are the durable types. `damaged` is called with
     the events that damage may have lost, since a bit of their record has flipped.
@@ -73,7 +105,7 @@ class SimulatedStorage:
         self._types = {name: Retention() for name in types}
         self.files = {name: SimulatedFiles(self._random.randrange(1 << 32), path=name) for name in types}
         """By type, those of its log."""
-        self._state = StateStore(":memory:")
+        self._state = SimulatedState()
         self._now_ns = now_ns
         self._damaged = damaged
         self._records: dict[str, dict[int, StoredEvents]] = {name: {} for name in types}
@@ -87,6 +119,7 @@ class SimulatedStorage:
 
     def start(self) -> ObservedStorage:
         """The storage of a new life."""
+        self._state.open()
         storage = self.open = ObservedStorage(
             self._types,
             self.files.__getitem__,
@@ -116,6 +149,8 @@ class SimulatedStorage:
             for files in self.files.values():
                 files.crash_in = None
                 files.crash(power=power)
+        if power:
+            self._state.lose_power()
         self.open = None
 
     # --- faults ---------------------------------------------------------------------------------------------
@@ -124,6 +159,7 @@ class SimulatedStorage:
         """The machine of a broker that has crashed stops as well."""
         for files in self.files.values():
             files.crash()
+        self._state.lose_power()
 
     def fail_sync(self) -> None:
         """The next sync of each log fails."""

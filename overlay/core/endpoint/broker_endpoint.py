@@ -491,7 +491,8 @@ class BrokerEndpoint(Generic[M]):
         """It is there."""
         self._clock.now_ns = now_ns
         assert self._durability is not None
-        self._durability.synced(now_ns)
+        for queue, message in self._durability.synced(now_ns):
+            self._driver.enqueue(queue, message)
         self._finish()
 
     def backlog(self, queue: InterfaceQueue) -> int:

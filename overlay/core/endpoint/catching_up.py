@@ -77,21 +77,21 @@ class CatchingUp:
 
     # --- syncing --------------------------------------------------------------------------------------------
 
-    @property
-    def wants_sync(self) -> bool:
-        return self._syncing is None and (bool(self._held) or self._storage.unsynced)
+    def wants_sync(self, awaited: bool = False) -> bool:
+        """Whether a sync is to begin, perhaps since something else waits for one."""
+        return self._syncing is None and (awaited or bool(self._held) or self._storage.unsynced)
 
     def begin_sync(self) -> None:
         """What was appended so far is on its way to the disk."""
         held = [self._queues[name] for name in self._held if name in self._queues]
         self._held = {}
-        self._syncing = [(queue, _identity(queue), queue.link.received) for queue in held]
+        self._syncing = [(queue, queue.link.life, queue.link.received) for queue in held]
 
     def synced(self) -> None:
         """What was appended before `begin_sync` is on disk: acknowledge what brought it."""
         syncing, self._syncing = self._syncing or [], None
-        for queue, identity, received in syncing:
-            if self._queues.get(queue.interface) is queue and _identity(queue) == identity:
+        for queue, life, received in syncing:
+            if self._queues.get(queue.interface) is queue and queue.link.life == life:
                 queue.link.release(received if queue.interface in self._held else None)
                 queue.wake()
 
@@ -245,8 +245,3 @@ class CatchingUp:
         if stored < last:  # some are on their way
             return max(stored + 1, self._saved.get((queue.interface, name), 0))
         return queue.behind.get(name, self._storage.end(name))
-
-
-def _identity(queue: InterfaceQueue) -> tuple[int, int]:
-    """Of a link between two resets."""
-    return queue.link.incarnation, queue.link.peer_incarnation

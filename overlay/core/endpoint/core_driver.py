@@ -146,9 +146,14 @@ class CoreDriver:
                     answer = action.message
                     if isinstance(answer, Refuse):
                         answer = self._guard.without_policy(answer, receiver.rights)
+                    elif isinstance(answer, Acknowledge) and self._held(receiver, answer):
+                        continue
                     self.enqueue(receiver, answer, own=receiver is source)
             else:
                 self._drops.add(action.reason, action.events)
+
+    def _held(self, receiver: InterfaceQueue, answer: Acknowledge) -> bool:
+        return self._durability is not None and self._durability.holds(receiver, answer)
 
     def enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; ends a session that does not keep up."""

@@ -15,11 +15,12 @@ from covey.overlay.core.endpoint.awaited_clients import AwaitedClients
 from covey.overlay.core.endpoint.catching_up import CatchingUp
 from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.durable_sessions import DurableSessions
+from covey.overlay.core.endpoint.held_acknowledgements import HeldAcknowledgements
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.validity import Validity
-from covey.overlay.core.messages import UNSTORED, Deliver, Interface, Message, Publish, Store
+from covey.overlay.core.messages import UNSTORED, Acknowledge, Deliver, Interface, Message, Publish, Store
 
 PROGRESS_NS = 1_000_000_000
 
@@ -42,6 +43,7 @@ class Durability:
         self._timers = timers
         self.catching_up = CatchingUp(storage, queues)
         self.sessions = DurableSessions(storage, core, validity)
+        self._acknowledgements = HeldAcknowledgements(self.sessions, queues)
         self._awaited = AwaitedClients(storage, core, queues)
         self.unconfirmed: dict[Interface, Arrival] = {}
         """Of sessions that were being handed over in an earlier life."""
@@ -77,22 +79,33 @@ class Durability:
         """For a client that has started anew: the subscriptions of its durable session."""
         return self.sessions.recalled(interface)
 
-    def ended(self, queue: InterfaceQueue) -> None:
-        """A durable session ends here."""
-        self.sessions.forget(queue.interface, *queue.moved_to)
-        self.catching_up.forget(queue)
+    def ended(self, queue: InterfaceQueue, now_ns: int) -> None:
+        """An interface ends here."""
+        if not queue.is_broker:
+            self._awaited.touch(queue.interface)
+            self._save_soon(now_ns)
+        if queue.durable:
+            self.sessions.forget(queue.interface, *queue.moved_to)
+            self.catching_up.forget(queue)
 
     def handled(self, queue: InterfaceQueue, messages: Sequence[Message], now_ns: int) -> None:
         """The core has handled control messages of a client."""
-        if queue.durable and self.sessions.handled(queue.interface, messages):
-            self._awaited.updated(queue.interface, now_ns)
+        if queue.durable:
+            self.sessions.handled(queue.interface, messages)
+        self._awaited.touch(queue.interface)
         self._save_soon(now_ns)
+
+    def holds(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
+        """Whether an acknowledgement waits for what it acknowledges to be on disk; then `synced` returns
+        it."""
+        return not queue.is_broker and queue.durable and self._acknowledgements.hold(queue, message)
 
     def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
         """A subscription of a client has ended."""
         if queue.durable:
             self.sessions.expired(queue.interface, subscription_id)
-            self._save_soon(now_ns)
+        self._awaited.touch(queue.interface)
+        self._save_soon(now_ns)
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -129,17 +142,20 @@ class Durability:
 
     @property
     def wants_sync(self) -> bool:
-        return self.catching_up.wants_sync
+        return self.catching_up.wants_sync(bool(self._acknowledgements))
 
     def begin_sync(self) -> None:
+        self._acknowledgements.begin_sync()
         self.catching_up.begin_sync()
 
-    def synced(self, now_ns: int) -> None:
+    def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
+        """What was stored when it began is on disk: the acknowledgements that have waited for it."""
         self.catching_up.synced()
         if self._saves_after_sync:
             self._saves_after_sync -= 1
             self._timers.set(("progress", ""), now_ns)
         self._save_soon(now_ns)
+        return self._acknowledgements.synced()
 
     def _save_soon(self, now_ns: int) -> None:
         if ("progress", "") not in self._timers:
@@ -154,5 +170,5 @@ class Durability:
     def save_progress(self, now_ns: int) -> None:
         """Store how far receivers are, and what clients have changed."""
         self.sessions.save_changed()
-        self._awaited.save(now_ns)
+        self._awaited.save(returning=("clients", "") in self._timers)
         self.catching_up.save_cursors()

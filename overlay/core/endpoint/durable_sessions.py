@@ -1,17 +1,23 @@
 """The durable sessions of a broker: their subscriptions are stored, and there again after a restart.
 
-Whatever adds, removes or renews a subscription is stored before it is acknowledged; new values a moment
-later, since who gave them sends them again. What has changed is stored, not the whole session. A session is
-forgotten when its client ends it; one without subscriptions is not kept either, since a goodbye may be lost.
+Whatever a client changes is stored before it is acknowledged: what adds, removes or renews a subscription at
+once, new values with the next sync (`held_acknowledgements.py`), since they come often. What has changed is
+stored, not the whole session. A session is forgotten when its client ends it; one without subscriptions is
+not kept either, since a goodbye may be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.endpoint.core import Core
-from covey.overlay.core.endpoint.storage import Storage, StoredSession, StoredSubscription
+from covey.overlay.core.endpoint.storage import (
+    Storage,
+    StoredSession,
+    StoredSubscription,
+    SubscriptionChanges,
+)
 from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.messages import (
     Connect,
@@ -36,7 +42,7 @@ class DurableSessions:
         """By session the subscriptions that come, go and are renewed, which is not stored."""
         self._whole: dict[Interface, None] = {}
         """Sessions that are stored as a whole next."""
-        self._changed: dict[Interface, dict[int, None]] = {}
+        self.changed: dict[Interface, dict[int, None]] = {}
         """By session the subscriptions with values that are not stored."""
         self._identities: dict[Interface, str] = {}
 
@@ -54,8 +60,8 @@ class DurableSessions:
                 self._core.handle(subscribe, interface, now_ns)
                 self._validity.restore(interface, each.subscription_id, each.ends_ns)
 
-    def handled(self, interface: Interface, messages: Sequence[Message]) -> bool:
-        """The core has handled messages of a session; whether it has values that are not stored."""
+    def handled(self, interface: Interface, messages: Sequence[Message]) -> None:
+        """The core has handled messages of a session."""
         for message in messages:
             if isinstance(message, Subscribe | Unsubscribe):
                 self._pending.setdefault(interface, {})[message.subscription_id] = None
@@ -65,8 +71,7 @@ class DurableSessions:
                 if message.valid_for_ns:
                     self._pending.setdefault(interface, {})[message.subscription_id] = None
                 if message.values:
-                    self._changed.setdefault(interface, {})[message.subscription_id] = None
-        return interface in self._changed
+                    self.changed.setdefault(interface, {})[message.subscription_id] = None
 
     def expired(self, interface: Interface, subscription_id: int) -> None:
         """A subscription has ended."""
@@ -89,18 +94,21 @@ class DurableSessions:
             self.save(interface)
         self._save(self._pending)
 
-    def save_changed(self) -> None:
-        """Store what has changed."""
+    def save_changed(self, *, synced: bool = True) -> None:
+        """Store what has changed; the new values are on disk, or unless `synced` after the next sync."""
         self.save_pending()
-        self._save(self._changed)
+        self._save(self.changed, synced=synced)
 
-    def _save(self, changes: dict[Interface, dict[int, None]]) -> None:
-        for interface, ids in changes.items():
-            subscriptions = self._subscriptions(interface)
-            present = [self._stored(interface, subscriptions[each]) for each in ids if each in subscriptions]
-            absent = [each for each in ids if each not in subscriptions]
-            self._storage.save_subscriptions(interface, present, absent)
-        changes.clear()
+    def _save(self, changed: dict[Interface, dict[int, None]], *, synced: bool = True) -> None:
+        if changed:
+            changes = {interface: self._changes(interface, ids) for interface, ids in changed.items()}
+            changed.clear()
+            self._storage.save_subscriptions(changes, synced=synced)
+
+    def _changes(self, interface: Interface, ids: Iterable[int]) -> SubscriptionChanges:
+        subscriptions = self._subscriptions(interface)
+        present = [self._stored(interface, subscriptions[each]) for each in ids if each in subscriptions]
+        return present, [each for each in ids if each not in subscriptions]
 
     def _stored(self, interface: Interface, interest: Interest) -> StoredSubscription:
         number = interest.subscription_id
@@ -114,7 +122,7 @@ class DurableSessions:
     def _forget_changes(self, interface: Interface) -> None:
         self._pending.pop(interface, None)
         self._whole.pop(interface, None)
-        self._changed.pop(interface, None)
+        self.changed.pop(interface, None)
 
     def recalled(self, interface: Interface) -> list[Message]:
         """The subscriptions of a session for a client that does not know them."""

@@ -492,8 +492,8 @@ class Interfaces:
         self._windows.forget(interface)
         self._guard.forget(interface)
         self._validity.forget(interface)
-        if queue.durable and self._durability is not None:
-            self._durability.ended(queue)
+        if self._durability is not None:
+            self._durability.ended(queue, self._clock.now_ns)
         queue.discard(why)
         self._holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():

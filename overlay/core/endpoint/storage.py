@@ -60,6 +60,10 @@ class StoredSession:
     arrival: Arrival | None = None
 
 
+SubscriptionChanges = tuple[Iterable[StoredSubscription], Iterable[int]]
+"""Of a session the subscriptions that are new or have new values, and the numbers of those that are gone."""
+
+
 class Storage(Protocol):
     """The storage of one broker. What was appended is safe once a sync that began later has ended."""
 
@@ -125,10 +129,10 @@ class Storage(Protocol):
     ) -> None: ...
 
     def save_subscriptions(
-        self, interface: Interface, present: Iterable[StoredSubscription], absent: Iterable[int]
+        self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        """Those of a stored session that are new or have new values, and those that are gone, by their
-        numbers."""
+        """What has changed of stored sessions. Unless `synced` it is safe once a sync that began later has
+        ended."""
         ...
 
     def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:

@@ -165,6 +165,11 @@ class Link:
 
     # --- a connection opens ---------------------------------------------------------------------------------
 
+    @property
+    def life(self) -> tuple[int, int]:
+        """Tells what it is between two resets from what it was before and will be."""
+        return self.incarnation, self.peer_incarnation
+
     def hello(self) -> Hello:
         """The hello for the peer. Both ends create theirs before either calls `resume`, so that both come to
         the same decision."""

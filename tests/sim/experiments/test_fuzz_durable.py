@@ -47,6 +47,10 @@ def test_sessions_that_move(seeds: range) -> None:
     assert expected > len(seeds)
 
 
+def test_a_session_moves_after_an_update_and_a_crash() -> None:
+    play_all([116], replace(MOVING, validity=True))
+
+
 @pytest.mark.parametrize("seed", [920289, 930691, 970591])
 def test_sessions_that_move_after_crashes(seed: int) -> None:
     play_all([seed], replace(MOVING, steps=100))

@@ -21,7 +21,7 @@ ORDER = EventType("Order", {"number": "int64"})
 class Overlay:
     """b1 - b2 - ... in a row, with wires of 50 ms and leases of 2 s."""
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self, brokers: int, sync_ns: int = NS_PER_MS) -> None:
         self.findings = Findings()
         self.simulation = Simulation(
             1,
@@ -29,6 +29,7 @@ class Overlay:
             wire=WireOptions(delay_ns=50 * NS_PER_MS),
             options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
             durable=("Order",),
+            sync_ns=sync_ns,
         )
         clock = self.simulation.clock
         self.judge = Judge(self.findings, lambda: clock.now_ns, durable=("Order",))
@@ -148,19 +149,63 @@ def test_a_restarted_broker_waits_for_no_client_whose_wishes_are_stored(
     overlay.check()
 
 
-def test_a_restarted_broker_waits_for_values_that_took_effect_and_were_not_stored(
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "without power"])
+def test_a_restarted_broker_has_the_values_of_acknowledged_updates(
+    power: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it loses the power the moment the client knows, and its client is not back."""
+    overlay = Overlay(2)
+    publisher, reader, subscription = reading(overlay, 10)
+    late(overlay, 4.0, monkeypatch)
+    reader.update(subscription, {"least": 0})
+    while reader.session.settled < reader.session.epoch:
+        overlay.run(0.001)
+    overlay.simulation.crash("broker/b2", NS_PER_S // 10, power=power)
+    publish(publisher, 5)
+    overlay.run(2.0)
+    assert not overlay.simulation.brokers["broker/b2"].endpoint.recovering
+    overlay.run(5.0)
+    assert overlay.judge.fulfilled_events == overlay.judge.expected_events == 1
+    overlay.check()
+
+
+def test_an_update_in_a_durable_session_is_acknowledged_once_its_values_are_on_disk() -> None:
+    overlay = Overlay(2, sync_ns=300 * NS_PER_MS)
+    _, reader, subscription = reading(overlay, 10)
+    passing = overlay.client("passing", "b2")
+    other = passing.subscribe(parse("number >= $least", ORDER), {"least": 0})
+    overlay.run(2.0)
+    passing.update(other, {"least": 5})
+    reader.update(subscription, {"least": 8})
+    overlay.run(0.2)
+    reader.update(subscription, {"least": 6})
+    overlay.run(0.15)
+    assert passing.session.settled == passing.session.epoch
+    assert reader.session.settled == reader.session.epoch - 2
+    overlay.run(0.2)
+    assert reader.session.settled == reader.session.epoch - 1  # the other has waited for the next sync
+    overlay.run(0.3)
+    assert reader.session.settled == reader.session.epoch
+    overlay.check()
+
+
+def test_those_a_restarted_broker_waits_for_are_awaited_still_if_it_is_killed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     overlay = Overlay(2)
-    publisher, reader, subscription = reading(overlay, 10)
-    late(overlay, 1.0, monkeypatch)
-    reader.update(subscription, {"least": 0})
-    overlay.run(0.5)
-    assert reader.session.settled == reader.session.epoch
-    overlay.simulation.crash("broker/b2", NS_PER_S // 10)
-    publish(publisher, 5)
+    reading(overlay, 10)
+    passing = overlay.client("passing", "b2")
+    passing.subscribe(parse("number >= 0", ORDER))
+    overlay.run(2.0)
+    late(overlay, 5.0, monkeypatch)
+    broker = overlay.simulation.brokers["broker/b2"]
+    for _ in range(2):
+        overlay.simulation.crash("broker/b2", NS_PER_S // 10)
+        overlay.run(2.0)
+        assert broker.endpoint.recovering
+    overlay.run(4.0)
+    assert not broker.endpoint.recovering
     overlay.run(5.0)
-    assert overlay.judge.fulfilled_events == overlay.judge.expected_events == 1
     overlay.check()
 
 

@@ -293,10 +293,10 @@ def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
     rows: list[int] = []
     save = StateStore._write
 
-    def count(self: StateStore, statements: Any) -> None:
+    def count(self: StateStore, statements: Any, *, synced: bool = True) -> None:
         made = [(statement, list(values)) for statement, values in statements]
         rows.extend(len(values) for statement, values in made if "INTO subscriptions" in statement)
-        save(self, made)
+        save(self, made, synced=synced)
 
     monkeypatch.setattr(StateStore, "_write", count)
     row = Row()
