@@ -369,6 +369,8 @@ class SessionDriver:
         subscription = self.subscriptions.pop(subscription_id, None)
         if subscription is not None:
             subscription._expire()
+            if self._deliveries is not None:
+                self._deliveries._expire(subscription_id, subscription.event_type)
             log.info("client %s: subscription %d has ended with its period", self.name, subscription_id)
 
     def _expire_missed(self) -> None:

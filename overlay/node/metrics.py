@@ -92,6 +92,7 @@ METRICS = (
     Metric("covey_published_events_total", "counter", "Events received from clients."),
     Metric("covey_delivered_events_total", "counter", "Events routed to clients."),
     Metric("covey_dropped_events_total", "counter", "Events that were dropped, by reason.", ("reason",)),
+    Metric("covey_expired_subscriptions_total", "counter", "Subscriptions that ended with their period."),
     Metric("covey_refusals_total", "counter", "Messages that were refused, by status.", ("status",)),
     Metric("covey_refused_connections_total", "counter", "Connections refused, by status.", ("status",)),
     Metric("covey_denials_total", "counter", "What peers tried and may not do.", ("what",)),
@@ -226,6 +227,7 @@ def _totals(node: Node, values: Samples) -> None:
             dropped.update(queue.drops.by_reason)
     values["covey_published_events_total"][()] = received
     values["covey_delivered_events_total"][()] = sent
+    values["covey_expired_subscriptions_total"][()] = endpoint.validity.expired
     values["covey_subscriptions"][()] = subscriptions
     values["covey_held_event_types"][()] = len(endpoint.holds.as_dict())
     values["covey_event_types"][()] = len(tables.types)

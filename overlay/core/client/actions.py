@@ -38,7 +38,8 @@ class Matches:
     """The event `batch[rows[i]]` is for the subscription `ids[i]`, as of this client's control epoch `epoch`.
 
     No event was delivered before; `spurious` counts, by subscription, those filtered out. A `replayed` batch
-    is not in the order of its publisher.
+    is not in the order of its publisher. Where `expired` has subscriptions, their validity periods are over:
+    then the batch is empty, and no event for them comes behind it.
     """
 
     batch: EventBatch
@@ -48,6 +49,7 @@ class Matches:
     replayed: bool = False
     epoch: int = 0
     for_views: bool = False
+    expired: tuple[int, ...] = ()
 
     def divided(self) -> list[DeliverTo]:
         """The events of each subscription, in order of ids. Cost: a sort of the pairs, and a copy of each

@@ -58,17 +58,25 @@ class Validity:
         subscriptions: Collection[int],
     ) -> None:
         """The core has answered messages of a client with these actions; these are now its subscriptions."""
-        known = self._ends.get(interface, {})
         refused: set[int] | None = None
         for message in messages:
-            if isinstance(message, Subscribe | Update) and message.valid_for_ns:
+            known = self._ends.get(interface, _NONE)
+            if isinstance(message, Subscribe | Update):
+                number = message.subscription_id
+                replaced = isinstance(message, Subscribe) and number in known
+                if not (message.valid_for_ns or replaced) or number not in subscriptions:
+                    continue
                 if refused is None:
                     refused = _refused(interface, actions)
-                if message.epoch not in refused and message.subscription_id in subscriptions:
-                    self.set(interface, message.subscription_id, message.valid_for_ns)
-            elif known and isinstance(message, Subscribe | Unsubscribe):
+                if message.epoch in refused:
+                    continue  # as before, with the period that it had
+                if message.valid_for_ns:
+                    self.set(interface, number, message.valid_for_ns)
+                else:
+                    self._cancel(interface, number)
+            elif isinstance(message, Unsubscribe):
                 self._cancel(interface, message.subscription_id)
-            elif known and isinstance(message, SyncEnd):
+            elif isinstance(message, SyncEnd):
                 for each in [each for each in known if each not in subscriptions]:
                     self._cancel(interface, each)
 

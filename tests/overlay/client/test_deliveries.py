@@ -89,6 +89,27 @@ async def test_deliveries_start_with_pending_events_and_release_their_credit() -
 
 
 @on_a_loop
+async def test_deliveries_tell_that_a_subscription_has_ended_with_its_period() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(NOTE)
+        ending = await me.subscribe("Note", "number == 1", valid_for=600)
+        lasting = await me.subscribe("Note", "number < 3")
+        deliveries = me.deliveries()
+        await me.publish("Note", number=1, confirm=True)
+        async with asyncio.timeout(60):
+            matches = await anext(deliveries)
+            assert (sorted(matches.ids.tolist()), matches.expired) == ([ending.id, lasting.id], ())
+            await ending.renew(0.001)
+            matches = await anext(deliveries)
+            assert (matches.expired, len(matches.batch), len(matches.rows)) == ((ending.id,), 0, 0)
+            assert matches.batch.event_type.name == "Note"
+            await me.publish("Note", number=1)
+            matches = await anext(deliveries)
+            assert (matches.ids.tolist(), matches.expired) == ([lasting.id], ())
+        assert overlay.nodes["b1"].endpoint.validity.expired == 1
+
+
+@on_a_loop
 async def test_deliveries_take_over_several_subscriptions_in_order_of_arrival() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as me:
         await me.advertise(NOTE)

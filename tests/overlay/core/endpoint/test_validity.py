@@ -59,6 +59,22 @@ def test_a_refused_renewal_changes_nothing() -> None:
     assert validity.left_ns(ME, 1) == 10 * SECOND
 
 
+@pytest.mark.parametrize("seconds", [0, 90])
+def test_a_subscription_that_is_not_replaced_keeps_its_period(seconds: int) -> None:
+    validity, _, _ = made()
+    validity.handled(ME, [subscribe(1, 1, 10)], [], (1,))
+    refusal = Send(ME, Refuse(2, "ALREADY_EXISTS", "no", 1))
+    validity.handled(ME, [subscribe(2, 1, seconds)], [refusal], (1,))
+    assert validity.left_ns(ME, 1) == 10 * SECOND
+
+
+def test_a_subscription_that_begins_and_ends_in_one_call_has_no_period() -> None:
+    validity, _, timers = made()
+    validity.handled(ME, [subscribe(1, 1, 10), Unsubscribe(2, 1)], [], (1,))
+    assert len(validity) == 0
+    assert timers.next_ns() is None
+
+
 def test_many_that_end_together_end_in_turns() -> None:
     validity, clock, timers = made()
     for each in range(3 * AT_ONCE):
