@@ -265,7 +265,7 @@ class Unsubscribe(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent", "valid_for_ns", "for_views")
+    __slots__ = ("epoch", "subscription_id", "values", "since_ns", "traceparent", "valid_for_ns", "for_views", "after_epoch")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +280,7 @@ class Update(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     VALID_FOR_NS_FIELD_NUMBER: _ClassVar[int]
     FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     values: _containers.MessageMap[str, Value]
@@ -287,7 +288,8 @@ class Update(_message.Message):
     traceparent: str
     valid_for_ns: int
     for_views: bool
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ...) -> None: ...
+    after_epoch: int
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ..., after_epoch: _Optional[int] = ...) -> None: ...
 
 class Expired(_message.Message):
     __slots__ = ("subscription_id", "type_name")

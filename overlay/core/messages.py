@@ -111,7 +111,8 @@ class Update:
     match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
     `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the subscription:
     from its arrival on the validity period is this one. With `for_views` the receiver sends the last event of
-    each key that matches (`routing/keyed.py`).
+    each key that matches (`routing/keyed.py`); where the message about this subscription before was that of
+    `after_epoch`, without those that it has sent and that matched the values of then.
     """
 
     epoch: int
@@ -121,6 +122,7 @@ class Update:
     traceparent: str = ""
     valid_for_ns: int = 0
     for_views: bool = False
+    after_epoch: int = 0
 
 
 @message

@@ -93,6 +93,7 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     wire.update.traceparent = m.traceparent
     wire.update.valid_for_ns = m.valid_for_ns
     wire.update.for_views = m.for_views
+    wire.update.after_epoch = m.after_epoch
     fill_values(wire.update.values, m.values)
 
 
@@ -319,6 +320,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         traceparent_of(w.update.traceparent) if w.update.traceparent else "",
         _validity_of(w.update.valid_for_ns),
         w.update.for_views,
+        w.update.after_epoch,
     ),
     "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),

@@ -232,6 +232,13 @@ class ClientSession:
             self._reception.in_views.discard(self._next_id)
             raise
 
+    def lost(self, type_name: str) -> None:
+        """Events of a type were dropped: the next update of each of its views asks for all that is inside."""
+        for uid in self._reception.in_views:
+            subscription = self._subscriptions[uid]
+            if subscription.filter.event_type.name == type_name:
+                subscription.last_epoch = 0
+
     def _check_still(self, values: Mapping[str, object]) -> None:
         if moves(values):
             raise VariableError("a view with a value that moves by itself: expected one that does not")
@@ -274,7 +281,12 @@ class ClientSession:
         if subscription_id in self._reception.in_views:
             self._check_still(values)
             subscription.values = {**subscription.values, **changed}
-            update = Update(self._next_epoch(), subscription_id, changed, 0, traceparent, for_views=True)
+            after = subscription.last_epoch
+            subscription.last_epoch = self._next_epoch()
+            epoch = subscription.last_epoch
+            update = Update(
+                epoch, subscription_id, changed, 0, traceparent, for_views=True, after_epoch=after
+            )
             self._reception.put(subscription, self.epoch)
             return [update]
         if not changed:
@@ -388,7 +400,7 @@ class ClientSession:
         return subscription_id in self._subscriptions
 
     def _subscribe_message(self, subscription: ClientSubscription, clock_ns: int) -> Subscribe:
-        subscription.born = self._next_epoch()
+        subscription.born = subscription.last_epoch = self._next_epoch()
         filter, values = subscription.filter, subscription.values
         if self.routing == "static":
             filter, values = filter.substitute(values), {}

@@ -36,11 +36,22 @@ class ClientSubscription:
     """A subscription as its user knows it.
 
     `wire_id` is the id that the broker knows, `born` the epoch of its Subscribe, `changed` that of its newest
-    values. `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
+    values, `last_epoch` that of a view's newest message, 0 where events after it may have been dropped.
+    `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
     `ends_ns` is when its validity period is over, by the clock of the session's calls, None for never.
     """
 
-    __slots__ = ("born", "changed", "ends_ns", "filter", "strictness", "uid", "values", "wire_id")
+    __slots__ = (
+        "born",
+        "changed",
+        "ends_ns",
+        "filter",
+        "last_epoch",
+        "strictness",
+        "uid",
+        "values",
+        "wire_id",
+    )
 
     def __init__(self, uid: int, filter: Filter, values: dict[str, Scalar]) -> None:
         self.uid = uid
@@ -49,6 +60,7 @@ class ClientSubscription:
         self.wire_id = uid
         self.born = 0
         self.changed = 0
+        self.last_epoch = 0
         self.ends_ns: int | None = None
         self.strictness: Strictness | None = None
 

@@ -118,14 +118,21 @@ class ControlQueue:
         valid_for_ns = update.valid_for_ns or old.valid_for_ns
         for_views = old.for_views or update.for_views
         merged = replace(
-            old, values=values, since_ns=since_ns, valid_for_ns=valid_for_ns, for_views=for_views
+            old,
+            values=values,
+            since_ns=since_ns,
+            valid_for_ns=valid_for_ns,
+            for_views=for_views,
+            after_epoch=0,  # the receiver does not have the values between
         )
         if self.waiting[-1] is earlier and self._last_epoch is None:
             traceparent = update.traceparent or old.traceparent
             earlier.message = replace(merged, epoch=update.epoch, traceparent=traceparent)
         else:
             earlier.message = merged
-            self._last_epoch = replace(update, values={}, since_ns=0, valid_for_ns=0, for_views=False)
+            self._last_epoch = replace(
+                update, values={}, since_ns=0, valid_for_ns=0, for_views=False, after_epoch=0
+            )
         earlier.newest = self._positions
         self._section_bytes -= earlier.size
         earlier.size = size_of(earlier.message)

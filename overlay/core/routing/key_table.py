@@ -7,6 +7,7 @@
     _age       int64  by row: the number of the batch that brought it
     links      bits   by row: the neighbours that have it
     views      bits   by row: the views of this broker that have it
+    _columns   int64  by row: the attributes that views compare (`key_columns.py`)
 
 Batches are kept as they came, until most of their events are no longer the last ones of their keys; then what
 is left of them is joined. Invariant: between two calls of a broker a row in use has an event, at most
@@ -26,8 +27,10 @@ import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.routing.holders import Holders, NumberedHolders
+from covey.overlay.core.routing.key_columns import KeyColumns, compared
 
 if TYPE_CHECKING:
+    from covey.matcher.covering.region import Region
     from covey.overlay.core.messages import Interface
 
 Int64s = npt.NDArray[np.int64]
@@ -63,6 +66,7 @@ class KeyTable:
         self._join_at = _MOST_SMALL
         self._bytes = 0
         self._next_chunk = 0
+        self._columns = KeyColumns()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -130,15 +134,29 @@ class KeyTable:
     def everything(self) -> Int64s:
         return self._used()
 
+    def inside(self, region: Region, rows: Int64s) -> tuple[Int64s, bool]:
+        """Those of some rows that may be in a region, and whether these are exactly those that are. Costs a
+        few comparisons of columns, and the reading of what has come since the last time.
+        """
+        for attribute, kind in compared(region).items():
+            new = self._used()
+            new = new[self._age[new] >= self._columns.current.get(attribute, 0)]
+            self._columns.read(attribute, kind, len(self._age), self._parts(new), self._next_chunk)
+        return self._columns.inside(region, rows)
+
     def events(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s]]:
         """The events of some rows, batch by batch in the order in which they came, with their rows."""
-        order = rows[np.lexsort((self._place[rows], self._chunk[rows]))]
-        chunks = self._chunk[order]
-        edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(order)]
-        for start, stop in pairwise(edges):
-            own = order[start:stop]
-            if len(own):
-                yield self._chunks[int(chunks[start])].take(self._place[own]), own
+        for batch, places, own in self._parts(rows):
+            yield batch.take(places), own
+
+    def joined(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s]]:
+        """As `events`, in as few batches as publishers and schemas allow."""
+        groups: dict[tuple[object, ...], list[tuple[EventBatch, Int64s]]] = {}
+        for batch, own in self.events(rows):
+            alike = (batch.publisher, batch.event_type, batch.first_sequence >> 31)
+            groups.setdefault(alike, []).append((batch, own))
+        for parts in groups.values():
+            yield EventBatch.concat([batch for batch, _ in parts]), np.concatenate([own for _, own in parts])
 
     def leave(self, rows: Int64s) -> None:
         """The events of these keys are no longer the last ones; -1 is no key. `drop_left` frees the rows."""
@@ -181,6 +199,18 @@ class KeyTable:
         keys: list[object] = batch.record_batch.column(self.key).to_pylist()
         return keys
 
+    def _parts(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s, Int64s]]:
+        """The batches that have the events of some rows, in the order in which they came, with the positions
+        there and the rows.
+        """
+        order = rows[np.lexsort((self._place[rows], self._chunk[rows]))]
+        chunks = self._chunk[order]
+        edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(order)]
+        for start, stop in pairwise(edges):
+            own = order[start:stop]
+            if len(own):
+                yield self._chunks[int(chunks[start])], self._place[own], own
+
     def _beyond(self, bound: int) -> int:
         """How many rows are to be evicted for what is left to have so many bytes, if the events of a batch
         are of one size.
@@ -213,6 +243,7 @@ class KeyTable:
         self._source, self._age = np.append(self._source, unused), np.append(self._age, unused)
         self.links.resize(after)
         self.views.resize(after)
+        self._columns.resize(after)
         self._keys += [None] * (after - before)
         self._free += range(after - 1, before - 1, -1)
 
@@ -246,15 +277,10 @@ class KeyTable:
         used = self._used()
         if not every:
             used = used[np.isin(self._chunk[used], np.fromiter(self._small, np.int64, len(self._small)))]
-        groups: dict[tuple[object, ...], list[tuple[EventBatch, Int64s]]] = {}
-        for batch, rows in self.events(used):
-            alike = (batch.publisher, batch.event_type, batch.first_sequence >> 31)
-            groups.setdefault(alike, []).append((batch, rows))
+        every_joined = [*self.joined(used)]
         for chunk in list(self._chunks if every else self._small):
             self._remove(chunk)
-        for parts in groups.values():
-            rows = np.concatenate([rows for _, rows in parts])
-            joined = EventBatch.concat([batch for batch, _ in parts])
+        for joined, rows in every_joined:
             chunk = self._add(joined, len(rows))
             self._chunk[rows], self._place[rows] = chunk, np.arange(len(rows))
         self._join_at = 2 * len(self._small) + _MOST_SMALL

@@ -34,7 +34,10 @@ from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from covey.matcher.events.batch import EventBatch
+    from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
 
 
@@ -160,8 +163,16 @@ def check_view(state: TypeState, interest: Interest) -> None:
         raise FilterError("an update for views: expected one of a view")
 
 
-def on_update_for_views(tables: Tables, call: Call, peer: Peer, interest: Interest) -> None:
-    """Send the last events of keys that match, and have the neighbours that publish do so."""
+def on_update_for_views(
+    tables: Tables,
+    call: Call,
+    peer: Peer,
+    interest: Interest,
+    before: Mapping[str, Scalar] | None = None,
+) -> None:
+    """Send the last events of keys that match, and have the neighbours that publish do so. A view that has
+    all that it was sent and that matches the values `before` gets the others.
+    """
     state = tables.types[interest.filter.event_type.name]
     table = state.keys
     if table is None:
@@ -171,24 +182,37 @@ def on_update_for_views(tables: Tables, call: Call, peer: Peer, interest: Intere
         slot.epoch = tables.next_epoch(tables.peers[neighbour])
         call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, for_views=True))
     if not peer.is_broker:
-        rows = table.everything()
+        rows = _matching(table, state, interest, still(interest.values, call.now_ns), table.everything())
+        if before is not None:
+            had = rows[table.views.has(interest.uid, rows)]
+            had = _matching(table, state, interest, before, had)
+            rows = np.setdiff1d(rows, had, assume_unique=True)
     elif peer.name in state.advertised_to:
         rows = table.not_at(peer.name, peer.serial)
+        rows = _matching(table, state, interest, still(interest.values, call.now_ns), rows)
     else:
         return  # the advertisement was withdrawn: events would meet no interest there
-    matching = Matching("cluster", state.event_type)
-    matching.put(FilterAt(1, interest.routed, still(interest.values, call.now_ns)), 0)
-    for batch, own in table.events(rows):
-        chosen = np.flatnonzero(matching.match(EventPoints(batch)).any())
-        if not len(chosen):
-            continue
+    for batch, own in table.joined(rows):
         if peer.is_broker:
-            table.links.mark(peer.name, own[chosen])
-            peer.counters.events_sent += len(chosen)
-            call.send(peer, Publish(batch.take(chosen), True, for_views=True))
+            table.links.mark(peer.name, own)
+            peer.counters.events_sent += batch.count
+            call.send(peer, Publish(batch, True, for_views=True))
         else:
-            table.views.mark(interest.uid, own[chosen])
-            _deliver(call, peer, interest, batch.take(chosen), replayed=True)
+            table.views.mark(interest.uid, own)
+            _deliver(call, peer, interest, batch, replayed=True)
+
+
+def _matching(
+    table: KeyTable, state: TypeState, interest: Interest, values: Mapping[str, Scalar], rows: Int64s
+) -> Int64s:
+    """Those of some rows whose events match an interest with these values."""
+    rows, exact = table.inside(interest.routed.region(values), rows)
+    if exact or not len(rows):
+        return rows
+    matching = Matching("cluster", state.event_type)
+    matching.put(FilterAt(1, interest.routed, values), 0)
+    matched = [own[matching.match(EventPoints(batch)).any()] for batch, own in table.joined(rows)]
+    return np.concatenate(matched)
 
 
 def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> None:

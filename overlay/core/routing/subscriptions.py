@@ -101,12 +101,14 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
             type_name=interest.filter.event_type.name,
         )
         return
+    follows = message.after_epoch and message.after_epoch == interest.epoch
+    before = interest.values if follows else None
     interest = move(tables, call, peer, interest, values)
     interest.epoch = message.epoch
     if message.since_ns:
         _replay_since(tables, call, peer, interest, message.since_ns)
     if message.for_views:
-        on_update_for_views(tables, call, peer, interest)
+        on_update_for_views(tables, call, peer, interest, before)
 
 
 def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer) -> None:

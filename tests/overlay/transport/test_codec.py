@@ -97,7 +97,7 @@ MESSAGES: list[Message] = [
     ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
-    Update(5, 6, {"limit": 2}, for_views=True),
+    Update(5, 6, {"limit": 2}, for_views=True, after_epoch=2**40),
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
     Hold("Quote", True),
     Gap("Quote", 1, 2, 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core_ends import BELOW, drain, exchange, pair, update
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,19 @@ def test_a_later_message_carries_the_newest_epoch() -> None:
         update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
     )
     assert messages_sent == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
+
+
+def test_of_merged_updates_of_a_view_the_receiver_knows_that_it_missed_one() -> None:
+    first = Update(2, 1, {"limit": 1.0}, for_views=True, after_epoch=1)
+    second = Update(3, 1, {"limit": 2.0}, for_views=True, after_epoch=2)
+    assert control(first) == [first]
+    assert control(first, second) == [Update(3, 1, {"limit": 2.0}, for_views=True)]
+    other = update(3, 2, limit=9.0)
+    assert control(first, other, replace(second, epoch=4)) == [
+        Update(2, 1, {"limit": 2.0}, for_views=True),
+        other,
+        Update(4, 1, {}),
+    ]
 
 
 def test_values_never_overtake_a_subscribe_or_unsubscribe() -> None:

@@ -132,6 +132,30 @@ def test_evicted_keys_leave_views_and_neighbours_and_are_counted() -> None:
     assert inspect(x.broker)["types"]["Ship"]["keys"]["evicted"] == 1
 
 
+def test_an_update_that_follows_is_answered_by_the_difference_any_other_by_all_that_is_inside() -> None:
+    x = Driven(S, P)
+    x(P, Advertise(1, SHIP))
+    x(P, Publish(batch(1, *[(key, key) for key in range(10)])))
+    box = parse("x between $low and $high", SHIP)
+
+    def answered(message: Subscribe | Update) -> list[int]:
+        replies = [reply for _, reply in sent(x(S, message), Deliver)]
+        assert all(isinstance(reply, Deliver) and reply.replayed for reply in replies)
+        return [row["id"] for reply in replies for row in reply.batch.to_pylist()]  # type: ignore[union-attr]
+
+    def update(epoch: int, low: int, after: int) -> Update:
+        return Update(epoch, 7, {"low": low, "high": low + 4}, for_views=True, after_epoch=after)
+
+    assert answered(Subscribe(1, 7, box, {"low": 0, "high": 4}, for_views=True)) == [0, 1, 2, 3, 4]
+    assert answered(update(2, 2, after=1)) == [5, 6]
+    assert answered(update(3, 0, after=2)) == [0, 1], "what has left is sent again"
+    assert answered(update(5, 1, after=4)) == [1, 2, 3, 4, 5], "the update of epoch 4 never came here"
+    assert answered(update(6, 1, after=5)) == []
+    assert answered(update(7, 1, after=0)) == [1, 2, 3, 4, 5]
+    x(P, Publish(batch(11, (3, 3))))
+    assert answered(update(8, 3, after=7)) == [6, 7], "it has the new event of key 3"
+
+
 def test_what_is_no_view_is_refused() -> None:
     plain = EventType("Plain", {"id": "int64"})
     x = Driven(S, P, N)
