@@ -34,7 +34,10 @@ def check_progress(step: str, share: float) -> None:
     assert 0.0 <= share <= 1.0
 
 
-@pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret", "liu"])
+TINY_PAPERS = ["aguilera", pytest.param("bittner", marks=pytest.mark.thorough), "fabret", "liu"]
+
+
+@pytest.fixture(scope="module", params=TINY_PAPERS)
 def report(request: pytest.FixtureRequest) -> PaperReport:
     return reproduce(request.param, PaperPlan("tiny"), check_progress)
 

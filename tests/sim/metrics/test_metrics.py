@@ -330,6 +330,7 @@ main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 -
 """
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
     tmp_path: Path, summaries: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,6 +423,7 @@ vary:
 """
 
 
+@pytest.mark.thorough
 def test_a_sweep_runs_as_spark_tasks_and_resumes(
     spark: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

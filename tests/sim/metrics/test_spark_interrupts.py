@@ -108,6 +108,7 @@ def test_tables_of_a_call_that_is_interrupted_are_removed(
     assert [each.name for each in results.iterdir()] == ["mine"]
 
 
+@pytest.mark.thorough
 def test_java_is_terminated_where_its_start_is_interrupted(tmp_path: Path) -> None:
     trace, home, started = tmp_path / "run", tmp_path / "spark", tmp_path / "started"
     SimulatedRun(TINY).run(trace)
