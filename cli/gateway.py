@@ -81,6 +81,7 @@ def gateway(
     Example: covey gateway --broker localhost:7001 --listen 127.0.0.1:8080
     """
     import asyncio
+    import gc
 
     from covey.gateway import Limits, application
     from covey.gateway.server import bind, server
@@ -123,6 +124,10 @@ def gateway(
         if serving.started:
             scheme = "http" if serve_certificate is None else "https"
             print(f"gateway to {broker} at {scheme}://{listen}", flush=True)
+        # A full collection takes 190 ms with 1,000 browsers, in which no frame is sent. At these rates there
+        # is one per million objects that stay, some 100 MB if all were garbage.
+        gc.freeze()
+        gc.set_threshold(5_000, 10, 20)
         await done
 
     run(serve())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from random import randint
 
 from covey.gateway.conflation import conflate
 from covey.gateway.encoding import Frame
@@ -22,7 +23,8 @@ from covey.overlay import Gap
 _MOST_CONTROL = 1_000
 """Messages that are no events may be pending; then the gateway stops to read what the browser sends."""
 _FEW_BYTES = 65_536
-"""So much may wait of a browser that keeps up, whatever its policy."""
+"""So much may wait of a browser that keeps up, whatever its policy. Each queue draws its own bound, from half
+of it: browsers with the same events would else all be conflated at one moment, 1 ms each."""
 _MOST_FORGOTTEN = 10_000
 """Of a browser that does not acknowledge: how far back a gap can name what was lost."""
 
@@ -48,6 +50,7 @@ class BrowserQueue:
         self._pending: deque[Frame] = deque()
         self._pending_bytes = 0
         self._conflated_from = 0
+        self._few_bytes = min(randint(_FEW_BYTES // 2, _FEW_BYTES), limits.queue_bytes // 4)
         self._control = 0
         self._sent: deque[Frame] = deque()
         self._sent_bytes = 0
@@ -81,8 +84,8 @@ class BrowserQueue:
         reason."""
         if not self._pending_bytes:
             self._conflated_from = 0
-        full, few = self._is_full(), min(_FEW_BYTES, self._limits.queue_bytes // 4)
-        if self._pending_bytes + coming <= max(few, self._conflated_from) and not full:
+        full = self._is_full()
+        if self._pending_bytes + coming <= max(self._few_bytes, self._conflated_from) and not full:
             return
         kept, lost = conflate(self._pending)
         self._pending = deque(kept)

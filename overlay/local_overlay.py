@@ -76,7 +76,8 @@ def chain(length: int) -> tuple[tuple[str, str], ...]:
 
 
 class LocalOverlay:
-    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
+    """The brokers that `links` names, or b1 alone, each a process. `addresses` maps their names to where they
+    listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
     `operators` is that section of the overlay file, and `repair_after_s` its field; the types named in
@@ -99,7 +100,7 @@ class LocalOverlay:
     ) -> None:
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
-        self.brokers = tuple(sorted({broker for link in links for broker in link}))
+        self.brokers = tuple(sorted({broker for link in links for broker in link})) or ("b1",)
         self.addresses = dict(zip(self.brokers, free_addresses(len(self.brokers)), strict=True))
         self._configuration: dict[str, Any] = {
             "overlay": "local",

@@ -10,6 +10,7 @@ from covey.cli.bench.control import control
 from covey.cli.bench.drift import drift
 from covey.cli.bench.durable import durable
 from covey.cli.bench.faults import faults
+from covey.cli.bench.gateway import gateway
 from covey.cli.bench.hostile import hostile
 from covey.cli.bench.match import match
 from covey.cli.bench.metrics import metrics
@@ -37,6 +38,7 @@ for command in (
     change,
     durable,
     faults,
+    gateway,
     hostile,
     peers,
     routing,

@@ -32,6 +32,12 @@ def resident_bytes(process_id: int) -> int:
     return int((_folder(process_id) / "statm").read_text().split()[1]) * _PAGE_BYTES
 
 
+def peak_resident_bytes(process_id: int) -> int:
+    """The most of it so far."""
+    lines = (_folder(process_id) / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
 def descriptors(process_id: int) -> int:
     """How many file descriptors a process has open."""
     return len(os.listdir(_folder(process_id) / "fd"))
