@@ -1,8 +1,9 @@
 """The packets of a connection on the wire (proto/broker.proto): greetings, frames, goodbyes.
 
 A decoded frame has its messages in wire form: `codec.py` decodes these one by one, since the meaning of a
-message may depend on the schema that the one before it declared. Invariants: decoding an encoded packet gives
-an equal one; bytes of a peer raise `MalformedPacketError`, never anything else.
+message may depend on the schema that the one before it declared; those of a large frame are not even parsed
+(`unread_messages.py`). Invariants: decoding an encoded packet gives an equal one; bytes of a peer raise
+`MalformedPacketError`, or `LinkError` where a message of a large frame is read, never anything else.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from covey.overlay.core.messages import Message, Subscribe
 from covey.overlay.transport.channel import SERVICE
 from covey.overlay.transport.codec import WireMessage, encode_message
 from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.unread_messages import UnreadMessages, UnreadPacket
 from covey.overlay.transport.wire_values import fill_event_type
 from covey.proto import broker_pb2 as pb
 
 PROTOCOL = 2
 """The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
 is used (`_check_protocol`)."""
+_READ_BYTES = 16 << 10
+"""Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
 
 
 class Role(Enum):
@@ -118,14 +122,16 @@ def encode_goodbye(goodbye: Goodbye) -> bytes:
 def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     """A packet from a peer. `MalformedPacketError` for anything else."""
     try:
-        packet = pb.Packet.FromString(data)
+        packet = (pb.Packet if len(data) <= _READ_BYTES else UnreadPacket).FromString(data)
     except DecodeError as error:
         raise MalformedPacketError(f"{len(data)} bytes are no packet of {SERVICE}: {error}") from None
     kind = packet.WhichOneof("kind")
     if kind == "frame":
         frame = packet.frame
         head = (frame.sequence, frame.received, frame.credit)
-        return Frame(*head, tuple(frame.messages), frame.probe, frame.dropped, frame.settled)
+        messages = frame.messages
+        messages = tuple(messages) if len(data) <= _READ_BYTES else UnreadMessages(messages)
+        return Frame(*head, messages, frame.probe, frame.dropped, frame.settled)
     if kind == "hello":
         return _decode_greeting(packet.hello)
     if kind == "goodbye":

@@ -24,7 +24,7 @@ they are (`release`). `stored` are the newest records of the sender's log that t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -73,13 +73,14 @@ class Frame(Generic[M]):
     """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or asks.
 
     `settled` is the newest epoch of the receiver that has taken effect, 0 for none: it holds once the
-    messages of the frame were handled. The messages of a received frame may still be encoded.
+    messages of the frame were handled. The messages of a received frame may still be encoded, and be parsed
+    when they are read: a `LinkError` says that one cannot be.
     """
 
     sequence: int
     received: int
     credit: int
-    messages: tuple[M, ...] = ()
+    messages: Sequence[M] = ()
     probe: bool = False
     dropped: int = 0
     settled: int = 0
@@ -492,12 +493,13 @@ class Link:
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
         else:
-            messages, begun = frame.messages, self._begun
-            if most is not None and len(messages) - begun > most:
+            begun = self._begun
+            if most is not None and len(frame.messages) - begun > most:
+                part = tuple(frame.messages[begun : begun + most])
                 self._begun += most
-                return messages[begun : begun + most]
-            if begun:
-                messages, self._begun = messages[begun:], 0
+                return part
+            messages = tuple(frame.messages[begun:])
+            self._begun = 0
             self.received = frame.sequence
             if self._ack_due_ns is None:
                 self._ack_due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
