@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -121,16 +122,16 @@ def encode_goodbye(goodbye: Goodbye) -> bytes:
 
 def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     """A packet from a peer. `MalformedPacketError` for anything else."""
+    small = len(data) <= _READ_BYTES
     try:
-        packet = (pb.Packet if len(data) <= _READ_BYTES else UnreadPacket).FromString(data)
+        packet: Any = (pb.Packet if small else UnreadPacket).FromString(data)
     except DecodeError as error:
         raise MalformedPacketError(f"{len(data)} bytes are no packet of {SERVICE}: {error}") from None
     kind = packet.WhichOneof("kind")
     if kind == "frame":
         frame = packet.frame
         head = (frame.sequence, frame.received, frame.credit)
-        messages = frame.messages
-        messages = tuple(messages) if len(data) <= _READ_BYTES else UnreadMessages(messages)
+        messages = tuple(frame.messages) if small else UnreadMessages(frame.messages)
         return Frame(*head, messages, frame.probe, frame.dropped, frame.settled)
     if kind == "hello":
         return _decode_greeting(packet.hello)

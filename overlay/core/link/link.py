@@ -452,7 +452,7 @@ class Link:
         return total_bytes, total_events
 
     def _frame(
-        self, sequence: int, messages: tuple[Message, ...], settled: int, in_flight: int
+        self, sequence: int, messages: Sequence[Message], settled: int, in_flight: int
     ) -> Frame[Message]:
         """A frame with the current credit, and the current acknowledgement unless refusals wait for later
         frames.

@@ -1,8 +1,9 @@
 """A matching engine and its pending changes.
 
-Control messages only record changes; the engine applies them just before a match, columnwise for all
-subscriptions of one filter. A thousand UPDs between two batches of events cost the engine one `update_many`,
-and an UPD followed by another of the same subscription costs it nothing.
+Control messages record changes; the engine applies them before a match, columnwise for all subscriptions of
+one filter. A hundred UPDs between two batches of events cost the engine one `update_many`, and an UPD that
+another of the same subscription follows costs it nothing. Once about a millisecond's worth is pending
+(`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
 
 An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
 events meet few filters, the changes stay pending and the filters are *walked*, until that has cost about as
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engine import bits_of, create_engine
 from covey.matcher.errors import EventTypeError
+from covey.matcher.expressions.expression import And, Or, Predicate
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
@@ -54,6 +56,11 @@ _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
 """Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
 (130 µs), many changes columnwise (400 µs), and each of these many (2.5 µs).
 """
+MOST_PENDING = 256
+"""Changes, of 2.5 µs each, that may be pending."""
+_OF_FILTER, _OF_CONSTANT = 16, 2
+"""How many changes another filter among the pending ones stands for, and each of its constants: they are
+indexed by themselves."""
 
 
 class Matching:
@@ -73,6 +80,9 @@ class Matching:
         self._interests: dict[int, tuple[Matched, int]] = {}
         self._installed: dict[int, tuple[Filter, int]] = {}
         self._dirty: dict[int, None] = {}
+        self.pending = 0
+        """The changes of `_dirty`, weighed by what it takes to apply them."""
+        self._pending_filters: set[Filter] = set()
         self._texts = TextConstants(texts)
 
     def widen(self, event_type: EventType) -> None:
@@ -89,6 +99,7 @@ class Matching:
         self._engine = None
         self._installed.clear()
         self._dirty = dict.fromkeys(self._interests)
+        self.pending = len(self._dirty)
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
         """See `InterestMatching.check_room`."""
@@ -97,14 +108,24 @@ class Matching:
     def put(self, interest: Matched, number: int) -> None:
         self._interests[interest.uid] = (interest, number)
         self._texts.put(interest.uid, interest.filter, interest.values)
-        self._dirty[interest.uid] = None
-        self._walkable.pop(interest.uid, None)
+        if interest.filter not in self._pending_filters:
+            self._pending_filters.add(interest.filter)
+            self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(interest.filter)
+        self._changed(interest.uid)
 
     def discard(self, interest: Matched) -> None:
         del self._interests[interest.uid]
         self._texts.discard(interest.uid)
-        self._dirty[interest.uid] = None
-        self._walkable.pop(interest.uid, None)
+        self._changed(interest.uid)
+
+    def _changed(self, uid: int) -> None:
+        """An interest is new, has other values, or is none any more."""
+        self._walkable.pop(uid, None)
+        if uid not in self._dirty:
+            self._dirty[uid] = None
+            self.pending += 1
+        if self.pending > MOST_PENDING and self._walks and (self._engine is not None or kernels_usable()):
+            self.flush()
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._interests
@@ -125,7 +146,8 @@ class Matching:
                 self._drop_engine()
                 raise
             self._dirty.clear()
-            self._walked = 0
+            self._pending_filters.clear()
+            self.pending = self._walked = 0
         return self._engine
 
     # --- matching -------------------------------------------------------------------------------------------
@@ -312,6 +334,18 @@ def _region(interest: Matched) -> Region:
     if isinstance(interest, Interest) and interest.announcement is None:
         return interest.region
     return interest.filter.region(interest.values)
+
+
+def _constants_in(filter: Filter) -> int:
+    """How many operands a filter has."""
+    count, pending = 0, [filter.expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, And | Or):
+            pending += part.parts
+        elif isinstance(part, Predicate):
+            count += len(part.operands)
+    return count
 
 
 def _uids(interests: Sequence[Matched]) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import FilterAt, Matching
+from covey.overlay.core.matching.matching import MOST_PENDING, FilterAt, Matching
 from covey.overlay.core.matching.splitting import split_by_session
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
@@ -216,3 +216,42 @@ def test_after_an_error_of_the_engine_the_next_match_begins_with_an_empty_one() 
 
 def _no_memory(*_: object, **__: object) -> None:
     raise MemoryError
+
+
+def test_no_event_applies_more_changes_than_a_bound() -> None:
+    """A client that subscribed and unsubscribed had events of others apply all of it: up to 16 ms at once."""
+    registry, matching = Registry(), Matching("cluster", QUOTE)
+    same = parse("price < $p", QUOTE)
+    interests = [registry.make("client/h", 1, i, same, {"p": float(i)}) for i in range(2_000)]
+    for interest in interests:
+        matching.put(interest, 1)
+        assert matching.pending <= MOST_PENDING
+    assert len(matching.installed()) > len(interests) - MOST_PENDING
+    for interest in interests:
+        interest.move({"p": 0.5}, 0)
+        matching.put(interest, 1)
+        matching.put(interest, 1)
+        assert matching.pending <= MOST_PENDING
+    for interest in interests[:-1]:
+        matching.discard(interest)
+        assert matching.pending <= MOST_PENDING
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "IBM", "price": 0.25, "volume": 1}])
+    assert matching.event_uids(EventPoints(batch)).tolist() == [interests[-1].uid]
+
+
+def test_a_filter_of_many_constants_is_indexed_when_it_arrives() -> None:
+    """To index one takes some 10 ms, in the turn of who sends it; small ones are applied some at a time."""
+    registry, matching = Registry(), Matching("cluster", QUOTE)
+    for i in range(40):
+        small = parse(f"price < {i}.5 and volume != {i}", QUOTE)
+        matching.put(registry.make("client/h", 1, i, small, {}), 1)
+        assert matching.pending <= MOST_PENDING
+    assert 0 < len(matching.installed()) < 40
+    for text in (
+        f"volume in ({', '.join(str(n * n) for n in range(400))})",
+        " or ".join(f"price between {n}.25 and {n}.5" for n in range(200)),
+    ):
+        interest = registry.make("client/h", 1, 100 + len(matching), parse(text, QUOTE), {})
+        matching.put(interest, 1)
+        assert matching.pending == 0
+        assert interest.uid in matching.installed()
