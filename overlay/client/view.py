@@ -81,6 +81,7 @@ class View:
         self._reader = subscription.reader
         self._events: deque[Change] = deque()
         self._reading = asyncio.Lock()
+        self._over_bound: CapacityError | None = None
 
     @property
     def event_type(self) -> EventType:
@@ -161,10 +162,14 @@ class View:
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """A view with too many keys ends."""
+        """A view with too many keys ends; whoever reads it afterwards gets the same error."""
+        if self._over_bound is not None:
+            raise self._over_bound.with_traceback(None)
         try:
             yield
         except CapacityError as error:
-            self._owner.unsubscribe(self._subscription)
+            self._over_bound = error
+            if not self._subscription._inbox.ended:
+                self._owner.unsubscribe(self._subscription)
             self._subscription._end(error)
             raise

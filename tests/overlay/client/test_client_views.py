@@ -9,6 +9,7 @@ import pytest
 from running import Brokers, on_a_loop
 
 from covey.matcher import EventType, FilterError
+from covey.matcher.errors import CapacityError
 from covey.overlay import Change, Client, View
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
@@ -113,6 +114,45 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
         await view.update(high=-1)
         assert sorted(kind for kind, _, _ in await told(view, 3)) == ["leave"] * 3
         assert not view._reader.waiting
+
+
+async def _read(view: View, way: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if way == "snapshot":
+                view.snapshot()
+                await asyncio.sleep(0.01)
+            else:
+                await anext(view)
+
+
+@on_a_loop
+async def test_a_view_with_too_many_keys_ends_and_holds_up_nobody() -> None:
+    async with (
+        Brokers([("b1", "b2")]) as overlay,
+        Client(overlay.address("b1"), "feed") as feed,
+        Client(overlay.address("b2"), window_bytes=50_000) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        for way in ("snapshot", "iteration"):
+            view = await reader.view("Vehicle", max_keys=10)
+            assert view.snapshot().num_rows <= 10
+            for number in range(400):
+                await feed.publish("Vehicle", id=f"{way} {'v' * 100} {number}", x=1.0)
+            await feed.flush()
+            with pytest.raises(CapacityError, match=r"a view of Vehicle has [0-9]+ .* expected at most 10"):
+                await _read(view, way)
+            for _ in range(2):
+                with pytest.raises(CapacityError):
+                    view.snapshot()
+                with pytest.raises(CapacityError):
+                    await anext(view)
+            await feed.unadvertise("Vehicle")
+            await feed.advertise(VEHICLE)
+        plain = await reader.subscribe("Vehicle", "x > 1")
+        for number in range(1_000):  # more than the credit, were some of it lost
+            await feed.publish("Vehicle", id=f"{'v' * 100} {number}", x=2.0)
+            assert (await asyncio.wait_for(anext(plain), 60))["x"] == 2.0
 
 
 @on_a_loop
