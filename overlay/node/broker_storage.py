@@ -102,6 +102,9 @@ class _TypeLog:
         self.marks |= self.changed
 
 
+_NONE: Mapping[str, int] = {}
+
+
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
     """Whether a record was stored for a session at another broker, and did not come by routing."""
     return all(receiver.interface.startswith(COPIES) for receiver in receivers)
@@ -133,7 +136,8 @@ class BrokerStorage:
         self.types = tuple(types)
         self._state = state
         self._now_ns = now_ns
-        self._cursors = state.cursors()
+        self._cursors: dict[Interface, dict[str, int]] = {}
+        self._note_cursors(state.cursors())
         self._logs: dict[str, _TypeLog] = {}
         try:
             for name, retention in types.items():
@@ -233,7 +237,11 @@ class BrokerStorage:
     # --- progress -------------------------------------------------------------------------------------------
 
     def cursor(self, interface: Interface, type_name: str) -> int:
-        return self._cursors.get((interface, type_name), 0)
+        return self._cursors.get(interface, _NONE).get(type_name, 0)
+
+    def _note_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None:
+        for (interface, name), offset in cursors.items():
+            self._cursors.setdefault(interface, {})[name] = offset
 
     def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None:
         """And the watermarks that have changed."""
@@ -247,7 +255,7 @@ class BrokerStorage:
         for name, each in changed.items():
             each.changed = {}
             self._state.prune(name)
-        self._cursors |= cursors
+        self._note_cursors(cursors)
 
     def trim(self, type_name: str, before: int) -> None:
         """Remove what every receiver has acknowledged, and what retention does not keep."""
@@ -297,9 +305,15 @@ class BrokerStorage:
     ) -> None:
         self._state.save_subscriptions(changes, synced=synced)
 
-    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
-        self._state.forget_session(interface, moved_to, number)
-        self._cursors = {key: next for key, next in self._cursors.items() if key[0] != interface}
+    def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
+        interfaces = tuple(interfaces)
+        self._state.forget_sessions(interfaces)
+        for interface in interfaces:
+            self._cursors.pop(interface, None)
+
+    def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
+        self._state.hand_over(interface, moved_to, number)
+        self._cursors.pop(interface, None)
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
         self._state.save_arrival(interface, arrival)

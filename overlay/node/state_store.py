@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
-from covey.matcher.filters.filter import parse
+from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.endpoint.storage import (
     Arrival,
     StoredSession,
@@ -198,8 +198,12 @@ class StateStore:
         rows = self._db.execute(
             "SELECT interface, id, type, filter, bindings, ends_ns FROM subscriptions ORDER BY id"
         )
+        filters: dict[tuple[bytes, str], Filter] = {}
         for interface, number, event_type, text, bindings, ends_ns in rows:
-            filter = parse(text, decode_event_type(event_type), unknown_operators=True)
+            filter = filters.get((event_type, text))
+            if filter is None:
+                filter = parse(text, decode_event_type(event_type), unknown_operators=True)
+                filters[event_type, text] = filter
             stored = StoredSubscription(number, filter, decode_values(bindings), ends_ns)
             subscriptions.setdefault(interface, []).append(stored)
         arrivals = {
@@ -266,21 +270,21 @@ class StateStore:
             self.sync()
             self.synced(written)
 
-    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
-        """It has ended, or another broker has it."""
-        tables = ("sessions", "subscriptions", "cursors", "arrivals", "moved")
-        statements: list[tuple[str, Iterable[Sequence[object]]]] = [
-            (_FORGET_COPIES, [(interface,)])
-        ]
-        statements += [
-            (f"DELETE FROM {table} WHERE interface = ?", [(interface,)]) for table in tables
-        ]
-        if moved_to:
-            insert = "INSERT INTO moved (interface, broker, number) VALUES (?, ?, ?)"
-            statements.append((insert, [(interface, moved_to, number)]))
-            oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
-            statements.append((oldest, [(MOVED_SESSIONS,)]))
-        self._write(statements)
+    def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
+        """They have ended."""
+        self._write(_forgetting(interfaces))
+
+    def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
+        """Another broker has a session from now on."""
+        insert = "INSERT INTO moved (interface, broker, number) VALUES (?, ?, ?)"
+        oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
+        self._write(
+            (
+                *_forgetting([interface]),
+                (insert, [(interface, moved_to, number)]),
+                (oldest, [(MOVED_SESSIONS,)]),
+            )
+        )
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
         """How far the handover of a session is, None once all that it has brought was delivered."""
@@ -296,6 +300,15 @@ class StateStore:
         rows = self._db.execute("SELECT broker, number FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
         return ("", 0) if row is None else (row[0], row[1])
+
+
+def _forgetting(interfaces: Iterable[Interface]) -> list[tuple[str, Iterable[Sequence[object]]]]:
+    rows = [(interface,) for interface in interfaces]
+    tables = ("sessions", "subscriptions", "cursors", "arrivals", "moved")
+    return [
+        (_FORGET_COPIES, rows),
+        *((f"DELETE FROM {table} WHERE interface = ?", rows) for table in tables),
+    ]
 
 
 def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:

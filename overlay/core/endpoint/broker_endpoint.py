@@ -534,6 +534,8 @@ class BrokerEndpoint(Generic[M]):
                 self._moves.handle_timer(interface)
             elif what == "progress":
                 self.save_progress()
+            elif what == "leaving" and self._durability is not None:
+                self._durability.save_leaving()
             elif what == "validity":
                 self._expire()
             elif what == "clients":

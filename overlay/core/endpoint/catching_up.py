@@ -15,7 +15,7 @@ by then is on disk. A receiver's cursor is never ahead of what it has acknowledg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
@@ -208,24 +208,36 @@ class CatchingUp:
 
     def save_cursors(self) -> None:
         """Note how far receivers are. Cost: the interfaces times the durable types."""
-        cursors = {}
+        cursors: dict[tuple[Interface, str], int] = {}
         least = {name: self._storage.synced(name) for name in self._types}
         for interface, queue in self._queues.items():
-            if not queue.durable:
-                continue
-            for name in self._types:
-                cursor = min(self._cursor(queue, name), self._storage.synced(name))
-                least[name] = min(least[name], cursor)
-                if self._saved.get((interface, name)) != cursor:
-                    self._saved[interface, name] = cursors[interface, name] = cursor
-                copies = queue.copies.get(name)
-                if copies is not None:
-                    copied = self._copied(queue, name, copies)
-                    if self._saved.get((copies.receiver, name)) != copied:
-                        self._saved[copies.receiver, name] = cursors[copies.receiver, name] = copied
+            if queue.durable:
+                self._note_cursors(queue, cursors)
+                for name in self._types:
+                    least[name] = min(least[name], self._saved[interface, name])
         self._storage.save_cursors(cursors)
         for name, before in least.items():
             self._storage.trim(name, before)
+
+    def save_cursors_of(self, interfaces: Iterable[Interface]) -> None:
+        """Note how far these are."""
+        cursors: dict[tuple[Interface, str], int] = {}
+        for interface in interfaces:
+            queue = self._queues.get(interface)
+            if queue is not None and queue.durable:
+                self._note_cursors(queue, cursors)
+        self._storage.save_cursors(cursors)
+
+    def _note_cursors(self, queue: InterfaceQueue, changed: dict[tuple[Interface, str], int]) -> None:
+        for name in self._types:
+            key, cursor = (queue.interface, name), min(self._cursor(queue, name), self._storage.synced(name))
+            if self._saved.get(key) != cursor:
+                self._saved[key] = changed[key] = cursor
+            copies = queue.copies.get(name)
+            if copies is not None:
+                key, cursor = (copies.receiver, name), self._copied(queue, name, copies)
+                if self._saved.get(key) != cursor:
+                    self._saved[key] = changed[key] = cursor
 
     def backlog(self, queue: InterfaceQueue) -> int:
         """How many records were stored since the first that an interface has not acknowledged. Cost: the

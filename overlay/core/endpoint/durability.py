@@ -26,8 +26,8 @@ PROGRESS_NS = 1_000_000_000
 
 
 class Durability:
-    """That of one endpoint: `queues` are those of its interfaces. Sets the timers "progress" and, of an
-    interface, "refill".
+    """That of one endpoint: `queues` are those of its interfaces. Sets the timers "leaving", "progress"
+    and, of an interface, "refill".
     """
 
     def __init__(
@@ -49,7 +49,10 @@ class Durability:
         """Of sessions that were being handed over in an earlier life."""
         self._arrived = False
         """Whether the frames that are being handled have brought events of a durable type."""
-        self._saves_after_sync = 0
+        self._leaving: dict[Interface, None] = {}
+        """Those whose progress is saved in this turn of the loop, ..."""
+        self._left: dict[Interface, int] = {}
+        """... and after how many syncs again."""
 
     # --- interfaces -----------------------------------------------------------------------------------------
 
@@ -151,9 +154,10 @@ class Durability:
     def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
         """What was stored when it began is on disk: the acknowledgements that have waited for it."""
         self.catching_up.synced()
-        if self._saves_after_sync:
-            self._saves_after_sync -= 1
-            self._timers.set(("progress", ""), now_ns)
+        if self._left:
+            self._leaving |= dict.fromkeys(self._left)
+            self._left = {interface: syncs - 1 for interface, syncs in self._left.items() if syncs > 1}
+            self._timers.set(("leaving", ""), now_ns)
         self._save_soon(now_ns)
         return self._acknowledgements.synced()
 
@@ -161,11 +165,17 @@ class Durability:
         if ("progress", "") not in self._timers:
             self._timers.set(("progress", ""), now_ns + PROGRESS_NS)
 
-    def save_now(self, now_ns: int) -> None:
-        """Have progress saved in this turn of the loop, and again once what was stored by now is on disk: no
-        progress goes beyond the disk."""
-        self._timers.set(("progress", ""), now_ns)
-        self._saves_after_sync = 2  # the sync under way, if any, and the next one
+    def disconnected(self, interface: Interface, now_ns: int) -> None:
+        """Have its progress saved in this turn of the loop, and again once what was stored by now is on disk:
+        no progress goes beyond the disk."""
+        self._leaving[interface] = None
+        self._left[interface] = 2  # the sync under way, if any, and the next one
+        self._timers.set(("leaving", ""), now_ns)
+
+    def save_leaving(self) -> None:
+        """Store how far those are that have lost their connection."""
+        leaving, self._leaving = self._leaving, {}
+        self.catching_up.save_cursors_of(leaving)
 
     def save_progress(self, now_ns: int) -> None:
         """Store how far receivers are, and what clients have changed."""

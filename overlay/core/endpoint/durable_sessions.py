@@ -48,9 +48,12 @@ class DurableSessions:
 
     def restore(self, now_ns: int) -> Iterator[tuple[Interface, StoredSession]]:
         """Tell the core of the sessions of an earlier life, and name them."""
-        for interface, session in self._storage.sessions().items():
+        stored = self._storage.sessions()
+        empty = [interface for interface, session in stored.items() if not session.subscriptions]
+        if empty:
+            self._storage.forget_sessions(empty)
+        for interface, session in stored.items():
             if not session.subscriptions:
-                self._storage.forget_session(interface)
                 continue
             self._identities[interface] = session.identity
             yield interface, session
@@ -144,4 +147,7 @@ class DurableSessions:
         """Its client has ended it, or it is another broker's."""
         self._forget_changes(interface)
         self._identities.pop(interface, None)
-        self._storage.forget_session(interface, moved_to, number)
+        if moved_to:
+            self._storage.hand_over(interface, moved_to, number)
+        else:
+            self._storage.forget_sessions([interface])

@@ -366,7 +366,7 @@ class Interfaces:
         self._timers.cancel(("expiry", interface))
         self._timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
         if self._durability is not None and queue.durable:
-            self._durability.save_now(now_ns)  # its client may start anew, without watermarks
+            self._durability.disconnected(interface, now_ns)  # its client may start anew, without watermarks
         if queue.is_broker:
             self.await_neighbour(interface)
         else:

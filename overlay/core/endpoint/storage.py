@@ -135,8 +135,12 @@ class Storage(Protocol):
         ended."""
         ...
 
-    def forget_session(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
-        """It has ended, or is now that of another broker."""
+    def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
+        """They have ended."""
+        ...
+
+    def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
+        """A session is now that of another broker, by this attempt."""
         ...
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None: ...

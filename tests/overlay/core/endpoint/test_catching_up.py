@@ -68,7 +68,9 @@ def test_a_cursor_is_never_ahead_of_the_disk() -> None:
     """Else, after a crash, other events would come below it, which that receiver never gets."""
     storage = _Storage()
     link = SimpleNamespace(stored={"T": 8})
-    queue: Any = SimpleNamespace(durable=True, link=link, last_stored={"T": 8}, behind={}, copies={})
+    queue: Any = SimpleNamespace(
+        interface="broker/b2", durable=True, link=link, last_stored={"T": 8}, behind={}, copies={}
+    )
     catching_up = CatchingUp(cast("Storage", storage), {"broker/b2": queue})
     catching_up.save_cursors()
     assert storage.saved == {("broker/b2", "T"): 4}
@@ -92,8 +94,25 @@ def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it
     timers: Timers[tuple[str, str]] = Timers()
     core: Any = SimpleNamespace(tables=SimpleNamespace(durable={}))
     durability = Durability(cast("Storage", _Storage()), core, {}, timers, Validity(EndpointClock(0), timers))
-    durability.save_now(100)
+    durability.disconnected("client/c", 100)
     for now_ns in (100, 200, 300):  # the disconnection, the sync that was under way, the next one
-        assert timers.take(now_ns) == [("progress", "")]
+        assert timers.take(now_ns) == [("leaving", "")]
+        durability.save_leaving()
         durability.synced(now_ns + 100)
-    assert timers.next_ns() == 400 + PROGRESS_NS
+    assert timers.next_ns() == 200 + PROGRESS_NS
+
+
+def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None:
+    """Of 10,000 that lose their connections at once each had the progress of all saved."""
+    storage, timers = _Storage(), Timers[tuple[str, str]]()
+    asked: list[str] = []
+    queues = {f"client/{i}": _queue(8, 8) for i in range(100)}
+    core: Any = SimpleNamespace(tables=SimpleNamespace(durable={}))
+    clock = EndpointClock(0)
+    durability = Durability(cast("Storage", storage), core, queues, timers, Validity(clock, timers))
+    for interface, queue in queues.items():
+        queue.interface = interface
+        durability.disconnected(interface, 100)
+        durability.save_leaving()
+        asked += [name for name, _ in storage.saved]
+    assert asked == [*queues]
