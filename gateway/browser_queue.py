@@ -49,6 +49,7 @@ class BrowserQueue:
         self._acknowledges = acknowledges
         self._pending: deque[Frame] = deque()
         self._pending_bytes = 0
+        self._view_bytes = 0
         self._conflated_from = 0
         self._few_bytes = min(randint(_FEW_BYTES // 2, _FEW_BYTES), limits.queue_bytes // 4)
         self._control = 0
@@ -89,7 +90,7 @@ class BrowserQueue:
             return
         kept, lost = conflate(self._pending)
         self._pending = deque(kept)
-        self._pending_bytes = sum(frame.size for frame in kept if frame.event_count)
+        self._pending_bytes = sum(frame.size for frame in kept if frame.event_count and not frame.of_view)
         self.supersede(lost)
         most = self._limits.queue_bytes * 3 // 4
         if full and self._pending_bytes > most:
@@ -100,6 +101,10 @@ class BrowserQueue:
 
     def _is_full(self) -> bool:
         return self._pending_bytes >= self._limits.queue_bytes
+
+    def put_changes(self, frame: Frame) -> None:
+        """Changes of a view: whoever puts them bounds how many wait here."""
+        self._append(frame)
 
     def supersede(self, lost: Iterable[tuple[Frame, int]]) -> None:
         """Tell of events in whose place later ones of their keys come."""
@@ -148,8 +153,11 @@ class BrowserQueue:
         self._changed.set()
 
     def _count(self, frame: Frame, by: int) -> None:
-        """Of events the bytes are bounded, of other messages the number."""
-        if frame.event_count:
+        """Of events the bytes are bounded, of other messages the number; what comes of a view is bounded by
+        whom it comes from."""
+        if frame.of_view:
+            self._view_bytes += by * frame.size
+        elif frame.event_count:
             self._pending_bytes += by * frame.size
         else:
             self._control += by
@@ -173,7 +181,7 @@ class BrowserQueue:
         kept: list[Frame] = []
         while self._pending and self._pending_bytes > most:
             frame = self._pending.popleft()
-            if frame.event_count:
+            if frame.event_count and not frame.of_view:
                 self._count(frame, -1)
                 self._drop(frame)
             else:
@@ -182,7 +190,7 @@ class BrowserQueue:
 
     @property
     def pending_bytes(self) -> int:
-        return self._pending_bytes
+        return self._pending_bytes + self._view_bytes
 
     @property
     def sent_bytes(self) -> int:
@@ -208,6 +216,9 @@ class BrowserQueue:
             frame = self._pending.popleft()
             self._count(frame, -1)
             self._relax()
+            if frame.on_sent is not None:
+                frame.on_sent()
+                frame = frame._replace(on_sent=None)  # it may be sent again
         self._sent.append(frame)
         self._sent_bytes += frame.size
         self.totals.sent_messages += 1

@@ -8,6 +8,7 @@ Work per event is orjson's and Arrow's; a Python statement runs per batch, and p
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from covey.matcher import EventBatch
+from covey.matcher import EventBatch, EventType
 from covey.overlay import Gap
 
 _LENGTH = struct.Struct("<I")
@@ -36,6 +37,10 @@ class Frame(NamedTuple):
     subscription: int = 0
     keys: pa.Array | None = None
     """Of its events, where later ones may supersede them."""
+    of_view: bool = False
+    """It has changes of a view, which are not dropped."""
+    on_sent: Callable[[], None] | None = None
+    """Called when it leaves the queue for the first time."""
 
     @property
     def size(self) -> int:
@@ -91,6 +96,27 @@ class EncodedBatch:
         """The length of the head as uint32, little-endian, the head, padded with blanks so that what follows
         begins at a multiple of 8 bytes, and an Arrow IPC stream."""
         return _binary(self._head(rows, subscription), self.batch.take(rows).record_batch)
+
+
+def changes_frame(
+    event_type: EventType, events: pa.RecordBatch, kinds: Sequence[str], subscription: int, form: str
+) -> Frame:
+    """Changes of a view, as "json" or "arrow"."""
+    fields = {
+        "kind": "changes",
+        "subscription": subscription,
+        "type": event_type.name,
+        "key": event_type.key,
+        "changes": kinds,
+    }
+    head = orjson.dumps(fields)
+    data: str | bytes
+    if form == "json":
+        texts = map(orjson.dumps, EventBatch(event_type, events).to_pylist())
+        data = b"".join((head[:-1], b',"events":[', b",".join(texts), b"]}")).decode()
+    else:
+        data = _binary(head, events)
+    return Frame(data, len(kinds), event_type.name, subscription=subscription, of_view=True)
 
 
 def _binary(head: bytes, records: pa.RecordBatch) -> bytes:

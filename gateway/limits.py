@@ -40,7 +40,11 @@ class Limits:
     max_requests: int = 64
     """Of one browser that are not answered; the gateway reads on when one is."""
     max_subscriptions: int = 100
-    """Of one browser."""
+    """Of one browser, views included."""
+    max_views: int = 10
+    """Of one browser, as far as `max_subscriptions` allows."""
+    max_view_keys: int = 50_000
+    """Inside of one view, which ends beyond it."""
     queue_bytes: int = 1 << 20
     """Not sent to one browser; over it, `Overflow` decides."""
     window_bytes: int = 1 << 18

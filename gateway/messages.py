@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from covey.gateway.limits import Overflow
 from covey.matcher.errors import CoveyError, VariableError, closest_of
 from covey.overlay import ConnectError, Motion, NotSettledError, RefusedError
+from covey.overlay.core.client.view_state import KINDS
 from covey.overlay.documents import Section, one_of, validated
 
 _MOST_CHARACTERS = 500
@@ -66,18 +67,33 @@ class Subscribe(Message):
     max_rate: Rate | None = Field(None, description="Events per second and key, at most; the newest comes.")
 
 
+class View(Message):
+    """Ask for a view under a number that the browser chooses, which is none of a subscription; answered when
+    the overlay has applied it, behind an enter for each key that is inside."""
+
+    kind = "view"
+    request: Number
+    subscription: Number
+    type: str = Field(description="The event type, which needs a key.")
+    filter: str = Field("", description="Of the filter language; empty for all events.")
+    values: Values = Field({}, description="Of the filter's variables.")
+
+
 class Update(Message):
-    """Give variables new values, all at once; answered when every broker that it concerns has applied it."""
+    """Give variables new values, all at once; answered when every broker that it concerns has applied it, and
+    of a view behind what enters and leaves by it."""
 
     kind = "update"
     request: Number
     subscription: Number
     values: Values
-    gapless: bool = Field(False, description="Also replay events published since the request.")
+    gapless: bool = Field(
+        False, description="Also replay events published since the request; not of a view, which is."
+    )
 
 
 class Unsubscribe(Message):
-    """Cancel a subscription. Behind the answer no event of it comes."""
+    """Cancel a subscription or a view. Behind the answer no event of it comes."""
 
     kind = "unsubscribe"
     request: Number
@@ -127,19 +143,22 @@ class Welcome(Message):
 
 
 class Answer(Message):
-    """A request has taken effect. To subscribe it has the attributes of the event type and their kinds."""
+    """A request has taken effect. To subscribe and view it has the attributes of the event type and their
+    kinds, to view the key."""
 
     kind = "answer"
     request: Number
     attributes: dict[str, str] | None = None
+    key: str | None = None
 
 
 class Error(Message):
-    """A request failed and changed nothing; without `request` a message could not be read, or the session
-    ends. `status` is the name of a gRPC status."""
+    """A request failed and changed nothing; with `subscription` a view has ended; with neither a message
+    could not be read, or the session ends. `status` is the name of a gRPC status."""
 
     kind = "error"
     request: Number | None = None
+    subscription: Number | None = None
     status: str
     message: str
 
@@ -159,10 +178,24 @@ class Events(Message):
     events: list[Values] = Field(description="NaN and infinities are null in JSON.")
 
 
+class Changes(Message):
+    """How what is inside of a view changes: `changes` has enter, change or leave for each event, in order. In
+    Arrow it is binary as `events`, whose `changes` are in the head."""
+
+    kind = "changes"
+    subscription: Number
+    type: str
+    key: str = Field(description="The attribute that is the key.")
+    changes: list[Annotated[str, one_of(*KINDS), Field(json_schema_extra={"enum": [*KINDS]})]]
+    events: list[Values] = Field(
+        description="The newest of each key; of one that leaves as the bounds move, the last inside."
+    )
+
+
 class GapNotice(Message):
     """Events that this browser does not get: its queue was full (`overflow`), the broker has dropped them
     before the gateway (`broker`), or they were sent on a connection that broke (`resume`); or they are in no
-    need to come, since later events of their keys do (`conflated`)."""
+    need to come, since later events of their keys do (`conflated`, also of views)."""
 
     kind = "gap"
     cause: Annotated[str, one_of("overflow", "broker", "resume", "conflated")]
@@ -205,13 +238,14 @@ class OperatorNotice(Message):
 
 REQUESTS: dict[str, type[Message]] = {
     each.kind: each
-    for each in (Hello, Subscribe, Update, Unsubscribe, Publish, Acknowledge, Authenticate)
+    for each in (Hello, Subscribe, View, Update, Unsubscribe, Publish, Acknowledge, Authenticate)
 }
 """By `kind`, what a browser may send: a new one is a class here, and a case in `Session.handle`."""
 REPLIES: dict[str, type[Message]] = {
     each.kind: each
     for each in (
-        Welcome, Answer, Error, Events, GapNotice, OverflowNotice, Expiry, Connection, OperatorNotice,
+        Welcome, Answer, Error, Events, Changes, GapNotice, OverflowNotice, Expiry, Connection,
+        OperatorNotice,
     )
 }  # fmt: skip
 """By `kind`, what it gets."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 METRICS = {
     "covey_gateway_connections": "Connections of browsers, by WebSocket and as event streams.",
     "covey_gateway_sessions": "Sessions, by whether their browser is connected or away.",
-    "covey_gateway_subscriptions": "Subscriptions of all sessions.",
+    "covey_gateway_subscriptions": "Subscriptions and views of all sessions.",
     "covey_gateway_pending_bytes": "Bytes of events that wait for browsers.",
     "covey_gateway_unacknowledged_bytes": "Bytes that were sent and not acknowledged.",
     "covey_gateway_full_queues": "Sessions whose queue is full.",
@@ -58,7 +58,7 @@ async def snapshot(sessions: Sessions) -> Samples:
         queue = session.queue
         gauges["sessions", ("connected" if connected else "away",)] += 1
         gauges["subscriptions", none] += session.subscription_count
-        gauges["pending_bytes", none] += queue.pending_bytes
+        gauges["pending_bytes", none] += session.pending_bytes
         gauges["unacknowledged_bytes", none] += queue.sent_bytes
         gauges["full_queues", none] += queue.full
     values: Samples = {name: {} if name in _LABELS else {none: 0.0} for name in METRICS}

@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -35,12 +35,15 @@ from covey.gateway.messages import (
     Subscribe,
     Unsubscribe,
     Update,
+    View,
     cut,
     status_of,
     values_of,
 )
 from covey.gateway.upstream import Upstream
-from covey.matcher.errors import CoveyError
+from covey.gateway.view_feed import ViewFeed
+from covey.matcher import EventType
+from covey.matcher.errors import CapacityError, CoveyError
 from covey.overlay import Gap, Notice, RefusedError, Subscription
 
 log = logging.getLogger("covey.gateway")
@@ -98,12 +101,13 @@ class Session:
         self._limits = limits
         self._publishable = publishable
         self._on_end = on_end
-        self._subscriptions: dict[int, asyncio.Future[Subscription]] = {}
+        self._subscriptions: dict[int, asyncio.Future[Subscription | ViewFeed]] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(limits.max_requests)
         self._expiry: asyncio.TimerHandle | None = None
         self._keys: dict[int, str] = {}
         """Of subscriptions whose events may supersede each other."""
+        self._views: set[int] = set()
         self._gates: dict[int, RateGate] = {}
         self._departures: dict[int, asyncio.TimerHandle] = {}
         """When something next leaves a gate."""
@@ -127,6 +131,8 @@ class Session:
                 self._answer_with(message.request, self._authenticate(message.token))
             case Subscribe():
                 await self._begin(message.request, self._subscribe(message, self._claim(message)))
+            case View():
+                await self._begin(message.request, self._view(message, self._claim(message)))
             case Update() | Unsubscribe():
                 await self._change(message)
             case Publish():
@@ -148,11 +154,15 @@ class Session:
         if future is None or future.cancelled() or future.exception() is not None:
             reason = f"{message.kind}: subscription is {number}: expected one of this session"
             self.refuse(message.request, MessageError(reason))
-        elif isinstance(message, Update):
-            await self._begin(message.request, self._update(message, future.result()))
-        else:
+            return
+        held = future.result()
+        if isinstance(message, Unsubscribe):
             del self._subscriptions[number]
-            await self._begin(message.request, self._unsubscribe(message, future.result()))
+            await self._begin(message.request, self._unsubscribe(message, held))
+        elif isinstance(held, ViewFeed):
+            await self._begin(message.request, self._update_view(message, held))
+        else:
+            await self._begin(message.request, self._update(message, held))
 
     async def _begin(self, request: int, work: Coroutine[Any, Any, Answer]) -> None:
         self.newest_request = max(self.newest_request, request)
@@ -193,19 +203,31 @@ class Session:
         self.queue.tell(Error(request=request, status=status, message=cut(str(error))))
 
     @property
+    def pending_bytes(self) -> int:
+        """Of events that wait for the browser."""
+        applied = (each.result() for each in self._subscriptions.values() if _is_applied(each))
+        views = sum(each.pending_bytes for each in applied if isinstance(each, ViewFeed))
+        return self.queue.pending_bytes + views
+
+    @property
     def subscription_count(self) -> int:
         return len(self._subscriptions)
 
-    def _claim(self, message: Subscribe) -> Exception | None:
+    def _claim(self, message: Subscribe | View) -> Exception | None:
         """Take the number at once, so that requests behind this one find it."""
-        number, bound = message.subscription, self._limits.max_filter_bytes
+        number, bound, kind = message.subscription, self._limits.max_filter_bytes, message.kind
         if len(message.filter.encode()) > bound:
-            return RefusedError("RESOURCE_EXHAUSTED", f"subscribe: filter: max_filter_bytes is {bound}")
+            return RefusedError("RESOURCE_EXHAUSTED", f"{kind}: filter: max_filter_bytes is {bound}")
         if number in self._subscriptions:
-            return MessageError(f"subscribe: subscription is {number}: expected one that is not in use")
+            return MessageError(f"{kind}: subscription is {number}: expected one that is not in use")
         if len(self._subscriptions) >= self._limits.max_subscriptions:
             bound = self._limits.max_subscriptions
             return RefusedError("RESOURCE_EXHAUSTED", f"subscription {number}: max_subscriptions is {bound}")
+        if isinstance(message, View):
+            if len(self._views) >= self._limits.max_views:
+                bound = self._limits.max_views
+                return RefusedError("RESOURCE_EXHAUSTED", f"view {number}: max_views is {bound}")
+            self._views.add(number)
         future = self._subscriptions[number] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
         return None
@@ -214,8 +236,7 @@ class Session:
         if refusal is not None:
             raise refusal
         number = message.subscription
-        future = self._subscriptions[number]
-        try:
+        with self._settling(number) as future:
             await self._prepare(message)
             subscription = await self.upstream.subscribe(
                 self,
@@ -225,6 +246,28 @@ class Session:
                 values_of(message.values),
                 self._limits.timeout_s,
             )
+            future.set_result(subscription)
+        return Answer(request=message.request, attributes=_attributes(subscription.event_type))
+
+    async def _view(self, message: View, refusal: Exception | None) -> Answer:
+        if refusal is not None:
+            raise refusal
+        number, upstream = message.subscription, self.upstream
+        with self._settling(number) as future:
+            bounds = self._limits.max_view_keys, self._limits.timeout_s
+            view = await upstream.view(message.type, message.filter, values_of(message.values), *bounds)
+            feed = ViewFeed(view, number, self._form, self.queue, self._view_ended, blocks=upstream.blocks)
+            future.set_result(feed)
+        await feed.passed_on()
+        event_type = view.event_type
+        return Answer(request=message.request, attributes=_attributes(event_type), key=event_type.key)
+
+    @contextlib.contextmanager
+    def _settling(self, number: int) -> Iterator[asyncio.Future[Subscription | ViewFeed]]:
+        """The number is free again, and requests behind this one fail, if the block does."""
+        future = self._subscriptions[number]
+        try:
+            yield future
         except BaseException as error:
             self._subscriptions.pop(number, None)
             self._forget(number)
@@ -233,9 +276,6 @@ class Session:
             else:
                 future.cancel()
             raise
-        future.set_result(subscription)
-        attributes = {name: str(kind) for name, kind in subscription.event_type.attributes.items()}
-        return Answer(request=message.request, attributes=attributes)
 
     async def _prepare(self, message: Subscribe) -> None:
         """Know the key before the first event comes; refuse what needs one and has none."""
@@ -252,6 +292,7 @@ class Session:
             self._gates[message.subscription] = RateGate(message.max_rate)
 
     def _forget(self, number: int) -> None:
+        self._views.discard(number)
         self._keys.pop(number, None)
         self._gates.pop(number, None)
         timer = self._departures.pop(number, None)
@@ -267,10 +308,25 @@ class Session:
             self._depart(message.subscription, gate.flush())
         return Answer(request=message.request)
 
-    async def _unsubscribe(self, message: Unsubscribe, subscription: Subscription) -> Answer:
-        self._forget(message.subscription)
-        await self.upstream.unsubscribe(subscription, self._limits.timeout_s)
+    async def _update_view(self, message: Update, feed: ViewFeed) -> Answer:
+        if message.gapless:
+            number = message.subscription
+            raise MessageError(f"update: gapless is true, and {number} is a view: expected false")
+        await feed.view.update(values=values_of(message.values), timeout=self._limits.timeout_s)
+        await feed.passed_on()
         return Answer(request=message.request)
+
+    async def _unsubscribe(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
+        self._forget(message.subscription)
+        await self._cancel(held)
+        return Answer(request=message.request)
+
+    async def _cancel(self, held: Subscription | ViewFeed) -> None:
+        if isinstance(held, ViewFeed):
+            await held.close()
+            await held.view.close(timeout=self._limits.timeout_s)
+        else:
+            await self.upstream.unsubscribe(held, self._limits.timeout_s)
 
     async def _publish(self, message: Publish) -> Answer:
         if not any(fnmatchcase(message.type, glob) for glob in self._publishable):
@@ -360,9 +416,22 @@ class Session:
     async def room(self) -> None:
         await self.queue.room()
 
-    def lose(self, gap: Gap) -> None:
+    def _view_ended(self, number: int, error: Exception) -> None:
+        """A view has too many keys; or the client has ended, and with it this session."""
+        if not isinstance(error, CapacityError):
+            self.fail(error)
+            return
+        self._subscriptions.pop(number, None)
+        self._forget(number)
+        reason = f"the view has ended, max_view_keys is {self._limits.max_view_keys}: {error}"
+        self.queue.notice(
+            Error(subscription=number, status="RESOURCE_EXHAUSTED", message=cut(reason))
+        )
+
+    def lose(self, gap: Gap, *, of_views: bool = False) -> None:
         ours = (each.result() for each in self._subscriptions.values() if _is_applied(each))
-        if any(each.event_type.name == gap.type_name for each in ours):
+        names = {_event_type(each).name for each in ours if isinstance(each, ViewFeed) is of_views}
+        if gap.type_name in names:
             self.queue.lose("broker", gap)
 
     def notice(self, subscription: int, notice: Notice) -> None:
@@ -393,9 +462,17 @@ class Session:
         for future in self._subscriptions.values():
             if _is_applied(future):
                 with contextlib.suppress(CoveyError):
-                    await self.upstream.unsubscribe(future.result(), self._limits.timeout_s)
+                    await self._cancel(future.result())
         self._subscriptions.clear()
 
 
-def _is_applied(future: asyncio.Future[Subscription]) -> bool:
+def _is_applied(future: asyncio.Future[Subscription | ViewFeed]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _event_type(held: Subscription | ViewFeed) -> EventType:
+    return held.view.event_type if isinstance(held, ViewFeed) else held.event_type
+
+
+def _attributes(event_type: EventType) -> dict[str, str]:
+    return {name: str(kind) for name, kind in event_type.attributes.items()}

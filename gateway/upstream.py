@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ import numpy as np
 
 from covey.gateway.encoding import EncodedBatch, Rows
 from covey.matcher.errors import CoveyError
-from covey.overlay import Client, ClosedError, ConnectError, Gap, Notice, Subscription, Tls
+from covey.overlay import Client, ClosedError, ConnectError, Gap, Notice, Subscription, Tls, View
 from covey.overlay.core.client.actions import Matches
 
 Token = str | Callable[[], str | Awaitable[str]]
@@ -39,7 +40,7 @@ class Subscriber(Protocol):
 
     async def room(self) -> None: ...
 
-    def lose(self, gap: Gap) -> None: ...
+    def lose(self, gap: Gap, *, of_views: bool = False) -> None: ...
 
     def notice(self, subscription: int, notice: Notice) -> None: ...
 
@@ -62,17 +63,24 @@ class Upstream:
     """Opened once; `own` is for one browser alone, else `block` is not possible."""
 
     def __init__(self, access: Access, *, block: bool) -> None:
+        self._options: dict[str, Any] = {
+            "slow_consumer": "block" if block else "drop_oldest",
+            "tls": access.tls,
+            "token": access.token,
+            "connect_timeout": access.timeout_s,
+        }
+        self._broker = access.broker
         self._client = Client(
             access.broker,
-            slow_consumer="block" if block else "drop_oldest",
-            tls=access.tls,
-            token=access.token,
-            connect_timeout=access.timeout_s,
+            **self._options,
             on_state=self._on_state,
             on_gap=self._on_gap,
             on_notice=self._on_notice,
         )
         self._block = block
+        self._viewing: Client | None = None
+        """The client of views, since one has either views or `deliveries`; opened for the first view."""
+        self._opening = asyncio.Lock()
         self._subscribers: dict[int, tuple[Subscriber, int]] = {}
         """By the client's id of a subscription, whose it is, and under which number."""
         self._sessions: dict[Subscriber, int] = {}
@@ -94,6 +102,14 @@ class Upstream:
             self._reader.cancel()
             await asyncio.wait({self._reader})
         await self._client.close(grace=1.0)
+        async with self._opening:
+            if self._viewing is not None:
+                await self._viewing.close(grace=1.0)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it is for one browser, and what that does not read holds publishers."""
+        return self._block
 
     def join(self, session: Subscriber) -> None:
         self._sessions[session] = 0
@@ -120,6 +136,24 @@ class Upstream:
             self._subscribing -= 1
             if not self._subscribing:
                 self._early.clear()
+
+    async def view(
+        self, type_name: str, filter: str, values: Mapping[str, Any], max_keys: int, timeout: float
+    ) -> View:
+        """As `Client.view`; raises what `Client.open` raises for the first one."""
+        async with self._opening:
+            if self._viewing is None:
+                client = Client(self._broker, **self._options, on_gap=partial(self._on_gap, of_views=True))
+                await client.open()
+                self._viewing = client
+        client = self._viewing
+        try:
+            return await client.view(type_name, filter, values=values, max_keys=max_keys, timeout=timeout)
+        except (ClosedError, ConnectError):  # it has ended: the next view has another one
+            if self._viewing is client:
+                self._viewing = None
+            await client.close(grace=0.0)
+            raise
 
     async def key_of(self, type_name: str) -> str | None:
         """The key of an event type; `UnknownTypeError` as `Client.event_type` for an unknown one."""
@@ -180,9 +214,9 @@ class Upstream:
 
     # --- what the client tells ------------------------------------------------------------------------
 
-    def _on_gap(self, gap: Gap) -> None:
+    def _on_gap(self, gap: Gap, *, of_views: bool = False) -> None:
         for session in [*self._sessions]:
-            session.lose(gap)
+            session.lose(gap, of_views=of_views)
 
     def _on_notice(self, notice: Notice) -> None:
         for subscription_id in notice.subscription_ids:

@@ -5,7 +5,7 @@ export type Notice =
   | { kind: "expiry"; expires_in_s: number }
   | { kind: "connection"; connected: boolean; message: string }
   | { kind: "notice"; subscription: number; message: string }
-  | { kind: "error"; status: string; message: string };
+  | { kind: "error"; subscription?: number; status: string; message: string };
 
 /** "conflate" keeps the last event of each key and subscription; the event types need a key. */
 export type Overflow = "drop_oldest" | "drop_newest" | "disconnect" | "block" | "conflate";
@@ -66,6 +66,30 @@ export class Subscription<E = Record<string, Value>> {
   unsubscribe(): Promise<void>;
 }
 
+export interface Change<E = Record<string, Value>> {
+  kind: "enter" | "change" | "leave";
+  /** The newest of its key; of one that leaves as the bounds move, the last inside. */
+  event: E;
+}
+
+/** Changes of a view as the gateway sends them. */
+export interface Changes {
+  subscription: number;
+  type: string;
+  /** The attribute that is the key. */
+  key: string;
+  /** Of each event, in order. */
+  changes: ("enter" | "change" | "leave")[];
+}
+
+/** What is inside of the bounds: the last event of each key that matches. */
+export class View<E = Record<string, Value>> extends Subscription<E> {
+  /** By key; empty with format "arrow". It is kept over a new session, whose differences are changes. */
+  readonly inside: ReadonlyMap<Value, E>;
+  /** Resolves when all that enters and leaves by it has been handed to `onChanges`. */
+  update(values: Record<string, Value>): Promise<void>;
+}
+
 export class Client {
   /** `url` is that of the gateway: "https://example.org", or a path such as "/covey" on a page. */
   constructor(url: string, options?: Options);
@@ -80,6 +104,16 @@ export class Client {
     onEvents?: (events: E[] & Uint8Array, batch: Batch) => void,
     options?: SubscribeOptions,
   ): Promise<Subscription<E>>;
+  /**
+   * Resolves when what is inside has been handed to `onChanges`, each as an enter. The event type needs a key. With format
+   * "arrow" `onChanges` gets an Arrow IPC stream and the rest of the message; a new session then sends all enters again.
+   */
+  view<E = Record<string, Value>>(
+    type: string,
+    filter?: string,
+    values?: Record<string, Value>,
+    onChanges?: (changes: Change<E>[] & Uint8Array, batch?: Changes) => void,
+  ): Promise<View<E>>;
   /** Resolves when the broker has accepted the events. */
   publish(type: string, events: Record<string, Value> | Record<string, Value>[]): Promise<void>;
   /** Ends the session at the gateway. */

@@ -47,6 +47,61 @@ export class Subscription {
   _deliver(batch) {
     this.#onEvents(batch.events ?? batch.arrow, batch);
   }
+
+  _applied({ attributes }) {
+    this.attributes = attributes;
+  }
+
+  _beginAnew() {}
+}
+
+// What is inside of the bounds, by key (not with format "arrow").
+export class View extends Subscription {
+  #onChanges;
+  #unconfirmed = null; // in a new session: the keys that it has not sent
+
+  constructor(client, number, type, filter, values, onChanges) {
+    super(client, number, type, filter, values);
+    this.#onChanges = onChanges;
+    this.inside = new Map();
+    this.key = null;
+  }
+
+  _asRequest() {
+    return { ...super._asRequest(), kind: "view" };
+  }
+
+  _deliver(batch) {
+    if (!batch.events) return this.#onChanges(batch.arrow, batch);
+    this.key = batch.key;
+    this.#apply(batch.events.map((event, at) => ({ kind: batch.changes[at], event })));
+  }
+
+  // A new session sends what is inside again: that changes what is here, and what it does not send leaves.
+  #apply(changes) {
+    const told = [];
+    for (const { kind, event } of changes) {
+      const key = event[this.key];
+      const known = this.inside.has(key);
+      this.#unconfirmed?.delete(key);
+      if (kind === "leave" && !known) continue;
+      if (kind === "leave") this.inside.delete(key);
+      else this.inside.set(key, event);
+      told.push({ kind: kind === "enter" && known ? "change" : kind, event });
+    }
+    if (told.length) this.#onChanges(told);
+  }
+
+  _applied(answer) {
+    super._applied(answer);
+    const gone = [...(this.#unconfirmed ?? [])];
+    this.#unconfirmed = null;
+    this.#apply(gone.map((key) => ({ kind: "leave", event: this.inside.get(key) })));
+  }
+
+  _beginAnew() {
+    this.#unconfirmed = new Set(this.inside.keys());
+  }
 }
 
 export class Client {
@@ -92,11 +147,20 @@ export class Client {
   // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key.
   async subscribe(type, filter = "", values = {}, onEvents = () => {}, options = {}) {
     const number = this.#nextSubscription++;
-    const subscription = new Subscription(this, number, type, filter, values, onEvents, options);
+    return this.#begin(new Subscription(this, number, type, filter, values, onEvents, options));
+  }
+
+  // What is inside, and how it changes: `onChanges` gets arrays of {kind: "enter" | "change" | "leave", event}, first an
+  // enter for each key inside. The event type needs a key.
+  async view(type, filter = "", values = {}, onChanges = () => {}) {
+    return this.#begin(new View(this, this.#nextSubscription++, type, filter, values, onChanges));
+  }
+
+  async #begin(subscription) {
+    const { number } = subscription;
     this.#subscriptions.set(number, subscription);
     try {
-      const answer = await this._request(subscription._asRequest());
-      subscription.attributes = answer.attributes;
+      subscription._applied(await this._request(subscription._asRequest()));
     } catch (error) {
       this.#subscriptions.delete(number);
       throw error;
@@ -189,6 +253,7 @@ export class Client {
   #handle(message) {
     switch (message.kind) {
       case "events":
+      case "changes":
         return this.#subscriptions.get(message.subscription)?._deliver(message);
       case "answer":
       case "error": {
@@ -196,7 +261,8 @@ export class Client {
         this.#requests.delete(message.request);
         if (message.kind === "answer") return waiting?.resolve(message);
         if (waiting) return waiting.reject(new CoveyError(message.status, message.message));
-        this.#refusal = message; // of the session, which ends
+        if (message.subscription) this.#subscriptions.delete(message.subscription); // a view, which has ended
+        else this.#refusal = message; // of the session, which ends
         break;
       }
       case "expiry":
@@ -247,8 +313,9 @@ export class Client {
     const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
     const settled = new Map();
     for (const [number, subscription] of this.#subscriptions) {
+      subscription._beginAnew();
       if (subscribing.has(number)) continue;
-      const again = this._request(subscription._asRequest());
+      const again = this._request(subscription._asRequest()).then((answer) => subscription._applied(answer));
       settled.set(number, again);
       again.catch((error) => {
         this.#subscriptions.delete(number);
@@ -294,7 +361,7 @@ export class Client {
   }
 }
 
-const isSubscribe = (each) => each.message.kind === "subscribe";
+const isSubscribe = (each) => each.message.kind === "subscribe" || each.message.kind === "view";
 
 // A binary message: the length of a JSON head as uint32, the head, and an Arrow IPC stream.
 function binaryMessage(data) {

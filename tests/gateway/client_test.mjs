@@ -25,6 +25,12 @@ const steps = {
     const collect = (events) => got.push(...events.map((each) => each.x));
     subscriptions[name] = await client.subscribe(type, "", {}, collect, { maxRate });
   },
+  view: async (name, ...rest) => {
+    const collect = (changes) => got.push(...changes.map(({ kind, event }) => [kind, event.id]));
+    subscriptions[name] = await client.view(...rest, collect);
+    return subscriptions[name].key;
+  },
+  inside: (name) => [...subscriptions[name].inside.values()],
   update: (name, values, options) => subscriptions[name].update(values, options),
   unsubscribe: (name) => subscriptions[name].unsubscribe(),
   publish: (...rest) => client.publish(...rest),

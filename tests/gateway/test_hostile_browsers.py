@@ -28,7 +28,7 @@ WRONG = [
     ("[" * 5_000, "the message is no JSON: "),
     ("[]", "the message is a JSON array: expected an object"),
     ("7", "the message is a JSON number: expected an object"),
-    ("{}", "the message has no kind: expected one of hello, subscribe, update,"),
+    ("{}", "the message has no kind: expected one of hello, subscribe, view, update,"),
     ('{"kind": "subscrib"}', "kind is 'subscrib': did you mean subscribe?"),
     ('{"kind": ["x"]}', "kind is ['x']: expected one of hello, subscribe,"),
     ({"kind": "subscribe"}, "subscribe: request is missing"),

@@ -125,6 +125,37 @@ async def test_a_rate_of_a_subscription() -> None:
 
 @needs_node
 @on_a_loop
+async def test_a_view_over_two_gateways() -> None:
+    """What has changed while there was no session is told as changes."""
+    ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+
+    def at(**places: int) -> list[dict[str, object]]:
+        return [{"id": int(name[1:]), "x": x} for name, x in places.items()]
+
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(ship)
+        await exchange.publish_batch("Ship", at(_1=1, _2=2, _3=13), confirm=True)
+        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
+            proxy = await Proxy(int(first.rpartition(":")[2])).start()
+            async with node(proxy.address) as step:
+                assert await step("view", "v", "Ship", "x between $x0 and $x1", {"x0": 0, "x1": 9}) == "id"
+                assert await step("got", 2) == [["enter", 1], ["enter", 2]]
+                await step("update", "v", {"x0": 2, "x1": 19})
+                assert sorted(await step("got", 2)) == [["enter", 3], ["leave", 1]]
+                proxy._target = int(second.rpartition(":")[2])
+                proxy.cut()
+                await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
+                await step("update", "v", {"x1": 20})
+                assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
+                assert [change for change in await step("got", 3) if change[1] != 3] == [
+                    ["enter", 4],
+                    ["leave", 2],
+                ]
+            await proxy.stop()
+
+
+@needs_node
+@on_a_loop
 async def test_connections_that_break() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)
@@ -239,11 +270,12 @@ async def test_a_page_in_the_browser() -> None:
 def test_the_types_are_those_of_the_messages() -> None:
     """Every notice of the declarations has the fields of its message, and none is left out."""
     declared = dict(re.findall(r'\| \{ kind: "(\w+)"; (.*?) \}', TYPES.read_text()))
-    for kind in {*REPLIES} - {"welcome", "answer", "events"}:
+    for kind in {*REPLIES} - {"welcome", "answer", "events", "changes"}:
         fields = {field.rstrip("?") for field in re.findall(r"(\w+\??):", declared[kind])}
         assert fields == {*REPLIES[kind].model_fields} - {"request"}, kind
     exported = set(re.findall(r"^export class (\w+)", SCRIPT.read_text(), re.MULTILINE))
     assert exported == set(re.findall(r"^export class (\w+)", TYPES.read_text(), re.MULTILINE))
-    (batch,) = re.findall(r"interface Batch \{(.*?)\n\}", TYPES.read_text(), re.DOTALL)
-    fields = {*re.findall(r"^  (\w+)\??:", batch, re.MULTILINE)}
-    assert fields == {*REPLIES["events"].model_fields} - {"events"}
+    for interface, kind in (("Batch", "events"), ("Changes", "changes")):
+        (batch,) = re.findall(rf"interface {interface} \{{(.*?)\n\}}", TYPES.read_text(), re.DOTALL)
+        fields = {*re.findall(r"^  (\w+)\??:", batch, re.MULTILINE)}
+        assert fields == {*REPLIES[kind].model_fields} - {"events"}

@@ -1,0 +1,79 @@
+"""What waits of a view for a browser, against changes that are told one by one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from covey.gateway import view_changes
+from covey.gateway.view_changes import PendingChanges
+from covey.overlay.core.client.view_state import CHANGE, ENTER, LEAVE
+
+Inside = dict[int, int]
+
+
+def play(inside: Inside, ids: list[int], versions: list[int], kinds: list[int]) -> None:
+    """What a browser does; changes follow from each other."""
+    for key, version, kind in zip(ids, versions, kinds, strict=True):
+        assert (key in inside) is (kind != ENTER), (key, kind)
+        if kind == LEAVE:
+            del inside[key]
+        else:
+            assert version > inside.get(key, -1)
+            inside[key] = version
+
+
+def drawn(random: random.Random, inside: Inside, version: int, count: int) -> list[tuple[int, int, int]]:
+    changes = []
+    for at in range(count):
+        key = random.randrange(20)
+        kind = random.choice((CHANGE, LEAVE)) if key in inside else ENTER
+        play(inside, [key], [version + at], [kind])
+        changes.append((key, version + at, kind))
+    return changes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_changes, "_FEW_ROWS", 8)
+    choices = random.Random(seed)
+    pending, truth, browser = PendingChanges("id"), Inside(), Inside()
+    pending._together_at = 8
+    version = told = 0
+    for _ in range(60):
+        changes = drawn(choices, truth, version, choices.randrange(1, 12))
+        version += len(changes)
+        ids, versions, kinds = map(list, zip(*changes, strict=True))
+        pending.put(pa.record_batch({"id": ids, "version": versions}), np.array(kinds, np.int8))
+        assert len(pending) <= 2 * 40 + 8 + len(changes)  # of 20 keys two each, twice before it conflates
+        if choices.random() < 0.4:
+            came, expected, before = pending.came, dict(truth), len(pending)
+            while not pending.has_left(came):
+                taken = pending.take(choices.randrange(1, 6))
+                assert taken is not None
+                events, codes = taken
+                told += len(codes)
+                columns = events.to_pydict()
+                play(browser, columns["id"], columns["version"], codes.tolist())
+            assert browser == expected
+            assert before >= len(pending) == 0
+    assert told + pending.lost + len(pending) == version
+    assert pending.lost > 0
+
+
+def test_what_waited_leaves_before_what_has_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_changes, "_FEW_ROWS", 0)
+    pending = PendingChanges("id")
+    enter, change = np.full(4, ENTER, np.int8), np.array([CHANGE, ENTER], np.int8)
+    pending.put(pa.record_batch({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]}), enter)
+    came = pending.came
+    pending._together_at = 0
+    pending.put(pa.record_batch({"id": [1, 5], "version": [1, 1]}), change)
+    first = pending.take(4)
+    assert first is not None
+    assert first[0].to_pydict() == {"id": [1, 2, 3, 4], "version": [1, 0, 0, 0]}
+    assert pending.has_left(came)
+    assert len(pending) == 1
