@@ -455,15 +455,18 @@ class Client:
         filter: str | Filter | object = "",
         /,
         *,
+        leave: str | Filter | object | None = None,
         values: Mapping[str, object] | None = None,
         max_keys: int = MAX_KEYS,
         timeout: float | None = None,
         **variables: object,
     ) -> View:
         """A view of the keys whose last event matches a filter (docs/views.md); returns when the overlay has
-        applied it, and has sent what is inside.
+        applied it, and has sent what is inside. With `leave`, a wider filter with all variables of `filter`,
+        keys leave once they do not match that any more.
 
-        Arguments and errors are those of `subscribe`. `FilterError` for a type without a key, for calls of
+        Arguments and errors are those of `subscribe`. `FilterError` for a `leave` that does not accept all
+        that `filter` does, for a type without a key, for calls of
         named operators, and under routing static; reading raises `CapacityError` where more than `max_keys`
         keys are inside. A client has either views or `deliveries()`, and a durable one has no views.
         """
@@ -474,10 +477,16 @@ class Client:
             raise SubscriptionError(f"a view of client {self.name} with deliveries(): expected it without")
         if isinstance(event_type, str):
             compiled = await self._filter_of(event_type, filter)
+            outer = None if leave is None else await self._filter_of(event_type, leave)
         else:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)
-        subscription_id, messages = self._core.view(compiled, {**(values or {}), **variables})
+            outer = None if leave is None else _filter(leave, event_type)
+        every = {**(values or {}), **variables}
+        if outer is None:
+            subscription_id, messages = self._core.view(compiled, every)
+        else:
+            subscription_id, messages = self._core.view(outer, every, enters=compiled)
         subscription = ViewSubscription(self._driver, subscription_id, compiled, max_keys)
         self._driver.subscriptions[subscription_id] = self._driver.views[subscription_id] = subscription
         self._driver.transmit(messages)

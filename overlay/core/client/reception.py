@@ -105,6 +105,11 @@ class Reception:
         view.strictness.put(subscription)
         if subscription.strictness is not None:
             subscription.strictness.put(subscription)
+        enters = subscription.enters
+        if enters is not None:
+            enters.values = {name: subscription.values[name] for name in enters.filter.variables}
+            if enters.strictness is not None:
+                enters.strictness.put(enters)
 
     def discard(self, subscription: ClientSubscription, epoch: int) -> None:
         """Remove a subscription; nothing more is handed out for it."""

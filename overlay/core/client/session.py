@@ -37,6 +37,7 @@ from covey.overlay.core.client.actions import (
 from covey.overlay.core.client.recent import Recent
 from covey.overlay.core.client.reception import Reception
 from covey.overlay.core.client.strictness import ClientSubscription
+from covey.overlay.core.client.view_state import check_leave
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -209,25 +210,35 @@ class ClientSession:
         return subscription.uid, [message]
 
     def view(
-        self, filter: Filter, values: Mapping[str, object] | None = None
+        self, filter: Filter, values: Mapping[str, object] | None = None, *, enters: Filter | None = None
     ) -> tuple[int, list[Message]]:
         """A new subscription whose reader is a view (`view_state.py`): brokers send the last events of keys,
-        now and with each update, and the next event of each key that they have sent.
+        now and with each update, and the next event of each key that they have sent. Where keys `enters` by
+        another filter, they leave by `filter`.
 
-        `FilterError` for a type without a key, for calls of named operators, and under routing static;
-        `VariableError` for values that do not fit or move by themselves.
+        `FilterError` for a type without a key, for calls of named operators, under routing static, and for
+        keys that enter by what `filter` does not accept; `VariableError` for values that do not fit or move
+        by themselves.
         """
         name = filter.event_type.name
         if filter.event_type.key is None:
             raise FilterError(f"a view of event type {name} without a key: expected one with a key")
-        if filter.calls:
-            raise FilterError(f"a view of event type {name} with {filter}: expected no calls of operators")
+        for each in (filter, filter if enters is None else enters):
+            if each.calls:
+                raise FilterError(f"a view of event type {name} with {each}: expected no calls of operators")
         if self.routing == "static":
             raise FilterError(f"a view of event type {name} under routing static: expected parametric")
         self._check_still(values or {})
+        if enters is not None:
+            check_leave(filter, enters, values or {})
         self._reception.in_views.add(self._next_id)
         try:
-            return self.subscribe(filter, values)
+            subscription_id, messages = self.subscribe(filter, values)
+            if enters is not None:
+                subscription = self._subscriptions[subscription_id]
+                subscription.enters = ClientSubscription(subscription_id, enters, {})
+                self._reception.put(subscription, self.epoch)
+            return subscription_id, messages
         except CoveyError:
             self._reception.in_views.discard(self._next_id)
             raise
@@ -280,6 +291,9 @@ class ClientSession:
         changed = {name: value for name, value in checked.items() if subscription.values[name] != value}
         if subscription_id in self._reception.in_views:
             self._check_still(values)
+            if subscription.enters is not None:
+                moved = {**subscription.values, **changed}
+                check_leave(subscription.filter, subscription.enters.filter, moved)
             subscription.values = {**subscription.values, **changed}
             after = subscription.last_epoch
             subscription.last_epoch = self._next_epoch()
@@ -539,6 +553,11 @@ class ClientSession:
             return None if len(rows) == len(batch) else rows
 
         return strict_rows
+
+    def enter_reader(self, subscription_id: int) -> Callable[[EventBatch], Int64s] | None:
+        """The rows of a batch that match what the keys of a view enter by; None where that is its filter."""
+        enters = self._known(subscription_id).enters
+        return None if enters is None else lambda batch: self._reception.strict_rows(enters, batch)
 
     def _note_fault(self, fault: Fault) -> None:
         known = self._undecided.get(fault.operator)

@@ -37,6 +37,7 @@ class ClientSubscription:
 
     `wire_id` is the id that the broker knows, `born` the epoch of its Subscribe, `changed` that of its newest
     values, `last_epoch` that of a view's newest message, 0 where events after it may have been dropped.
+    `enters`, of a view that keys leave by another filter than they enter by, is what they enter by.
     `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
     `ends_ns` is when its validity period is over, by the clock of the session's calls, None for never.
     """
@@ -45,6 +46,7 @@ class ClientSubscription:
         "born",
         "changed",
         "ends_ns",
+        "enters",
         "filter",
         "last_epoch",
         "strictness",
@@ -61,6 +63,7 @@ class ClientSubscription:
         self.born = 0
         self.changed = 0
         self.last_epoch = 0
+        self.enters: ClientSubscription | None = None
         self.ends_ns: int | None = None
         self.strictness: Strictness | None = None
 

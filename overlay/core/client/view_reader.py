@@ -48,7 +48,9 @@ class ViewReader:
     def __init__(self, session: ClientSession, subscription_id: int, max_keys: int = MAX_KEYS) -> None:
         self.session, self.id = session, subscription_id
         event_type = session.subscriptions[subscription_id].event_type
-        self.state = ViewState(event_type, self._inside, max_keys)
+        self._enter_rows = session.enter_reader(subscription_id)
+        enters = None if self._enter_rows is None else self._enters
+        self.state = ViewState(event_type, self._inside, max_keys, enters)
         self._strict_rows = session.strict_reader(subscription_id)
         self._waiting: deque[_Arrived | _Signal] = deque()
         self._changes: deque[Changes] = deque()
@@ -138,3 +140,9 @@ class ViewReader:
         if rows is not None:
             inside[rows] = True
         return inside
+
+    def _enters(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
+        assert self._enter_rows is not None
+        enters = np.zeros(batch.count, np.bool_)
+        enters[self._enter_rows(batch)] = True
+        return enters

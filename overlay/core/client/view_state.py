@@ -3,12 +3,15 @@
 The events of a view arrive in an order that keeps that of each key, but for repetitions, which are dropped by
 their sequence numbers. Each arrival, and each move of the bounds, gives *changes*: a batch and a code for
 each of its events. Invariant: what was entered and has not left is inside, each key once.
+
+Where keys enter by a narrower filter than they leave by, what matches the wider one alone is kept as well:
+*hidden* until it enters, since the overlay, which knows the wider one, does not send it again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -17,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.errors import CapacityError
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.errors import CapacityError, FilterError
 from covey.matcher.events.batch import EventBatch
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
+    from covey.matcher.filters.filter import Filter
 
 Bools = npt.NDArray[np.bool_]
 Inside = Callable[[EventBatch], Bools]
@@ -43,17 +48,28 @@ class Changes:
 
 
 class ViewState:
-    """The keys inside of one view. `inside` evaluates its filter under the newest values."""
+    """The keys inside of one view. `inside` evaluates its filter under the newest values, `enters` what keys
+    enter by, where that is another.
+    """
 
-    def __init__(self, event_type: EventType, inside: Inside, max_keys: int = MAX_KEYS) -> None:
+    def __init__(
+        self,
+        event_type: EventType,
+        inside: Inside,
+        max_keys: int = MAX_KEYS,
+        enters: Inside | None = None,
+    ) -> None:
         assert event_type.key is not None
         self.event_type, self.max_keys = event_type, max_keys
         self._key = event_type.key
         self._inside = inside
         self._events: dict[object, tuple[EventBatch, int]] = {}
+        self._enters = enters
+        self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
 
     def __len__(self) -> int:
+        """The keys inside, and hidden ones."""
         return len(self._events)
 
     def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
@@ -79,6 +95,7 @@ class ViewState:
             inside &= ~self._known(batch, keys)
         held = np.fromiter(map(self._events.__contains__, keys), np.bool_, len(keys))
         left = held & ~inside & (not replayed)
+        held, told = self._uncover(batch, keys, held, inside, left)
         rows = np.flatnonzero(inside)
         events = zip(repeat(batch), rows.tolist(), strict=False)
         self._events.update(zip(_at(keys, rows), events, strict=True))
@@ -90,7 +107,7 @@ class ViewState:
                 f"{self.max_keys} (max_keys)"
             )
         codes = np.where(left, LEAVE, np.where(held, CHANGE, ENTER)).astype(np.int8)
-        changed = np.flatnonzero(inside | left)
+        changed = np.flatnonzero((inside | left) & told)
         return [Changes(batch.take(changed), codes[changed])] if len(changed) else []
 
     def moved(self) -> list[Changes]:
@@ -98,8 +115,12 @@ class ViewState:
         keys = list(self._events)
         if not keys:
             return []
-        held = self.batch()
-        return self._leave(keys, held, ~self._inside(held))
+        held = self._batch()
+        inside = self._inside(held)
+        shown, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), inside, ~inside)
+        left, entered = ~inside & told, inside & ~shown & told
+        self._remove(_at(keys, np.flatnonzero(~inside)))
+        return _changes(held, left, LEAVE) + _changes(held, entered, ENTER)
 
     def unconfirm(self) -> None:
         """The broker sends anew what is inside; `confirmed` says when that has come."""
@@ -112,7 +133,10 @@ class ViewState:
             return []
         keys = list(self._events)
         left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
-        return self._leave(keys, self.batch(), left)
+        held = self._batch()
+        _, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), np.zeros(len(keys), np.bool_), left)
+        self._remove(_at(keys, np.flatnonzero(left)))
+        return _changes(held, left & told, LEAVE)
 
     def net(self, queued: Sequence[Changes]) -> list[Changes]:
         """What changes that nobody was told of make together, in their order: of each key none, one, or a
@@ -143,6 +167,12 @@ class ViewState:
 
     def batch(self) -> EventBatch:
         """What is inside, an event per key."""
+        batch = self._batch()
+        if self._hidden:
+            batch = batch.take([i for i, key in enumerate(self._events) if key not in self._hidden])
+        return batch
+
+    def _batch(self) -> EventBatch:
         event_type = self.event_type
         rows: dict[int, list[int]] = {}
         batches: dict[int, EventBatch] = {}
@@ -160,10 +190,20 @@ class ViewState:
         ordered = table.take(pa.array(np.argsort(places))).combine_chunks().to_batches()
         return EventBatch(event_type, ordered[0] if ordered else pa.RecordBatch.from_pylist([], table.schema))
 
-    def _leave(self, keys: list[object], held: EventBatch, left: Bools) -> list[Changes]:
-        rows = np.flatnonzero(left)
-        self._remove(_at(keys, rows))
-        return [Changes(held.take(rows), np.full(len(rows), LEAVE, np.int8))] if len(rows) else []
+    def _uncover(
+        self, batch: EventBatch, keys: list[object], held: Bools, inside: Bools, left: Bools
+    ) -> tuple[Bools, Bools]:
+        """Which keys were shown before, and which of these events are told. What stays inside is hidden
+        until it enters, what has left is hidden no longer.
+        """
+        if self._enters is None:
+            return held, np.ones(len(keys), np.bool_)
+        hidden = np.fromiter(map(self._hidden.__contains__, keys), np.bool_, len(keys))
+        shown = held & ~hidden
+        entered = inside & ~shown & self._enters(batch)
+        self._hidden.difference_update(_at(keys, np.flatnonzero(entered | left)))
+        self._hidden.update(_at(keys, np.flatnonzero(inside & ~shown & ~entered)))
+        return shown, shown | entered
 
     def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
         """The events of a replay that are inside already, or older than what is."""
@@ -186,3 +226,24 @@ class ViewState:
 
 def _at(items: list[object], rows: npt.NDArray[np.int64]) -> list[object]:
     return [items[row] for row in rows.tolist()]
+
+
+def _changes(held: EventBatch, rows: Bools, code: int) -> list[Changes]:
+    changed = np.flatnonzero(rows)
+    return [Changes(held.take(changed), np.full(len(changed), code, np.int8))] if len(changed) else []
+
+
+def check_leave(leaves: Filter, enters: Filter, given: Mapping[str, object]) -> None:
+    """`FilterError` where keys may enter a view by what they leave it by, with values that are given for its
+    variables; `VariableError` for these.
+    """
+    unknown = [name for name in enters.variables if name not in leaves.variables]
+    if unknown:
+        raise FilterError(f"leave {str(leaves)!r}: expected the variable ${unknown[0]} of the filter in it")
+    values = leaves.check_values(given)
+    own = {name: values[name] for name in enters.variables}
+    if not covers_region(leaves.region(values), enters.region(own)):
+        raise FilterError(
+            f"leave {str(leaves.substitute(values))!r}: expected a filter that accepts all that "
+            f"{str(enters.substitute(own))!r} accepts"
+        )

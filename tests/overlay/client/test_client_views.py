@@ -116,6 +116,48 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
         assert not view._reader.waiting
 
 
+@on_a_loop
+async def test_a_box_leaves_later_than_it_enters_if_asked() -> None:
+    async with (
+        Brokers([("b1", "b2")]) as overlay,
+        Client(overlay.address("b1"), "feed") as feed,
+        Client(overlay.address("b2")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        for name, x in (("in", 5.0), ("edge", 12.0), ("out", 30.0)):
+            await feed.publish("Vehicle", id=name, x=x, confirm=True)
+        box, wider = "x between $low and $high", "x between $low - 5 and $high + 5"
+        view = await reader.view("Vehicle", box, leave=wider, low=0, high=10)
+        assert str(view.filter) == box
+        assert await told(view, 1) == [("enter", "in", 5.0)]
+        assert inside(view) == {"in": 5.0}
+        for x, kind in ((11.0, "change"), (15.0, "change"), (15.1, "leave"), (10.0, "enter")):
+            await feed.publish("Vehicle", id="in", x=14.0 if kind == "enter" else x, confirm=True)
+            if kind == "enter":  # not by what it would leave by
+                await feed.publish("Vehicle", id="in", x=x, confirm=True)
+            assert await told(view, 1) == [(kind, "in", x)]
+        await view.update(high=12)
+        assert await told(view, 1) == [("enter", "edge", 12.0)]
+        await view.update(high=7)
+        assert inside(view) == {"in": 10.0, "edge": 12.0}
+        await view.update(high=6)
+        assert await told(view, 1) == [("leave", "edge", 12.0)]
+        narrower = "x between $low + 1 and $high"
+        with pytest.raises(FilterError) as refused:
+            await reader.view("Vehicle", box, leave=narrower, low=0, high=10)
+        assert str(refused.value) == (
+            "leave 'x between 1.0 and 10.0': expected a filter that accepts all that "
+            "'x between 0.0 and 10.0' accepts"
+        )
+        with pytest.raises(FilterError) as refused:
+            await reader.view("Vehicle", box, leave="x <= $high + 5", low=0, high=10)
+        assert str(refused.value) == "leave 'x <= $high + 5': expected the variable $low of the filter in it"
+        turns = await reader.view("Vehicle", "x <= $high", leave="x <= 2 * $high", high=10)
+        with pytest.raises(FilterError, match=r"expected a filter that accepts all that 'x <= -10.0' "):
+            await turns.update(high=-10)
+        assert turns.values == {"high": 10}
+
+
 async def _read(view: View, way: str) -> None:
     async with asyncio.timeout(60):
         while True:

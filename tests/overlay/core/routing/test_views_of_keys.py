@@ -20,6 +20,7 @@ from covey.overlay.core.routing.key_table import KeyTable
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "int64", "n": "int64"}, key="id")
 BOX = parse("x between $low and $high", VEHICLE)
+WIDER = parse("x between $low - 2 and $high + 2", VEHICLE)
 KEYS = [f"v{i}" for i in range(8)]
 
 
@@ -32,7 +33,9 @@ class Reader:
         self.together = together
         self.waiting: list[Changes] = []
         self.session, self.id = session, subscription_id
-        self.state = ViewState(filter.event_type, self._inside)
+        self.leave = filter is WIDER
+        enters = self._enters if self.leave else None
+        self.state = ViewState(filter.event_type, self._inside, enters=enters)
         self.shown: dict[str, int] = {}
         self.newest: dict[str, int] = {}
 
@@ -43,6 +46,10 @@ class Reader:
             inside[:] = False
             inside[rows] = True
         return inside
+
+    def _enters(self, batch: EventBatch) -> Any:
+        values = self.session.values(self.id)
+        return np.array([values["low"] <= row["x"] <= values["high"] for row in batch.to_pylist()])
 
     def take(self, all_changes: list[Changes]) -> None:
         self.waiting += all_changes
@@ -143,8 +150,9 @@ class World:
 
     def _view(self, name: str) -> None:
         client = self.network.clients[name]
-        uid, messages = client.session.view(BOX, self._bounds())
-        self.readers[name, uid] = Reader(client.session, uid, BOX, len(self.readers) % 3 * 3)
+        filter, enters = self.random.choice([(BOX, None), (WIDER, BOX)])
+        uid, messages = client.session.view(filter, self._bounds(), enters=enters)
+        self.readers[name, uid] = Reader(client.session, uid, filter, len(self.readers) % 3 * 3)
         self.network.send(name, client.broker, messages)
 
     def _move(self, reader: Reader) -> None:
@@ -188,6 +196,11 @@ class World:
                 if values["low"] <= x <= values["high"]  # type: ignore[operator]
             }
             reader.tell()
+            if reader.leave:
+                low, high = values["low"] - 2, values["high"] + 2
+                between = {key: number for key, (x, number) in self.truth.items() if low <= x <= high}
+                assert inside.items() <= reader.shown.items() <= between.items()
+                inside = reader.shown
             assert reader.shown == inside
             held = {str(row["id"]): row["n"] for row in reader.state.batch().to_pylist()}
             assert held == inside
