@@ -8,7 +8,8 @@ of several filters with the same events has a slot: slots are compared as region
 
 With damping, a budget for merging or promises of content brokers announce more than the clients imply, which
 depends on the past: then interest, slots and promises must cover those of a fresh one without damping and
-merging. How much more they may be `check_routes` judges.
+merging. How much more they may be `check_routes` judges. A schema that was widened may have more attributes,
+and others first.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ def _differences(tables: Tables, fresh: Tables, wider: bool) -> Iterator[str]:
         here, there = tables.types[name], fresh.types[name]
         for what, one, other in zip(_PARTS, _parts(here), _parts(there), strict=True):
             yield from _compare(f"{name}, {what}", one, other)
+        for publisher, schema in sorted(there.declared.items()):
+            own = here.declared.get(publisher)
+            if publisher in there.publishers and own is not None and not own.includes(schema):
+                yield f"{name}, schema of {publisher}: {own}, expected {schema}"
         compare = _missing if wider else _compare_exactly
         for what, regions_of in (
             ("promise", _promised),
@@ -67,14 +72,13 @@ def _interfaces(tables: Tables) -> list[str]:
     return sorted(peer.name for peer in tables.peers.all())
 
 
-_PARTS = ("publishers", "schemas", "advertised to", "interest of clients")
+_PARTS = ("publishers", "advertised to", "interest of clients")
 
 
 def _parts(state: TypeState) -> Sequence[object]:
     interests = (node for poset in state.groups.values() for node in poset.nodes())
     return (
         sorted(state.publishers),
-        {name: schema for name, schema in state.declared.items() if name in state.publishers},
         sorted(state.advertised_to),
         sorted(_text(interest) for interest in interests if interest.interface.startswith("client/")),
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -65,10 +66,10 @@ def _enters(method: _Method) -> _Method:
 
 class BrokerPort(Port):
     """A port of a broker: a connection, as its endpoint sees it. `policy` and `durable` are what a client of
-    it chose.
+    it chose, `rights` what it may do.
     """
 
-    __slots__ = ("_broker", "durable", "policy")
+    __slots__ = ("_broker", "durable", "policy", "rights")
 
     def __init__(
         self,
@@ -76,11 +77,13 @@ class BrokerPort(Port):
         owner: SimulatedBroker,
         policy: SlowConsumer = SlowConsumer.BLOCK,
         durable: bool = False,
+        rights: Rights | None = None,
     ) -> None:
         super().__init__(interface, owner)
         self._broker = owner
         self.policy = policy
         self.durable = durable
+        self.rights = rights
 
     def hello(self) -> Hello:
         return self._broker.endpoint.hello_for(self.interface)
@@ -229,9 +232,11 @@ class SimulatedBroker:
         port = self.ports[interface] = BrokerPort(interface, self)
         return port
 
-    def session_port(self, interface: str, policy: SlowConsumer, durable: bool = False) -> BrokerPort:
+    def session_port(
+        self, interface: str, policy: SlowConsumer, durable: bool = False, rights: Rights | None = None
+    ) -> BrokerPort:
         """A port for a client that dials."""
-        port = self.ports[interface] = BrokerPort(interface, self, policy, durable)
+        port = self.ports[interface] = BrokerPort(interface, self, policy, durable, rights)
         return port
 
     def has_session(self, interface: str) -> bool:
@@ -438,7 +443,8 @@ class SimulatedBroker:
                 wire.cut()
                 return ()
             try:
-                endpoint.accept(Peer(interface, packet, port.policy, port.durable), port, now_ns)
+                peer = Peer(interface, packet, port.policy, port.durable, port.rights)
+                endpoint.accept(peer, port, now_ns)
             except ConnectionRefusedError:
                 wire.cut()
         else:

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from covey.matcher import parse
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
+from covey.overlay.core.access.rights import Action, Permission, Rights
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -99,6 +101,8 @@ class SimulatedClient:
         self.policy = SlowConsumer.BLOCK
         self.durable = False
         """Whether its session outlives its connections and its broker."""
+        self.policies: Mapping[str, str] | None = None
+        """By event type that it may subscribe to, which events of it; None for all events of all."""
         self.present = True
         self.moving = False
         self._observers = observers
@@ -132,7 +136,7 @@ class SimulatedClient:
 
     @property
     def subscriptions(self) -> Mapping[int, Filter]:
-        """Filters by subscription id; `session.values` has the values."""
+        """Filters by subscription id, joined with its policies; `session.values` has the values."""
         return self._filters
 
     def advertise(self, event_type: EventType, filter: Filter | None = None) -> None:
@@ -161,11 +165,26 @@ class SimulatedClient:
         subscription_id, messages = self.session.subscribe(
             filter, values, now_ns=self._clock_ns, valid_for_ns=valid_for_ns, clock_ns=self.clock.now_ns
         )
-        self._filters[subscription_id] = filter
+        self._filters[subscription_id] = self._permitted(filter)
         for observer in self._observers:
             observer.subscribed(self, subscription_id)
         self.send(messages)
         return subscription_id
+
+    def _permitted(self, filter: Filter) -> Filter:
+        """What the events are that this client may get for a filter."""
+        if self.policies is None:
+            return filter
+        return parse(f"({filter}) and ({self.policies[filter.event_type.name]})", filter.event_type)
+
+    @property
+    def rights(self) -> Rights | None:
+        """By its policies; None for all."""
+        if self.policies is None:
+            return None
+        subscribe = [Permission(name, where) for name, where in self.policies.items()]
+        subject = self.name.removeprefix("client/")
+        return Rights(subject, {Action.SUBSCRIBE: subscribe, Action.PUBLISH: [Permission("*")]})
 
     def update(self, subscription_id: int, values: Mapping[str, object], *, gapless: bool = False) -> None:
         old = self.session.values(subscription_id)

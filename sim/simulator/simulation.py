@@ -266,9 +266,13 @@ class Simulation:
         policy: SlowConsumer = SlowConsumer.BLOCK,
         *,
         durable: bool = False,
+        policies: Mapping[str, str] | None = None,
         **endpoint_options: int,
     ) -> SimulatedClient:
-        """Add a client to a broker, which it dials at once. The options are those of `ClientEndpoint`."""
+        """Add a client to a broker, which it dials at once. With `policies` it may subscribe to these event
+        types, and to those of their events that the filter matches. The options are those of
+        `ClientEndpoint`.
+        """
         session = ClientSession(
             name.removeprefix("client/"),
             routing=self.routing,
@@ -286,7 +290,7 @@ class Simulation:
             limits=self._options.limits,
             endpoint_options=endpoint_options,
         )
-        client.policy, client.durable = policy, durable
+        client.policy, client.durable, client.policies = policy, durable, policies
         self.clients[name] = self._connected[name] = client
         for observer in self.observers:
             observer.joined(client)
@@ -373,7 +377,7 @@ class Simulation:
         broker = self.brokers[client.broker]
         if not broker.alive:
             return
-        listener = broker.session_port(client.name, client.policy, client.durable)
+        listener = broker.session_port(client.name, client.policy, client.durable, client.rights)
         wire = Wire(self.clock, self._random, listener, client.port, self._wire)
         wire.dial()
         self._insist(client, wire)
@@ -528,10 +532,12 @@ class Simulation:
         fresh._broker_options = self._broker_options
         fresh.build(self._topology)
         for client in self.clients.values():
-            again = fresh.join(client.name, client.broker, client.policy, durable=client.durable)
+            again = fresh.join(
+                client.name, client.broker, client.policy, durable=client.durable, policies=client.policies
+            )
             for advertised in client.session.advertised.values():
                 again.advertise(advertised.event_type, advertised.filter)
-            for subscription_id, filter in client.subscriptions.items():
+            for subscription_id, filter in client.session.subscriptions.items():
                 again.subscribe(filter, client.session.values(subscription_id))  # without an end
         return fresh
 

@@ -18,6 +18,8 @@ from typing import TypeVar
 
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
 from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
+from covey.sim.experiments.fuzz.event_types import TYPES
+from covey.sim.experiments.fuzz.filters import CONTENTS
 from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
 from covey.sim.experiments.fuzz.network import Network, Pair
 from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions
@@ -49,6 +51,7 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
             kept = given[0] if given else draw.choice(sorted(refused))
             on |= {name: name == kept for name in refused}
     on["validity"] = validity
+    on["widen"] = options.widen or random.Random(f"wider {seed}").random() < 0.15
     kinds = options.fault_kinds
     if on["gapless"] and "clocks" in kinds:  # which compares the clocks of a client and of a broker
         if kinds == ("clocks",):
@@ -99,6 +102,10 @@ class FaultyHistory(FuzzHistory):
         self.met: list[CrashPoint] = []
         """The crash points that a broker has met."""
         self._kinds = kinds
+        self._rights = random.Random(f"{seed} rights")
+        self._restricted = 0.5 if self._rights.random() < 0.25 and not (own.calls or own.widen) else 0.0
+        """How many of the clients that are not durable have a policy by content. It needs attributes that the
+        first schema has, and is judged without operators."""
         self._healing = False
         simulation = self.simulation
         self.damage = Damage(
@@ -161,8 +168,11 @@ class FaultyHistory(FuzzHistory):
         durable = self.options.durable and self._random.random() < 0.7
         slow = "slow" in self._kinds
         policy = self._random.choice(_POLICIES) if slow and not durable else SlowConsumer.BLOCK
+        policies = None
+        if not durable and self._rights.random() < self._restricted:
+            policies = {each.name: self._rights.choice(CONTENTS) for each in TYPES}
         client = self.simulation.join(
-            f"client/c{self._joined}", self._some_broker(), policy, durable=durable
+            f"client/c{self._joined}", self._some_broker(), policy, durable=durable, policies=policies
         )
         client.clock_offset_ns = _EPOCH_NS
 

@@ -196,7 +196,9 @@ class StallingHistory:
         self, name: str, policy: SlowConsumer = SlowConsumer.BLOCK, broker: str = "", **options: int
     ) -> SimulatedClient:
         broker = broker or self._some_broker()
-        return self.simulation.join(f"client/{name}", broker, policy, durable=False, **options)
+        return self.simulation.join(
+            f"client/{name}", broker, policy, durable=False, policies=None, **options
+        )
 
     def _pair(self, name: str, event_type: EventType, source: str, target: str) -> None:
         self._join(f"{name}-p", broker=source).advertise(event_type)

@@ -14,6 +14,7 @@ from draws import ALL, DRAWS
 from histories import play_all
 
 from covey.matcher import compile_kernels
+from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.client import reception
 from covey.overlay.core.client.reception import Reception
 from covey.overlay.core.endpoint.catching_up import CatchingUp
@@ -49,6 +50,10 @@ def test_a_broker_crashes_before_a_gapless_update_has_passed_it() -> None:
 
 def test_an_event_is_damaged_at_two_brokers_and_lost_at_one() -> None:
     play_all([44508], OPTIONS)
+
+
+def test_types_are_widened_beside_faults() -> None:
+    play_all(range(4), replace(OPTIONS, widen=True))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -181,6 +186,10 @@ def resynchronisation_that_revokes_nothing(patch: Patch) -> None:
     patch.setitem(broker._HANDLERS, SyncEnd, handle)
 
 
+def brokers_without_policies(patch: Patch) -> None:
+    patch.setattr(Guard, "restricted", lambda self, message, interface, rights: message)
+
+
 def clients_that_trust_every_deliver(patch: Patch) -> None:
     genuine = Reception.matches
     patch.setattr(
@@ -199,6 +208,7 @@ def clients_that_trust_every_deliver(patch: Patch) -> None:
         (damage_that_is_not_told, "damage", "damage,partitions,slow,crashes"),
         (resynchronisation_that_revokes_nothing, "rebuilt", "all"),
         (clients_that_trust_every_deliver, "strictness", "all"),
+        (brokers_without_policies, "routing", "all"),
     ],
     ids=lambda each: each.__name__ if callable(each) else None,
 )
