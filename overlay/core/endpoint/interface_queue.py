@@ -199,11 +199,12 @@ class InterfaceQueue:
         quarter of a full queue free, the oldest of them are dropped, for the same reason.
         """
         link, limits = self.link, self.limits
-        if link.queued_events <= added:
+        waiting = link.queued_events - link.stored_events
+        if waiting <= added:
             self._conflated_from = 0
         least = _CONFLATED_FROM if limits.events is None else min(_CONFLATED_FROM, limits.events // 4)
         over, enough = self._too_many(1, 1), max(least, self._conflated_from)
-        if not over and (link.queued_events <= added or link.queued_events < enough):
+        if not over and (waiting <= added or waiting < enough):
             return
         for type_name, ingress_ns, count in link.conflate(self._key_of):
             self.drops.add("conflated", count)
@@ -212,16 +213,17 @@ class InterfaceQueue:
         if over:
             while self._too_many(4, 3) and (dropped := link.drop_oldest()) is not None:
                 self._drop("queue full, oldest dropped", dropped)
-        self._conflated_from = 2 * link.queued_events
+        self._conflated_from = 2 * (link.queued_events - link.stored_events)
 
     def _too_many(self, of: int, parts: int) -> bool:
-        """Whether more waits than so many parts of the bounds. What is in frames is bounded by the window; if
-        it counted too, it would leave no room for the newest.
+        """Whether more waits than so many parts of the bounds. What is in frames is bounded by the window,
+        and what is stored by `CatchingUp`: they would leave no room for the newest.
         """
         link, limits = self.link, self.limits
-        waits = link.queued_bytes - link.held_bytes()
+        waits = link.queued_bytes - link.held_bytes() - link.stored_bytes
+        events = link.queued_events - link.stored_events
         return of * waits > parts * limits.bytes or (
-            limits.events is not None and of * link.queued_events > parts * limits.events
+            limits.events is not None and of * events > parts * limits.events
         )
 
     def _note(self, type_name: str) -> None:
@@ -240,7 +242,7 @@ class InterfaceQueue:
             elif not self._warned and self._over(of=2):
                 self._warned = True
                 self._warn(
-                    f"half full: {self.link.backlog_events:,} events of {self._pending_bytes():,} bytes wait"
+                    f"half full: {self._pending_events():,} events of {self._pending_bytes():,} bytes wait"
                 )
 
     def _check_held(self, type_name: str) -> None:
@@ -255,11 +257,15 @@ class InterfaceQueue:
             self._changed(self)
 
     def _pending_bytes(self) -> int:
-        return self.link.backlog_bytes - self.link.held_bytes()
+        """What waits and is stored is bounded by `CatchingUp`, and no policy drops it."""
+        return self.link.backlog_bytes - self.link.held_bytes() - self.link.stored_bytes
+
+    def _pending_events(self) -> int:
+        return self.link.backlog_events - self.link.stored_events
 
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
         """Whether more is pending, with this message, than one part of so many of what may be."""
-        events = self.link.backlog_events + (0 if message is None else events_in(message))
+        events = self._pending_events() + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else size_of(message))
         limits = self.limits
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
@@ -268,8 +274,8 @@ class InterfaceQueue:
         """How many events of a message fit, from its first on."""
         room = events_in(message)
         if self.limits.events is not None:
-            room = min(room, max(0, self.limits.events - self.link.backlog_events))
-        free_bytes = self.limits.bytes - self.link.backlog_bytes
+            room = min(room, max(0, self.limits.events - self._pending_events()))
+        free_bytes = self.limits.bytes - self._pending_bytes()
         while room and size_of(part(message, 0, room)) > free_bytes:
             room //= 2
         return room
@@ -324,9 +330,8 @@ class InterfaceQueue:
 
     def _relieve(self) -> None:
         """Less is pending than before: the queue blocks nobody once half of what may be is left."""
-        link = self.link
         if self._pending_bytes() <= self.limits.bytes // 2 and (
-            self.limits.events is None or link.backlog_events <= self.limits.events // 2
+            self.limits.events is None or self._pending_events() <= self.limits.events // 2
         ):
             self._warned = False
             self.blocking = True

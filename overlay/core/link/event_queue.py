@@ -20,16 +20,17 @@ _Entry = tuple[Message, int]
 
 
 class EventQueue:
-    """`bytes` and `count` are of all waiting events, those of held types included. `ready` may be sent."""
+    """`bytes` and `count` are of all waiting events, those of held types included; `stored_count` of those
+    that are stored, and `stored_bytes` of those whose type is not held. `ready` may be sent."""
 
-    __slots__ = ("_held", "_held_bytes", "bytes", "count", "ready")
+    __slots__ = ("_held", "_held_bytes", "bytes", "count", "ready", "stored_bytes", "stored_count")
 
     def __init__(self) -> None:
         self.ready: deque[_Entry] = deque()
         self._held: dict[str, deque[_Entry]] = {}
         self._held_bytes: dict[str, int] = {}
-        self.bytes = 0
-        self.count = 0
+        self.bytes = self.count = 0
+        self.stored_bytes = self.stored_count = 0
 
     @property
     def waiting(self) -> bool:
@@ -41,6 +42,9 @@ class EventQueue:
         size = size_of(message) if events else 0
         self.bytes += size
         self.count += events
+        stored = _is_stored(message)
+        if stored:
+            self.stored_count += events
         if self._held:
             name = _type_of(message)
             aside = self._held.get(name)
@@ -49,6 +53,8 @@ class EventQueue:
                 self._held_bytes[name] += size
                 return
         self.ready.append((message, size))
+        if stored:
+            self.stored_bytes += size
 
     def messages(self) -> Iterator[Message]:
         """All that waits; those of held types last."""
@@ -62,15 +68,19 @@ class EventQueue:
     def pop(self) -> None:
         """Remove the head."""
         message, size = self.ready.popleft()
+        events = events_in(message)
         self.bytes -= size
-        self.count -= events_in(message)
+        self.count -= events
+        if _is_stored(message):
+            self.stored_bytes -= size
+            self.stored_count -= events
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
         """Hold nothing any more, and queue events that were sent before again, in front."""
         for name in list(self._held):
             self.set_held(name, False)
         waiting, self.ready = self.ready, deque()
-        self.bytes = self.count = 0
+        self.bytes = self.count = self.stored_bytes = self.stored_count = 0
         for message in unacknowledged:
             self.append(message)
         for message, _ in waiting:
@@ -93,11 +103,14 @@ class EventQueue:
         if held == (type_name in self._held):
             return
         if not held:
-            self.ready.extend(self._held.pop(type_name))
+            aside = self._held.pop(type_name)
+            self.ready.extend(aside)
+            self.stored_bytes += _stored_bytes(aside)
             del self._held_bytes[type_name]
             return
         aside = deque(entry for entry in self.ready if _type_of(entry[0]) == type_name)
         self.ready = deque(entry for entry in self.ready if _type_of(entry[0]) != type_name)
+        self.stored_bytes -= _stored_bytes(aside)
         self._held[type_name] = aside
         self._held_bytes[type_name] = sum(size for _, size in aside)
 
@@ -170,6 +183,14 @@ def _newest_by_position(
 
 def _may_go(message: Message) -> bool:
     return isinstance(message, Publish | Deliver) and bool(message.batch.count) and not message.stored
+
+
+def _is_stored(message: Message) -> bool:
+    return isinstance(message, Publish | Deliver) and message.stored
+
+
+def _stored_bytes(entries: Iterable[_Entry]) -> int:
+    return sum(size for message, size in entries if _is_stored(message))
 
 
 def _type_of(message: Message) -> str:

@@ -298,6 +298,16 @@ class Link:
     def queued_events(self) -> int:
         return self._events.count
 
+    @property
+    def stored_bytes(self) -> int:
+        """Those among `queued_bytes` of events that are stored, and never dropped."""
+        return self._events.stored_bytes
+
+    @property
+    def stored_events(self) -> int:
+        """Those among `queued_events`."""
+        return self._events.stored_count
+
     def held_bytes(self, type_name: str | None = None) -> int:
         """Bytes of events that are queued because the peer holds their type, this one or any."""
         return self._events.held_bytes(type_name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from core_endpoints import Noted, broker_endpoint
 from core_ends import LATE_NS, drain, meet
@@ -306,6 +308,41 @@ def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_message() -
     assert queued.link.queued_events <= 1_000
     assert 1 < len(calls) <= 2 + 2_000 // 250
     assert waiting(queued)[-4:] == [*range(2_986, 2_990)]
+
+
+def stored(first: int, count: int) -> Deliver:
+    return replace(deliver(first, count), offset=first + count)
+
+
+def test_what_is_stored_makes_no_queue_full() -> None:
+    """A durable session that is behind in a stored type has room for the events of others."""
+    keyed, calls = conflating(events=1_000), []
+    conflate = keyed.link.conflate
+    keyed.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)  # type: ignore[assignment, func-returns-value]
+    keyed.send_stored(stored(0, 2_000))
+    for each in range(100):
+        keyed.send(ships(2_000 + each, each % 50))
+    assert not calls
+    assert not keyed.drops.by_reason
+    for each in range(100, 500):
+        keyed.send(ships(2_000 + each, each % 50))
+    assert 1 <= len(calls) <= 5  # at 250 of its own, and again at twice what was left
+    for policy in (SlowConsumer.DROP_OLDEST, SlowConsumer.DROP_NEWEST, SlowConsumer.BLOCK):
+        other, _ = queue(policy, events=10, bytes=size_of(stored(0, 30)))
+        other.send_stored(stored(0, 30))
+        other.send(deliver(30, 5))
+        assert waiting(other) == [*range(35)], policy
+        assert not other.full
+        other.set_held("Quote", True)
+        other.set_held("Quote", False)
+        other.send(deliver(35, 6))
+        assert bool(other.drops.by_reason) is not (policy is SlowConsumer.BLOCK)
+        assert other.full is (policy is SlowConsumer.BLOCK)
+        events = other.link._events
+        other.link._events.restart([])
+        while events.ready:
+            events.pop()
+        assert (events.bytes, events.count, events.stored_bytes, events.stored_count) == (0, 0, 0, 0)
 
 
 def test_all_keys_are_looked_for_before_any_is_lost() -> None:
