@@ -87,6 +87,7 @@ class Node:
             merging_budget=overlay.merging_budget,
             evaluator=Evaluator(run=self.operators),
             durable=overlay.durable,
+            key_max_age_s=overlay.key_max_age_s,
         )
         self._tickets = Tickets(overlay.name, read_ticket_keys(overlay.tickets))
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(

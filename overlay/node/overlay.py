@@ -50,6 +50,7 @@ class Overlay:
     `merging_budget` are those of the brokers' cores.
 
     Each broker keeps the last `replay_events` events of each type for updates without gaps; 0 for none.
+    Keys of the types in `key_max_age_s` leave all views after so long without an event.
     `damping` is how many typical steps wider clients' bounds are announced, so that movement within costs no
     message; 0 for off. It and `merging` go with parametric routing alone. `delays_ms` and `client_delay_ms`
     are one-way delays of links and of clients' connections, for the simulator: brokers delay nothing.
@@ -73,6 +74,7 @@ class Overlay:
     delays_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     client_delay_ms: float = 0.0
     replay_events: int = REPLAY_EVENTS
+    key_max_age_s: Mapping[str, float] = field(default_factory=dict)
     engine: str = "cluster"
     damping: float = 0.0
     merging: str = "off"

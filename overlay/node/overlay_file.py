@@ -265,6 +265,9 @@ class OverlayFile(Section):
     limits: LimitsSection = LimitsSection()
     client_delay_ms: DelayMs = 0.0
     replay_events: Annotated[int, Field(ge=0)] = REPLAY_EVENTS
+    key_max_age_s: Annotated[
+        dict[str, Annotated[float, Field(ge=0.001, le=1e9)]], BeforeValidator(text_keys)
+    ] = Field(default_factory=dict)
     engine: Annotated[str, one_of(*engine_names())] = "cluster"
     damping: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     merging: Annotated[str, one_of(*MERGINGS)] = "off"
@@ -321,6 +324,11 @@ class OverlayFile(Section):
             if name not in self.brokers and name != _EVERY:
                 known = ", ".join(self.brokers)
                 raise complaint(f"is of no broker: expected one of {known}", "metrics", name)
+        keyless = {event_type.name for event_type in self.event_types if event_type.key is None}
+        for name in self.key_max_age_s:
+            if name in keyless or name in self.durable:
+                why = "durable" if name in self.durable else "without a key"
+                raise complaint(f"is of a type {why}: expected one that has views", "key_max_age_s", name)
         _check_tree(list(self.brokers), [link.ends for link in self.links])
         self._check_fallbacks()
         return self
@@ -371,6 +379,7 @@ class OverlayFile(Section):
             delays_ms={link: delay_ms for link, delay_ms in links.items() if delay_ms is not None},
             client_delay_ms=self.client_delay_ms,
             replay_events=self.replay_events,
+            key_max_age_s=self.key_max_age_s,
             engine=self.engine,
             damping=self.damping,
             merging=self.merging,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.evaluation.asking import Fault
@@ -62,6 +63,8 @@ from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
+from covey.overlay.core.routing.key_ages import KeyAges
+from covey.overlay.core.routing.keyed import retire_old
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
@@ -113,7 +116,8 @@ class Broker:
     "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. `evaluator` asks the
     named operators that filters call, without limits of time unless one is passed. For measurement alone,
     `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
-    operators travel. Events of the types named in `durable` are actions to store them. Raises
+    operators travel. Events of the types named in `durable` are actions to store them. Keys of the types in
+    `key_max_age_s` leave all views once no event of theirs has come for so many seconds. Raises
     `ValueError` for another routing or merging, and for damping with a factory as engine, which may match
     what is announced.
     """
@@ -135,6 +139,7 @@ class Broker:
         link_evaluator: Evaluator | None = None,
         share_results: bool = True,
         durable: Iterable[str] = (),
+        key_max_age_s: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         if routing not in ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
@@ -161,6 +166,7 @@ class Broker:
             evaluator=evaluator,
             results=TravellingResults(share=share_results),
             durable={name: DurableType() for name in durable},
+            key_ages=KeyAges({name: round(age_s * 1e9) for name, age_s in key_max_age_s.items()}),
         )
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
@@ -196,7 +202,8 @@ class Broker:
 
     def next_timer(self) -> int | None:
         """When, as `now_ns`, the next Tick is due; None if none is."""
-        return self.tables.moving.next_ns or None
+        tables = self.tables
+        return min(filter(None, (tables.moving.next_ns, tables.key_ages.next_ns)), default=None)
 
     def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
         """Process one message from an interface at time `now_ns`, by the clock that stamps events. Returns
@@ -228,6 +235,7 @@ class Broker:
             peer = tables.peers.get(source)
             if kind is Tick:
                 on_tick(tables, call)
+                retire_old(tables, call)
             elif kind is Connect:
                 on_connect(tables, call)
             elif isinstance(message, AwaitClients):

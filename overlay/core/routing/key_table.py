@@ -5,6 +5,7 @@
     _place     int64  by row: the position there
     _source    int64  by row: the serial of the interface that it came from
     _age       int64  by row: the number of the batch that brought it
+    _came_ns   int64  by row: when it came
     links      bits   by row: the neighbours that have it
     views      bits   by row: the views of this broker that have it
     _columns   int64  by row: the attributes that views compare (`key_columns.py`)
@@ -18,7 +19,7 @@ quarter free, keys are evicted until it does, so that all are joined once or twi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,12 @@ class KeyTable:
         self.views = NumberedHolders()
         self.evicted = 0
         """Keys that were over a bound."""
+        self.aged = 0
+        """Keys that were without an event for too long."""
         self._rows: dict[object, int] = {}
         self._keys: list[object] = []
         self._free: list[int] = []
-        self._chunk = self._place = self._source = self._age = _NO_ROWS
+        self._chunk = self._place = self._source = self._age = self._came_ns = _NO_ROWS
         self._chunks: dict[int, EventBatch] = {}
         self._live: dict[int, int] = {}
         """By chunk, the keys whose last event it has."""
@@ -76,9 +79,9 @@ class KeyTable:
         rows: dict[object, int] = self._rows
         return np.fromiter(map(rows.get, self._keys_of(batch), repeat(-1)), np.int64, batch.count)
 
-    def take(self, batch: EventBatch, source: int) -> Int64s:
-        """Store the last event of each key in a batch from an interface; the row of each event's key, -1
-        where that is absent. `excess` says afterwards which keys are to be evicted.
+    def take(self, batch: EventBatch, source: int, now_ns: int = 0) -> Int64s:
+        """Store the last event of each key in a batch that comes now from an interface; the row of each
+        event's key, -1 where that is absent. `excess` says afterwards which keys are to be evicted.
         """
         keys = self._keys_of(batch)
         found = list(map(self._rows.get, keys))
@@ -93,7 +96,7 @@ class KeyTable:
         chunk = self._add(batch, len(kept))
         self._release(kept)
         self._chunk[kept], self._place[kept] = chunk, last
-        self._source[kept], self._age[kept] = source, chunk
+        self._source[kept], self._age[kept], self._came_ns[kept] = source, chunk, now_ns
         if len(self._small) > self._join_at:
             self._join()
         return rows
@@ -124,6 +127,16 @@ class KeyTable:
         used = self._used()
         rows: Int64s = used[self._source[used] == serial]
         return rows
+
+    def came_before(self, time_ns: int, serials: Iterable[int]) -> tuple[Int64s, int]:
+        """The rows of events that came from some interfaces up to a time, and when the oldest of the others
+        came; 0 if there are none.
+        """
+        used = self._used()
+        used = used[np.isin(self._source[used], list(serials))]
+        came_ns = self._came_ns[used]
+        others = came_ns[came_ns > time_ns]
+        return used[came_ns <= time_ns], int(others.min()) if len(others) else 0
 
     def not_at(self, neighbour: Interface, serial: int) -> Int64s:
         """The rows whose events a neighbour does not have, nor has sent."""
@@ -185,6 +198,7 @@ class KeyTable:
             "bound": self.max_keys,
             "bytes": self._bytes,
             "evicted": self.evicted,
+            "aged": self.aged,
             "views": len(self.views),
         }
 
@@ -241,6 +255,7 @@ class KeyTable:
         unused = np.full(after - before, -1, np.int64)
         self._chunk, self._place = np.append(self._chunk, unused), np.append(self._place, unused)
         self._source, self._age = np.append(self._source, unused), np.append(self._age, unused)
+        self._came_ns = np.append(self._came_ns, unused)
         self.links.resize(after)
         self.views.resize(after)
         self._columns.resize(after)

@@ -51,7 +51,8 @@ def followed_by_links(tables: Tables, call: Call, dispatched: Dispatch, source: 
     state, batch = dispatched.state, dispatched.batch.with_results(None)
     table = state.keys
     assert table is not None
-    rows = table.take(batch, source.serial)
+    rows = table.take(batch, source.serial, call.now_ns)
+    tables.key_ages.stored(state.event_type.name, call.now_ns)
     bits = [table.links.add(link.name) for link, _ in dispatched.links]
     receivers = table.links.none(batch.count)
     for bit, (_, mask) in zip(bits, dispatched.links, strict=True):
@@ -106,6 +107,20 @@ def retire_source(tables: Tables, call: Call, state: TypeState, source: Peer) ->
     """An interface publishes no more, or has lost its state: its keys leave all views."""
     if state.keys is not None:
         _retire(tables, call, state.keys, state.keys.of_source(source.serial))
+
+
+def retire_old(tables: Tables, call: Call) -> None:
+    """Keys whose publisher's events come here, and of which none has come for too long, leave all views."""
+    for name in tables.key_ages.due(call.now_ns):
+        table = tables.types[name].keys if name in tables.types else None
+        if table is None:
+            continue
+        serials = [peer.serial for peer in tables.peers.values() if not peer.is_broker]
+        rows, oldest_ns = table.came_before(call.now_ns - tables.key_ages.max_age_ns[name], serials)
+        table.aged += len(rows)
+        _retire(tables, call, table, rows)
+        if oldest_ns:
+            tables.key_ages.looked(name, oldest_ns, call.now_ns)
 
 
 def _retire(tables: Tables, call: Call, table: KeyTable, rows: Int64s) -> None:

@@ -14,6 +14,7 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.operators.notices import Notices
 from covey.overlay.core.routing.acks import Acks
 from covey.overlay.core.routing.durable_type import DurableType
+from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.listeners import ListenerReports
 from covey.overlay.core.routing.moving_interests import MovingInterests
 from covey.overlay.core.routing.peers import Peer, Peers
@@ -49,6 +50,7 @@ class Tables:
     registry: Registry = field(default_factory=Registry)
     acks: Acks = field(default_factory=Acks)
     types: dict[str, TypeState] = field(default_factory=dict)
+    key_ages: KeyAges = field(default_factory=lambda: KeyAges({}))
     moving: MovingInterests = field(default_factory=MovingInterests)
     listeners: ListenerReports = field(default_factory=ListenerReports)
     pending_sync_ends: dict[Interface, None] = field(default_factory=dict)

@@ -158,6 +158,21 @@ async def test_a_box_leaves_later_than_it_enters_if_asked() -> None:
         assert turns.values == {"high": 10}
 
 
+@on_a_loop
+async def test_a_key_without_an_event_for_too_long_leaves() -> None:
+    async with (
+        Brokers(CHAIN, key_max_age_s={"Vehicle": 0.3}) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        view = await reader.view("Vehicle", "x <= 10")
+        await feed.publish("Vehicle", id="lost", x=1.0, confirm=True)
+        assert await told(view, 2) == [("enter", "lost", 1.0), ("leave", "lost", 1.0)]
+        await feed.publish("Vehicle", id="lost", x=2.0, confirm=True)
+        assert await told(view, 2) == [("enter", "lost", 2.0), ("leave", "lost", 2.0)]
+
+
 async def _read(view: View, way: str) -> None:
     async with asyncio.timeout(60):
         while True:

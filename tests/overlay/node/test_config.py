@@ -95,6 +95,18 @@ limits: {session_queue_events: 1, session_queue_bytes: 2, session_stall_limit_s:
     assert (default.connections, default.bounds) == (ConnectionLimits(), Bounds())
 
 
+def test_keys_of_a_type_with_views_may_have_a_maximal_age(tmp_path: Path) -> None:
+    types = "event_types: {Vehicle: {id: string, key: id}, Quote: {firm: string}}"
+    overlay = load(tmp_path, f"{TWO}\n{types}\nkey_max_age_s: {{Vehicle: 60, Ship: 0.5}}")
+    assert overlay.key_max_age_s == {"Vehicle": 60.0, "Ship": 0.5}
+    for ages, complaint in (
+        ("{Quote: 1}", "key_max_age_s.Quote is of a type without a key: expected one that has views"),
+        ("{Vehicle: 0}", "key_max_age_s.Vehicle is 0: expected"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            load(tmp_path, f"{TWO}\n{types}\nkey_max_age_s: {ages}")
+
+
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, f"{TWO}\ninsecure: true\n", COVEY_ROUTING="static")
     assert overlay.routing == "static"

@@ -9,7 +9,7 @@ from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.introspection.views import inspect
-from covey.overlay.core.messages import Advertise, Deliver, Publish, Refuse, Subscribe, Update
+from covey.overlay.core.messages import Advertise, Deliver, Publish, Refuse, Subscribe, Tick, Update
 from covey.overlay.core.routing.holders import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
 
@@ -154,6 +154,37 @@ def test_an_update_that_follows_is_answered_by_the_difference_any_other_by_all_t
     assert answered(update(7, 1, after=0)) == [1, 2, 3, 4, 5]
     x(P, Publish(batch(11, (3, 3))))
     assert answered(update(8, 3, after=7)) == [6, 7], "it has the new event of key 3"
+
+
+def test_keys_without_an_event_for_too_long_leave_where_they_are_published() -> None:
+    x = Driven(S, P, N, key_max_age_s={"Ship": 16.0})
+    second = 10**9
+
+    def departed(now_s: float) -> list[tuple[str, list[int]]]:
+        actions = x("", Tick(), now_ns=round(now_s * second))
+        messages = sent(actions, Publish, Deliver)
+        assert all(m.for_views and not m.replayed for _, m in messages)  # type: ignore[union-attr]
+        return [(to, [row["id"] for row in m.batch.to_pylist()]) for to, m in messages]  # type: ignore[union-attr]
+
+    x(P, Advertise(1, SHIP))
+    x(N, Advertise(1, SHIP), Subscribe(2, 1, ALL, {"low": 0}))
+    x(S, Subscribe(1, 7, ALL, {"low": 0}, for_views=True))
+    assert x.broker.next_timer() is None
+    x(P, Publish(batch(1, (1, 10), (2, 20))), now_ns=2 * second)
+    x(N, Publish(batch(1, (3, 30), publisher="q")), now_ns=2 * second)
+    assert x.broker.next_timer() == 18 * second
+    x(P, Publish(batch(3, (2, 21))), now_ns=10 * second)
+    assert departed(17) == []
+    assert departed(18) == [(N, [1]), (S, [1])]
+    assert x.broker.next_timer() == 26 * second
+    x(P, Publish(batch(4, (4, 40))), now_ns=26 * second - 1)
+    assert departed(26) == [(N, [2]), (S, [2])]
+    assert departed(42) == [(N, [4]), (S, [4])]
+    assert x.broker.next_timer() is None, "key 3 is its neighbour's to retire"
+    table = inspect(x.broker)["types"]["Ship"]["keys"]
+    assert (table["keys"], table["aged"], table["evicted"]) == (1, 3, 0)
+    x(P, Publish(batch(5, (1, 11))), now_ns=50 * second)
+    assert x.broker.next_timer() == 66 * second
 
 
 def test_what_is_no_view_is_refused() -> None:
