@@ -36,6 +36,14 @@ def gateway(
             rich_help_panel=_LISTENING,
         ),
     ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name by which pages reach this gateway, where it listens on loopback and a proxy passes "
+            "theirs on; requests for other names are refused. Repeatable.",
+            rich_help_panel=_LISTENING,
+        ),
+    ] = None,
     serve_certificate: Annotated[
         Path | None, typer.Option(help="PEM file of the gateway's certificate.", rich_help_panel=_LISTENING)
     ] = None,
@@ -60,6 +68,10 @@ def gateway(
         str | None,
         typer.Option(help="HOST:PORT that serves /metrics for Prometheus.", rich_help_panel=_LISTENING),
     ] = None,
+    allow_block: Annotated[
+        bool,
+        typer.Option("--allow-block", help="Browsers without a token may ask that publishers wait for them."),
+    ] = False,
     modules: Modules = None,
     max_connections: Annotated[int, typer.Option(help="Connections of all browsers.")] = 10_000,
     max_connections_per_address: Annotated[int, typer.Option(help="Connections of one address.")] = 100,
@@ -68,6 +80,7 @@ def gateway(
     max_messages_per_s: Annotated[int, typer.Option(help="Messages per second of a browser.")] = 200,
     max_filter_bytes: Annotated[int, typer.Option(help="Bytes of a filter of a browser.")] = 4_096,
     queue_bytes: Annotated[int, typer.Option(help="Bytes that wait for a browser.")] = 1 << 20,
+    max_pending_bytes: Annotated[int, typer.Option(help="Bytes that wait for all browsers.")] = 1 << 30,
     access: Access = NO_ACCESS,
 ) -> None:
     """Serve browsers until SIGTERM or Ctrl-C: WebSocket at /socket, server-sent events at /events/TYPE.
@@ -84,6 +97,7 @@ def gateway(
     import gc
 
     from covey.gateway import Limits, application
+    from covey.gateway.hosts import hosts_of
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
     from covey.overlay.node.server import descriptor_limit
@@ -100,17 +114,20 @@ def gateway(
         max_messages_per_s=max_messages_per_s,
         max_filter_bytes=max_filter_bytes,
         queue_bytes=queue_bytes,
+        max_pending_bytes=max_pending_bytes,
     )
+    descriptor_limit()  # raises it as far as it may
+    listener = bind(listen, tls=serve_certificate is not None, insecure=insecure)
     app = application(
         broker,
         tls=access.tls,
         token=access.token,
         publish=publish or (),
         origins=origin or (),
+        hosts=hosts_of(listen, tuple(host or ())),
+        allow_block=allow_block,
         limits=limits,
     )
-    descriptor_limit()  # raises it as far as it may
-    listener = bind(listen, tls=serve_certificate is not None, insecure=insecure)
 
     async def serve() -> None:
         serving = server(

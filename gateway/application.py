@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 
 from covey.gateway.descriptions import PATHS, asyncapi, openapi
 from covey.gateway.event_stream import open_stream
+from covey.gateway.hosts import HostCheck
 from covey.gateway.limits import Limits
 from covey.gateway.sessions import Sessions
 from covey.gateway.upstream import Access, Token
@@ -37,6 +38,8 @@ def application(
     token: Token | None = None,
     publish: Iterable[str] = (),
     origins: Iterable[str] = (),
+    hosts: Iterable[str] = (),
+    allow_block: bool = False,
     limits: Limits | None = None,
 ) -> Starlette:
     """A gateway to the broker at an address, to be served or mounted (`app.mount("/covey", ...)`).
@@ -44,14 +47,17 @@ def application(
     `tls` and `token` are those of `Client`, for browsers that bring no token: what they may do is what the
     gateway may. `publish` are globs of the event types that browsers may publish, none by default. `origins`
     are those of pages from elsewhere that may connect ("*" for all); pages of the gateway's own host may
-    always.
+    always. `hosts` are the names that this host has, any if there are none: a page whose name an attacker
+    makes that of this machine (DNS rebinding) would be one of its own. Without `allow_block` a browser needs
+    a token for the policy to block publishers.
 
     Mounted, it ends with the process; `Starlette(lifespan=mounted.router.lifespan_context)` closes its
     sessions in order.
     """
     listed = tuple(origins)
     limits = limits or Limits()
-    sessions = Sessions(Access(broker, tls, token, limits.timeout_s), limits, tuple(publish))
+    access = Access(broker, tls, token, limits.timeout_s)
+    sessions = Sessions(access, limits, tuple(publish), allow_block=allow_block)
 
     async def socket(websocket: WebSocket) -> None:
         origin = websocket.headers.get("origin")
@@ -84,6 +90,8 @@ def application(
         Route(path, handler, methods=["GET"]) for path, handler in zip(PATHS, handlers, strict=True)
     ]
     middleware = []
+    if known := frozenset(map(str.lower, hosts)):
+        middleware.append(Middleware(HostCheck, hosts=known))
     if listed:
         headers = ["Authorization", "Last-Event-ID"]
         middleware.append(Middleware(CORSMiddleware, allow_origins=listed, allow_headers=headers))

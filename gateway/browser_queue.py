@@ -50,6 +50,7 @@ class BrowserQueue:
         self._pending: deque[Frame] = deque()
         self._pending_bytes = 0
         self._view_bytes = 0
+        self._held_bytes = 0
         self._conflated_from = 0
         self._few_bytes = min(randint(_FEW_BYTES // 2, _FEW_BYTES), limits.queue_bytes // 4)
         self._control = 0
@@ -76,8 +77,19 @@ class BrowserQueue:
                 self._drop(frame)
                 return
             if self.overflow is Overflow.DROP_OLDEST:
-                self._drop_oldest(self._limits.queue_bytes - frame.size)
+                self._drop_oldest(self._most_bytes() - frame.size)
         self._append(frame)
+
+    def hold(self, size: int) -> None:
+        """So many bytes more wait for this browser elsewhere, or less."""
+        self._held_bytes += size
+        self.totals.pending_bytes += size
+
+    def close(self) -> None:
+        """Nothing waits any more."""
+        self.totals.pending_bytes -= self.pending_bytes
+        self._pending.clear()
+        self._pending_bytes = self._view_bytes = self._held_bytes = 0
 
     def _conflate(self, coming: int) -> None:
         """Whenever twice as much waits as after the last time, which is O(log n) per event; and before
@@ -90,9 +102,11 @@ class BrowserQueue:
             return
         kept, lost = conflate(self._pending)
         self._pending = deque(kept)
+        before = self._pending_bytes
         self._pending_bytes = sum(frame.size for frame in kept if frame.event_count and not frame.of_view)
+        self.totals.pending_bytes += self._pending_bytes - before
         self.supersede(lost)
-        most = self._limits.queue_bytes * 3 // 4
+        most = self._most_bytes() * 3 // 4
         if full and self._pending_bytes > most:
             self._overflow_begins()
             self._drop_oldest(most)
@@ -100,7 +114,14 @@ class BrowserQueue:
         self._relax()
 
     def _is_full(self) -> bool:
-        return self._pending_bytes >= self._limits.queue_bytes
+        return self._pending_bytes >= self._most_bytes()
+
+    def _most_bytes(self) -> int:
+        """Who keeps up does not feel that all others together do not."""
+        limits = self._limits
+        if self.totals.pending_bytes < limits.max_pending_bytes:
+            return limits.queue_bytes
+        return min(_FEW_BYTES, limits.queue_bytes)
 
     def put_changes(self, frame: Frame) -> None:
         """Changes of a view: whoever puts them bounds how many wait here."""
@@ -155,6 +176,8 @@ class BrowserQueue:
     def _count(self, frame: Frame, by: int) -> None:
         """Of events the bytes are bounded, of other messages the number; what comes of a view is bounded by
         whom it comes from."""
+        if frame.event_count:
+            self.totals.pending_bytes += by * frame.size
         if frame.of_view:
             self._view_bytes += by * frame.size
         elif frame.event_count:
@@ -190,7 +213,8 @@ class BrowserQueue:
 
     @property
     def pending_bytes(self) -> int:
-        return self._pending_bytes + self._view_bytes
+        """Of events, also where they wait before the queue."""
+        return self._pending_bytes + self._view_bytes + self._held_bytes
 
     @property
     def sent_bytes(self) -> int:
@@ -236,7 +260,7 @@ class BrowserQueue:
         return bool(self._pending or self._gaps)
 
     def _relax(self) -> None:
-        if self._full and self._pending_bytes <= self._limits.queue_bytes // 2:
+        if self._full and self._pending_bytes <= self._most_bytes() // 2:
             self._full = False
         if not self._full and self._control < _MOST_CONTROL:
             self._emptier.set()

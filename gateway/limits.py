@@ -47,6 +47,8 @@ class Limits:
     """Inside of one view, which ends beyond it."""
     queue_bytes: int = 1 << 20
     """Not sent to one browser; over it, `Overflow` decides."""
+    max_pending_bytes: int = 1 << 30
+    """Not sent to all browsers together; over it, `Overflow` decides from 64 KiB of a browser on."""
     window_bytes: int = 1 << 18
     """Sent to one browser and not acknowledged; kept for its next connection."""
     lease_s: int = 30

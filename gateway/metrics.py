@@ -58,7 +58,7 @@ async def snapshot(sessions: Sessions) -> Samples:
         queue = session.queue
         gauges["sessions", ("connected" if connected else "away",)] += 1
         gauges["subscriptions", none] += session.subscription_count
-        gauges["pending_bytes", none] += session.pending_bytes
+        gauges["pending_bytes", none] += queue.pending_bytes
         gauges["unacknowledged_bytes", none] += queue.sent_bytes
         gauges["full_queues", none] += queue.full
     values: Samples = {name: {} if name in _LABELS else {none: 0.0} for name in METRICS}

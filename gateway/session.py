@@ -15,7 +15,7 @@ import time
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.conflation import RateGate
@@ -47,6 +47,8 @@ from covey.matcher.errors import CapacityError, CoveyError
 from covey.overlay import Gap, Notice, RefusedError, Subscription
 
 log = logging.getLogger("covey.gateway")
+
+T = TypeVar("T")
 
 _TOLD_BEFORE_S = 30.0
 """Before its token ends a browser is told."""
@@ -109,6 +111,7 @@ class Session:
         """Of subscriptions whose events may supersede each other."""
         self._views: set[int] = set()
         self._gates: dict[int, RateGate] = {}
+        self._gated_bytes = 0
         self._departures: dict[int, asyncio.TimerHandle] = {}
         """When something next leaves a gate."""
         upstream.join(self)
@@ -203,13 +206,6 @@ class Session:
         self.queue.tell(Error(request=request, status=status, message=cut(str(error))))
 
     @property
-    def pending_bytes(self) -> int:
-        """Of events that wait for the browser."""
-        applied = (each.result() for each in self._subscriptions.values() if _is_applied(each))
-        views = sum(each.pending_bytes for each in applied if isinstance(each, ViewFeed))
-        return self.queue.pending_bytes + views
-
-    @property
     def subscription_count(self) -> int:
         return len(self._subscriptions)
 
@@ -294,7 +290,9 @@ class Session:
     def _forget(self, number: int) -> None:
         self._views.discard(number)
         self._keys.pop(number, None)
-        self._gates.pop(number, None)
+        gate = self._gates.pop(number, None)
+        if gate is not None:
+            self._gated(gate, gate.flush)
         timer = self._departures.pop(number, None)
         if timer is not None:
             timer.cancel()
@@ -305,7 +303,7 @@ class Session:
         )
         gate = self._gates.get(message.subscription)
         if gate is not None:  # what waits was matched by older values, and must not come behind the answer
-            self._depart(message.subscription, gate.flush())
+            self._depart(message.subscription, self._gated(gate, gate.flush))
         return Answer(request=message.request)
 
     async def _update_view(self, message: Update, feed: ViewFeed) -> Answer:
@@ -383,11 +381,20 @@ class Session:
         if gate is None:
             self._put(frame)
             return
-        gate.put(frame)
-        if gate.pending_bytes > self._limits.queue_bytes:
-            self._depart(subscription, gate.flush())  # the policy of the queue decides
+        self._gated(gate, lambda: gate.put(frame))
+        if self._gated_bytes > self._limits.queue_bytes:
+            self._depart(subscription, self._gated(gate, gate.flush))  # the policy of the queue decides
         else:
             self._let_go(subscription)
+
+    def _gated(self, gate: RateGate, change: Callable[[], T]) -> T:
+        """Change what waits in a gate; all gates together have the bytes of a queue."""
+        before = gate.pending_bytes
+        result = change()
+        more = gate.pending_bytes - before
+        self._gated_bytes += more
+        self.queue.hold(more)
+        return result
 
     def _let_go(self, subscription: int) -> None:
         """Let what waits for its rate leave, or look again when it may."""
@@ -395,7 +402,7 @@ class Session:
         timer = self._departures.get(subscription)
         if timer is not None and timer.when() > loop.time():
             return
-        self._depart(subscription, gate.take(loop.time()))
+        self._depart(subscription, self._gated(gate, lambda: gate.take(loop.time())))
         due_s = gate.due_s()
         if due_s is not None:
             self._departures[subscription] = loop.call_at(due_s, self._let_go, subscription)
@@ -464,6 +471,7 @@ class Session:
                 with contextlib.suppress(CoveyError):
                     await self._cancel(future.result())
         self._subscriptions.clear()
+        self.queue.close()
 
 
 def _is_applied(future: asyncio.Future[Subscription | ViewFeed]) -> bool:

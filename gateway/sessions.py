@@ -37,10 +37,14 @@ class _Entry:
 
 
 class Sessions:
-    """`publishable` are globs of the event types that browsers may publish."""
+    """`publishable` are globs of the event types that browsers may publish. With `allow_block` those without
+    a token may block publishers."""
 
-    def __init__(self, access: Access, limits: Limits, publishable: tuple[str, ...]) -> None:
+    def __init__(
+        self, access: Access, limits: Limits, publishable: tuple[str, ...], *, allow_block: bool = False
+    ) -> None:
         self.limits = limits
+        self._allow_block = allow_block
         self.addresses = Addresses(limits)
         self._access = access
         self._publishable = publishable
@@ -103,6 +107,9 @@ class Sessions:
         overflow = Overflow(hello.overflow)
         token = None if hello.token is None else BearerToken(hello.token)
         block = overflow is Overflow.BLOCK
+        if block and token is None and not self._allow_block:
+            expected = "expected another policy, or a token (or --allow-block of the gateway)"
+            raise RefusedError("PERMISSION_DENIED", f"hello: overflow is 'block': {expected}")
         if token is None and not block:
             upstream = await self._shared.get()
         else:

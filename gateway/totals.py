@@ -15,6 +15,8 @@ class Totals:
     sent_events: int = 0
     sent_bytes: int = 0
     dropped_notices: int = 0
+    pending_bytes: int = 0
+    """Of events that wait for all browsers at present."""
     missed_events: Counter[str] = field(default_factory=Counter)
     overflows: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)

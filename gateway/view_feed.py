@@ -47,6 +47,7 @@ class ViewFeed:
         self._blocks = blocks
         self._pending = PendingChanges(key)
         self._queued_bytes = 0
+        self._pending_bytes = 0
         self._caught_up = asyncio.Event()
         """All that has arrived is read; else the reader is on its way."""
         self._left = asyncio.Event()
@@ -57,6 +58,7 @@ class ViewFeed:
         self._reader.cancel()
         await asyncio.wait({self._reader})
         self._pending.clear()
+        self._count()
         self._left.set()
 
     async def passed_on(self) -> None:
@@ -68,11 +70,6 @@ class ViewFeed:
         while not self._pending.has_left(came):
             self._left.clear()
             await self._left.wait()
-
-    @property
-    def pending_bytes(self) -> int:
-        """Of changes that are not in the queue."""
-        return self._pending.nbytes
 
     async def _read(self) -> None:
         try:
@@ -100,11 +97,16 @@ class ViewFeed:
             self._queued_bytes += frame.size
             self._queue.put_changes(frame._replace(on_sent=partial(self._sent, frame.size)))
             self._left.set()
+        self._count()
         lost, self._pending.lost = self._pending.lost, 0
         if lost:
             now_ns = time.time_ns()
             gap = Gap(self.view.event_type.name, now_ns, now_ns, lost, conflated=True)
             self._queue.lose("conflated", gap)
+
+    def _count(self) -> None:
+        before, self._pending_bytes = self._pending_bytes, self._pending.nbytes
+        self._queue.hold(self._pending_bytes - before)
 
     def _sent(self, size: int) -> None:
         self._queued_bytes -= size

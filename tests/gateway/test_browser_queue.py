@@ -14,6 +14,7 @@ from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import Answer, Expiry
+from covey.gateway.totals import Totals
 from covey.overlay import Gap
 
 LIMITS = Limits(queue_bytes=100, window_bytes=100)
@@ -142,3 +143,26 @@ def test_who_reads_no_answers_is_read_no_more() -> None:
         await waiting
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("policy", [Overflow.DROP_OLDEST, Overflow.DROP_NEWEST, Overflow.CONFLATE])
+def test_all_queues_together_are_bounded_and_who_keeps_up_feels_nothing(policy: Overflow) -> None:
+    totals, limits = Totals(), Limits(queue_bytes=1_000_000, max_pending_bytes=500_000)
+    slow = [BrowserQueue(policy, limits, acknowledges=False, totals=totals) for _ in range(5)]
+    quick = BrowserQueue(policy, limits, acknowledges=False, totals=totals)
+    for number in range(1_000):
+        for queue in (*slow, quick):
+            queue.put(events(number, 1_000))
+        assert drain(quick) == [number]
+        assert totals.pending_bytes == sum(queue.pending_bytes for queue in slow)
+        assert totals.pending_bytes <= 500_000 + 6 * 1_000
+    assert totals.overflows[policy.value] >= 5
+    for queue in slow:
+        got = drain(queue)
+        told = sum(each["count"] for each in got if not isinstance(each, int) and each["kind"] == "gap")
+        assert told == queue.dropped == 1_000 - sum(isinstance(each, int) for each in got) > 0
+    slow[0].put(events(0))
+    slow[0].hold(50)
+    assert totals.pending_bytes == 70
+    slow[0].close()
+    assert totals.pending_bytes == 0

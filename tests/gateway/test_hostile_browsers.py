@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from covey.gateway import Limits
+from covey.gateway.hosts import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
 from covey.overlay import Client
@@ -223,6 +225,61 @@ def counted_attempts() -> Iterator[list[int]]:
 
     with patch.object(Upstream, "open", open_one):
         yield found
+
+
+def test_the_names_of_a_gateway() -> None:
+    assert set(hosts_of("127.0.0.1:80", ("app.example",))) == {"localhost", "127.0.0.1", "::1", "app.example"}
+    assert "127.0.0.2" in hosts_of("127.0.0.2:80", ())
+    assert hosts_of("10.0.0.1:80", ()) == hosts_of("unix:/tmp/x", ()) == ()
+    assert hosts_of("10.0.0.1:80", ("app.example",)) == ("app.example",)
+
+
+@on_a_loop
+async def test_pages_whose_name_was_made_that_of_this_machine() -> None:
+    """The origin of such a page is the host that it names."""
+    async with everybody_else(hosts=hosts_of("127.0.0.1:8080", ("App.example",))) as address:
+        port = address.rpartition(":")[2]
+        for host in (f"localhost:{port}", f"[::1]:{port}", "APP.example", f"app.example:{port}"):
+            assert (await reply(address, host, "/socket", *UPGRADE)).startswith("HTTP/1.1 101 ")
+            assert (await reply(address, host, "/health")).startswith("HTTP/1.1 200 ")
+        for host in (f"evil.example:{port}", "", "localhost.evil.example", "[::1"):
+            known = "127.0.0.1, ::1, app.example, localhost"
+            for path, headers in (("/socket", UPGRADE), ("/health", ())):
+                refusal = await reply(address, host, path, f"Origin: http://{host}", *headers)
+                assert refusal.startswith("HTTP/1.1 403 ")
+                assert refusal.endswith(f"\r\n\r\nhost is {host!r}: expected one of {known} (--host)\n")
+
+
+UPGRADE = (
+    "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)  # fmt: skip
+
+
+async def reply(address: str, host: str, path: str, *headers: str) -> str:
+    """What comes until the end, or until a WebSocket is open."""
+    name, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    lines = (f"GET {path} HTTP/1.1", f"Host: {host}", *(headers or ("Connection: close",)), "", "")
+    writer.write("\r\n".join(lines).encode())
+    text = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    if b" 101 " not in text:
+        length = re.search(rb"(?i)content-length: (\d+)", text)
+        text += b"" if length is None else await asyncio.wait_for(reader.readexactly(int(length[1])), 60)
+    writer.close()
+    return text.decode()
+
+
+@on_a_loop
+async def test_browsers_without_a_token_block_nobody() -> None:
+    async with everybody_else() as address, connect(f"ws://{address}/socket") as socket:
+        await socket.send(json.dumps({"kind": "hello", "overflow": "block"}))
+        error = json.loads(await asyncio.wait_for(socket.recv(), 60))
+        assert (error["kind"], error["status"]) == ("error", "PERMISSION_DENIED")
+        expected = "expected another policy, or a token (or --allow-block of the gateway)"
+        assert error["message"] == f"hello: overflow is 'block': {expected}"
+        await asyncio.wait_for(socket.wait_closed(), 60)
+        assert socket.close_code == 1008
 
 
 @on_a_loop

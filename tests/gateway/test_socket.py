@@ -89,7 +89,7 @@ async def test_browsers_with_the_same_subscription_share_a_client_and_the_text()
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)
         async with (
-            gateway_to(overlay.address("b1")) as address,
+            gateway_to(overlay.address("b1"), allow_block=True) as address,
             Browser(address) as one,
             Browser(address) as other,
             Browser(address, overflow="block") as alone,
@@ -163,7 +163,7 @@ def test_who_does_not_acknowledge(policy: str) -> None:
         async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
             await exchange.advertise(QUOTE)
             async with (
-                gateway_to(overlay.address("b1"), limits=SMALL) as address,
+                gateway_to(overlay.address("b1"), limits=SMALL, allow_block=True) as address,
                 Browser(address, overflow=policy) as slow,
                 Browser(address) as quick,
             ):

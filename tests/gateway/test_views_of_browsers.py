@@ -160,7 +160,7 @@ def test_other_policies(policy: str) -> None:
         async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
             await exchange.advertise(SHIP)
             async with (
-                gateway_to(overlay.address("b1"), limits=limits) as address,
+                gateway_to(overlay.address("b1"), limits=limits, allow_block=True) as address,
                 Browser(address, overflow=policy) as browser,
             ):
                 await browser.request("view", subscription=1, type="Ship")
