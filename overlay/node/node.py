@@ -88,6 +88,7 @@ class Node:
             evaluator=Evaluator(run=self.operators),
             durable=overlay.durable,
             key_max_age_s=overlay.key_max_age_s,
+            max_key_bytes=overlay.max_key_bytes,
         )
         self._tickets = Tickets(overlay.name, read_ticket_keys(overlay.tickets))
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(

@@ -13,6 +13,7 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.transport.rpc_server import ConnectionLimits
@@ -50,7 +51,8 @@ class Overlay:
     `merging_budget` are those of the brokers' cores.
 
     Each broker keeps the last `replay_events` events of each type for updates without gaps; 0 for none.
-    Keys of the types in `key_max_age_s` leave all views after so long without an event.
+    Keys of the types in `key_max_age_s` leave all views after so long without an event;
+    the last events of all keys have at most `max_key_bytes`.
     `damping` is how many typical steps wider clients' bounds are announced, so that movement within costs no
     message; 0 for off. It and `merging` go with parametric routing alone. `delays_ms` and `client_delay_ms`
     are one-way delays of links and of clients' connections, for the simulator: brokers delay nothing.
@@ -75,6 +77,7 @@ class Overlay:
     client_delay_ms: float = 0.0
     replay_events: int = REPLAY_EVENTS
     key_max_age_s: Mapping[str, float] = field(default_factory=dict)
+    max_key_bytes: int = MAX_KEY_BYTES
     engine: str = "cluster"
     damping: float = 0.0
     merging: str = "off"

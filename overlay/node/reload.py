@@ -59,6 +59,7 @@ _NAMES = {
     "limits.max_connections, total": "limits.max_connections",
     "limits.max_connections, per_address": "limits.max_connections_per_address",
     "name": "overlay",
+    "max_key_bytes": "limits.max_key_bytes",
     "operator_modules": "operators.modules",
 }
 

@@ -64,7 +64,8 @@ from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.key_ages import KeyAges
-from covey.overlay.core.routing.keyed import retire_old
+from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
+from covey.overlay.core.routing.keyed import evict_over_common, retire_old
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
@@ -117,7 +118,8 @@ class Broker:
     named operators that filters call, without limits of time unless one is passed. For measurement alone,
     `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
     operators travel. Events of the types named in `durable` are actions to store them. Keys of the types in
-    `key_max_age_s` leave all views once no event of theirs has come for so many seconds. Raises
+    `key_max_age_s` leave all views once no event of theirs has come for so many seconds; the last events of
+    the keys of all types have at most `max_key_bytes`. Raises
     `ValueError` for another routing or merging, and for damping with a factory as engine, which may match
     what is announced.
     """
@@ -140,6 +142,7 @@ class Broker:
         share_results: bool = True,
         durable: Iterable[str] = (),
         key_max_age_s: Mapping[str, float] = MappingProxyType({}),
+        max_key_bytes: int = MAX_KEY_BYTES,
     ) -> None:
         if routing not in ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
@@ -148,6 +151,7 @@ class Broker:
             raise ValueError(f"damping {damping!r}: expected 0 where a factory replaces the engine")
         parametric = routing == "parametric"
         evaluator = evaluator or Evaluator()
+        key_bytes = KeyBytes(max_key_bytes)
         self.tables = Tables(
             broker_id,
             routing=routing,
@@ -161,11 +165,13 @@ class Broker:
                 poset=poset,
                 merger=merger_factory(merging, merging_budget, routing),
                 replay_events=replay_events,
+                key_bytes=key_bytes,
             ),
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
             evaluator=evaluator,
             results=TravellingResults(share=share_results),
             durable={name: DurableType() for name in durable},
+            key_bytes=key_bytes,
             key_ages=KeyAges({name: round(age_s * 1e9) for name, age_s in key_max_age_s.items()}),
         )
         for each in {evaluator, link_evaluator or evaluator}:
@@ -260,6 +266,8 @@ class Broker:
             tables.remove_idle_types()
         if call.deferred:
             self._deferred = call.deferred
+        elif tables.key_bytes.used > tables.key_bytes.bound:
+            evict_over_common(tables, call)
         if tables.notices:
             send_notices(tables, call)
         return call.actions
@@ -268,6 +276,8 @@ class Broker:
         """The actions that the last `handle_all` deferred: events to sessions, in order."""
         call = Call("", self._now_ns)
         self._deliver(call, self._deferred)
+        if self.tables.key_bytes.used > self.tables.key_bytes.bound:
+            evict_over_common(self.tables, call)
         if self.tables.notices:
             send_notices(self.tables, call)
         return call.actions

@@ -15,11 +15,13 @@ is left of them is joined. Invariant: between two calls of a broker a row in use
 `max_keys` rows are in use, and their batches have `max_bytes`; beyond that the keys without a new event for
 longest are evicted, and counted. Beyond `max_bytes` all batches are joined; where that does not leave a
 quarter free, keys are evicted until it does, so that all are joined once or twice per quarter of new events.
+The tables of a broker have a common bound, beyond which the one with most bytes gives a quarter of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,8 @@ Int64s = npt.NDArray[np.int64]
 
 MAX_KEYS = 1 << 18
 MAX_BYTES = 64 << 20
+MAX_KEY_BYTES = 256 << 20
+"""Of the batches of all types."""
 _SMALL = 1024
 """Events of a batch that is joined with others."""
 _MOST_SMALL = 256
@@ -46,10 +50,24 @@ _SPARE = 16
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-class KeyTable:
-    """The last events of the keys of a type, and who has them."""
+@dataclass(slots=True)
+class KeyBytes:
+    """The bytes of the batches of all tables of a broker, and how many there may be."""
 
-    def __init__(self, key: str, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
+    bound: int = MAX_KEY_BYTES
+    used: int = 0
+
+
+class KeyTable:
+    """The last events of the keys of a type, and who has them. Its bytes are counted in `common`, too."""
+
+    def __init__(
+        self,
+        key: str,
+        max_keys: int = MAX_KEYS,
+        max_bytes: int = MAX_BYTES,
+        common: KeyBytes | None = None,
+    ) -> None:
         self.key = key
         self.max_keys, self.max_bytes = max_keys, max_bytes
         self.links: Holders[Interface] = Holders()
@@ -68,6 +86,7 @@ class KeyTable:
         self._small: dict[int, None] = {}
         self._join_at = _MOST_SMALL
         self._bytes = 0
+        self._common = KeyBytes() if common is None else common
         self._next_chunk = 0
         self._columns = KeyColumns()
 
@@ -109,13 +128,17 @@ class KeyTable:
         if len(self._rows) > self.max_keys:
             count = max(len(self._rows) // _SPARE, len(self._rows) - self.max_keys)
         if self._bytes > self.max_bytes:
-            self._join(every=True)
-            if self._bytes > self.max_bytes // 4 * 3:
-                count = max(count, self._beyond(self.max_bytes // 4 * 3))
-        if not count:
-            return _NO_ROWS
-        used = self._used()
-        return used[np.argsort(self._age[used], kind="stable")[:count]]
+            count = max(count, self._join_within(self.max_bytes // 4 * 3))
+        return self._oldest(count)
+
+    def quarter(self) -> Int64s:
+        """The rows to evict for about a quarter of its bytes, none where joining its batches frees that."""
+        return self._oldest(self._join_within(self._bytes // 4 * 3))
+
+    def close(self) -> None:
+        """It is no longer used: its bytes are free."""
+        self._common.used -= self._bytes
+        self._common = KeyBytes()
 
     def came_from(self, batch: EventBatch, serial: int) -> npt.NDArray[np.bool_]:
         """Which events of a batch are of keys whose last event came from this interface."""
@@ -202,7 +225,28 @@ class KeyTable:
             "views": len(self.views),
         }
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its batches."""
+        return self._bytes
+
     # --- helpers --------------------------------------------------------------------------------------------
+
+    def _count(self, added: int) -> None:
+        self._bytes += added
+        self._common.used += added
+
+    def _join_within(self, bound: int) -> int:
+        """Join all batches; how many rows are still to be evicted for them to have so many bytes."""
+        self._join(every=True)
+        return self._beyond(bound) if self._bytes > bound else 0
+
+    def _oldest(self, count: int) -> Int64s:
+        """So many rows, those without a new event for longest."""
+        if not count:
+            return _NO_ROWS
+        used = self._used()
+        return used[np.argsort(self._age[used], kind="stable")[:count]]
 
     def _keys_of(self, batch: EventBatch) -> list[object]:
         event_type = batch.event_type
@@ -265,7 +309,7 @@ class KeyTable:
     def _add(self, batch: EventBatch, live: int) -> int:
         chunk, self._next_chunk = self._next_chunk, self._next_chunk + 1
         self._chunks[chunk], self._live[chunk] = batch, live
-        self._bytes += batch.nbytes
+        self._count(batch.nbytes)
         if batch.count < _SMALL:
             self._small[chunk] = None
         return chunk
@@ -283,7 +327,7 @@ class KeyTable:
                 self._small[chunk] = None
 
     def _remove(self, chunk: int) -> None:
-        self._bytes -= self._chunks.pop(chunk).nbytes
+        self._count(-self._chunks.pop(chunk).nbytes)
         del self._live[chunk]
         self._small.pop(chunk, None)
 

@@ -109,6 +109,18 @@ def retire_source(tables: Tables, call: Call, state: TypeState, source: Peer) ->
         _retire(tables, call, state.keys, state.keys.of_source(source.serial))
 
 
+def evict_over_common(tables: Tables, call: Call) -> None:
+    """While the last events of all types have more bytes than they may, keys of the type with most of them
+    leave. To be called where no delivery is deferred, since views are to hear of events before that.
+    """
+    while tables.key_bytes.used > tables.key_bytes.bound:
+        keys = (state.keys for state in tables.types.values() if state.keys is not None)
+        largest = max(keys, key=lambda table: table.nbytes)
+        rows = largest.quarter()
+        largest.evicted += len(rows)
+        _retire(tables, call, largest, rows)
+
+
 def retire_old(tables: Tables, call: Call) -> None:
     """Keys whose publisher's events come here, and of which none has come for too long, leave all views."""
     for name in tables.key_ages.due(call.now_ns):

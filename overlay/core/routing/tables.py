@@ -15,6 +15,7 @@ from covey.overlay.core.operators.notices import Notices
 from covey.overlay.core.routing.acks import Acks
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.key_ages import KeyAges
+from covey.overlay.core.routing.key_table import KeyBytes
 from covey.overlay.core.routing.listeners import ListenerReports
 from covey.overlay.core.routing.moving_interests import MovingInterests
 from covey.overlay.core.routing.peers import Peer, Peers
@@ -50,6 +51,7 @@ class Tables:
     registry: Registry = field(default_factory=Registry)
     acks: Acks = field(default_factory=Acks)
     types: dict[str, TypeState] = field(default_factory=dict)
+    key_bytes: KeyBytes = field(default_factory=KeyBytes)
     key_ages: KeyAges = field(default_factory=lambda: KeyAges({}))
     moving: MovingInterests = field(default_factory=MovingInterests)
     listeners: ListenerReports = field(default_factory=ListenerReports)
@@ -100,5 +102,7 @@ class Tables:
     def remove_idle_types(self) -> None:
         for name in self.maybe_idle:
             if name in self.types and self.types[name].idle:
-                del self.types[name]
+                keys = self.types.pop(name).keys
+                if keys is not None:
+                    keys.close()
         self.maybe_idle.clear()

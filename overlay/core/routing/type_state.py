@@ -32,7 +32,7 @@ from covey.overlay.core.covering.poset import Forest, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.routing.key_table import KeyTable
+from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import Ring
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
@@ -95,6 +95,7 @@ class TypeState:
         poset: Callable[[], Poset],
         merger: Callable[[], Merger | None],
         replay_events: int,
+        key_bytes: KeyBytes,
     ) -> None:
         self.event_type = event_type
         self.pinned: EventType | None = None
@@ -126,6 +127,7 @@ class TypeState:
         self.keys: KeyTable | None = None
         """The last events of its keys, for views; `has_views` once somebody has asked for them."""
         self.has_views = False
+        self._key_bytes = key_bytes
         self._key()
         self._new_poset = poset
         self._new_merger = merger
@@ -146,6 +148,8 @@ class TypeState:
                 raise EventTypeError(difference(known, schema, broker_id))
             if self.ring is not None:
                 self.ring = Ring(self.ring.max_events)
+            if self.keys is not None:
+                self.keys.close()
             self.keys = None
         self.event_type = known.union(schema)
         self._key()
@@ -154,7 +158,7 @@ class TypeState:
 
     def _key(self) -> None:
         if self.keyed and self.keys is None and self.event_type.key is not None:
-            self.keys = KeyTable(self.event_type.key)
+            self.keys = KeyTable(self.event_type.key, common=self._key_bytes)
 
     def _used(self) -> EventType:
         """The attributes that a publisher declares or a neighbour was sent, or that a subscription ever had:

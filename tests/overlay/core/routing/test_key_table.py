@@ -5,11 +5,23 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.introspection.views import inspect
-from covey.overlay.core.messages import Advertise, Deliver, Publish, Refuse, Subscribe, Tick, Update
+from covey.overlay.core.messages import (
+    Advertise,
+    Deliver,
+    Publish,
+    Refuse,
+    Subscribe,
+    Tick,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
 from covey.overlay.core.routing.holders import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
 
@@ -185,6 +197,52 @@ def test_keys_without_an_event_for_too_long_leave_where_they_are_published() -> 
     assert (table["keys"], table["aged"], table["evicted"]) == (1, 3, 0)
     x(P, Publish(batch(5, (1, 11))), now_ns=50 * second)
     assert x.broker.next_timer() == 66 * second
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
+    types = [EventType(f"T{i}", {"id": "int64", "text": "string"}, key="id") for i in range(3)]
+    x = Driven(S, P, N, max_key_bytes=100_000)
+    shown: dict[str, set[int]] = {each.name: set() for each in types}
+    for i, each in enumerate(types, 1):
+        x(P, Advertise(i, each))
+        x(S, Subscribe(i, i, parse("id >= 0", each), {}, for_views=True))
+    choose, first = random.Random(7), dict.fromkeys(shown, 0)
+    for _ in range(300):
+        messages = []
+        for each in choose.choices(types, [6, 3, 1], k=2):
+            rows: list[dict[str, object]] = [
+                {"id": choose.randrange(2_000), "text": "x" * choose.randrange(200)} for _ in range(10)
+            ]
+            events = EventBatch.from_pylist(each, rows).stamped(
+                publisher="p", first_sequence=first[each.name]
+            )
+            first[each.name] += 10
+            messages.append(Publish(events))
+        actions = x.broker.handle_all(messages, P, 0, defer=defer)
+        actions += x.broker.deliver()
+        check(x.broker)
+        for to, message in sent(actions, Deliver):
+            assert isinstance(message, Deliver)
+            assert to == S
+            ids = {row["id"] for row in message.batch.to_pylist()}
+            if message.for_views:
+                shown[message.batch.event_type.name] -= ids  # type: ignore[arg-type]
+            else:
+                shown[message.batch.event_type.name] |= ids  # type: ignore[arg-type]
+        tables = {name: x.broker.tables.types[name].keys for name in shown}
+        sizes = {name: table.nbytes for name, table in tables.items() if table is not None}
+        assert sum(sizes.values()) == x.broker.tables.key_bytes.used <= 100_000
+        for name, table in tables.items():
+            assert table is not None
+            held = {
+                row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()
+            }
+            assert held == shown[name], "what was evicted has left the view"
+    assert sum(inspect(x.broker)["types"][name]["keys"]["evicted"] for name in shown) > 500
+    x(P, *[Unadvertise(4 + i, each.name) for i, each in enumerate(types)])
+    x(S, *[Unsubscribe(4 + i, 1 + i) for i in range(3)])
+    assert (x.broker.tables.key_bytes.used, x.broker.known_types()) == (0, ())
 
 
 def test_what_is_no_view_is_refused() -> None:
