@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -60,6 +61,9 @@ _INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; ends the process."""
     words = sys.argv[1:] if arguments is None else arguments
+    runs_a_broker = words[:1] == ["broker"] and words[1:2] not in (["join"], ["leave"])
+    if runs_a_broker and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reads its file behind the imports, a second later
     try:
         status = _run(words)
     except BrokenPipeError:

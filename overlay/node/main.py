@@ -2,8 +2,9 @@
 
 SIGTERM and SIGINT drain it: it refuses new connections, sends accepted events to the next hop (for at most
 `DRAIN_S` seconds), says goodbye to its peers, and exits with 0; so it does when it has left the overlay.
-SIGHUP has it read the overlay file again (`reload.py`). A mistake in the configuration is one line and exit
-status 2; an address that cannot be bound, or a directory that cannot be used, is one line and exit status 1.
+SIGHUP has it read the overlay file again (`reload.py`), once it serves. A mistake in the configuration is one
+line and exit status 2; an address that cannot be bound, or a directory that cannot be used, is one line and
+exit status 1.
 An exception that nobody expected stops it (fail-stop): it takes and acknowledges nothing more, so that its
 peers send again what it has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits
 with 3.
@@ -17,7 +18,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -63,8 +64,9 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    changed: list[int] = []
+    if hasattr(signal, "SIGHUP"):  # before the file is read: what changes behind that is read once it serves
+        signal.signal(signal.SIGHUP, lambda number, _: changed.append(number))
     try:
         level = os.environ.get("COVEY_LOG", "").upper()
         if level and level not in LOG_LEVELS:
@@ -94,7 +96,7 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
     log.addFilter(limit)
     if overlay.tls is None and overlay.insecure:
         log.warning("insecure: connections are neither encrypted nor authenticated")
-    return run(_serve(Path(path), overlay, broker, parent, limit.suppressed))
+    return run(_serve(Path(path), overlay, broker, parent, limit.suppressed, changed))
 
 
 def _set_level(level: str) -> None:
@@ -103,7 +105,12 @@ def _set_level(level: str) -> None:
 
 
 async def _serve(
-    file: Path, overlay: Overlay, broker: BrokerAddress, parent: int | None, suppressed: Mapping[str, int]
+    file: Path,
+    overlay: Overlay,
+    broker: BrokerAddress,
+    parent: int | None,
+    suppressed: Mapping[str, int],
+    changed: Sequence[int],
 ) -> int:
     from covey.overlay.node.dialer import Dialers
     from covey.overlay.node.node import Node
@@ -146,6 +153,8 @@ async def _serve(
     reloads.add_done_callback(_fail_on_end(node))
     if hasattr(signal, "SIGHUP"):
         loop.add_signal_handler(signal.SIGHUP, reloader.requested.set)
+    if changed:
+        reloader.requested.set()
     orphaned = asyncio.create_task(_stop_with_parent(parent, stop))
     await stop.wait()
     orphaned.cancel()

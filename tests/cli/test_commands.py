@@ -240,6 +240,21 @@ def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(tmp_path: P
         assert broker.wait(10) == 0
 
 
+def test_a_broker_that_gets_a_hangup_while_it_starts_reads_the_file_again(tmp_path: Path) -> None:
+    path, _ = overlay_file(tmp_path, [])
+    file = Path(path)
+    before = file.read_text()
+    file.unlink()
+    os.mkfifo(file)
+    with started("broker", "--config", path, "--name", "b1") as broker:
+        with file.open("w") as pipe:  # once the broker reads it
+            broker.send_signal(signal.SIGHUP)
+            file.unlink()
+            file.write_text(before.replace("session_lease_s: 30", "session_lease_s: 77"))
+            pipe.write(before)
+        line_with(broker, "the overlay file was reloaded; changed: limits")
+
+
 def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     with started("broker", "--config", path, "--name", "b1") as broker:
