@@ -45,7 +45,7 @@ from covey.overlay.node.syncing import Syncing
 from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
 from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes, weight
 from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
@@ -98,6 +98,7 @@ class Node:
             new_link=self._link,
             life=secrets.randbits(30) + 1,
             decode=self._decode,
+            weigh=weight,
             warn=self._warn,
             now_ns=time.monotonic_ns(),
             clock_offset_ns=time.time_ns() - time.monotonic_ns(),
@@ -349,7 +350,10 @@ class Node:
 
     def _on_timer(self, _: int) -> None:
         if not self.failed:
+            began_ns = time.monotonic_ns()
             self._run(self.endpoint.handle_timer)
+            ended_ns = time.monotonic_ns()
+            self.endpoint.timers_took(ended_ns - began_ns, ended_ns)
 
     # --- ending ---------------------------------------------------------------------------------------------
 

@@ -410,8 +410,7 @@ class SimulatedBroker:
         self._flush()
         if self._late:
             self._late = False
-            self.endpoint.handle_timer(self._clock.now_ns)
-            self._settle()
+            self._handle_timer()
         self._work()
 
     def _flush(self) -> None:
@@ -485,6 +484,12 @@ class SimulatedBroker:
                 self._armed_ns[key] = due_ns
                 at(due_ns, self._on_timer, self.incarnation, key, due_ns)
 
+    def _handle_timer(self) -> None:
+        self.endpoint.handle_timer(self._clock.now_ns)
+        self._settle()
+        spent_ns = max(self._busy_until_ns - self._clock.now_ns, 0)
+        self.endpoint.timers_took(spent_ns, self._clock.now_ns + spent_ns)
+
     @_enters
     def _on_timer(self, incarnation: int, key: int, due_ns: int) -> None:
         if not self.alive or incarnation != self.incarnation or due_ns != self._armed_ns[key]:
@@ -493,5 +498,4 @@ class SimulatedBroker:
         if self.busy:
             self._late = True
         else:
-            self.endpoint.handle_timer(self._clock.now_ns)
-            self._settle()
+            self._handle_timer()

@@ -383,9 +383,9 @@ class Simulation:
         self._insist(client, wire)
 
     def _insist(self, client: SimulatedClient, wire: Wire) -> None:
-        """A client of a durable session dials again where it is refused: its session may be on its way."""
+        """A client dials again where it is refused: its session may be on its way, or ending in parts."""
         current = client.port.wire is wire and self._connected.get(client.name) is client
-        if not client.durable or not current or client.port.open or not self.brokers[client.broker].alive:
+        if not current or client.port.open or not self.brokers[client.broker].alive:
             return
         if wire.up:
             self.clock.after(_REDIAL_NS, self._insist, client, wire)

@@ -12,7 +12,7 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes, weight
 from covey.overlay.transport.errors import MessageError
 
 
@@ -66,6 +66,7 @@ def broker_endpoint(
         ),
         life=life,
         decode=decode,
+        weigh=weight,
         warn=lambda _interface, _sentence: None,
         now_ns=now_ns,
     )

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.access.tickets import Tickets
 from covey.overlay.core.endpoint.admission import Undecodable
+from covey.overlay.core.endpoint.arrival import Arrival
 from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.connections import Connection, IncomingConnection, Peer
 from covey.overlay.core.endpoint.core import Core
@@ -42,7 +43,7 @@ from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.endpoint.turns import Turns
 from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.endpoint.windows import Windows
-from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
+from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -54,6 +55,7 @@ from covey.overlay.core.messages import (
     Message,
     Publish,
     SessionMove,
+    SyncEnd,
     Tick,
     Update,
 )
@@ -68,9 +70,10 @@ _BATCHED = (Publish, Update, Acknowledge)
 class BrokerEndpoint(Generic[M]):
     """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
     broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
-    core. `warn` gets one sentence for the operator: an interface and what is wrong with it. `dialled` are the
-    neighbours to which this broker opens the connection. With `timings` the work is timed, with
-    `tracing` it has spans. `tickets` are those of durable sessions.
+    core; `weigh` says as how many one of a client counts in its turn. `warn` gets one sentence for the
+    operator: an interface and what is wrong with it. `dialled` are the neighbours to which this broker opens
+    the connection. With `timings` the work is timed, with `tracing` it has spans. `tickets` are those of
+    durable sessions.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class BrokerEndpoint(Generic[M]):
         decode: Callable[[M, bool], Message | Undecodable],
         warn: Callable[[Interface, str], None],
         now_ns: int,
+        weigh: Callable[[M], int] = lambda _: 1,
         dialled: Collection[Interface] = (),
         timings: Timings | None = None,
         tracing: Tracing | None = None,
@@ -99,11 +103,12 @@ class BrokerEndpoint(Generic[M]):
         self.guard = Guard(core.tables, warn)
         self._quotas = Quotas(core.tables, options.bounds)
         self._warn = warn
+        self._weigh = weigh
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
-        self._turn_messages = 0
-        """Of the last frames received."""
+        self._turn_weight = 0
+        """Of the messages of the last frames received."""
         self._clock = EndpointClock(now_ns, clock_offset_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
         windows = Windows(options.windows)
@@ -325,9 +330,9 @@ class BrokerEndpoint(Generic[M]):
     def receive(
         self, interface: Interface, connection: Connection, frames: Sequence[Frame[M]], now_ns: int
     ) -> int:
-        """Handle frames that arrived together on a connection, in order, if it is still the interface's; of
-        a client at most `turn_messages` messages. Returns how many frames were handled whole: the others are
-        to be received again, in the client's next turn (`delay_ns`), the first of them as a whole.
+        """Handle frames that arrived together on a connection, in order, if it is still the interface's: one
+        turn (`turns.py`), of a neighbour one frame at least. Returns how many frames were handled whole: the
+        others are to be received again, in the next turn (`delay_ns`), the first of them as a whole.
         `LinkError` where a frame breaks the protocol: those before it were handled.
         """
         self._clock.now_ns = now_ns
@@ -337,27 +342,16 @@ class BrokerEndpoint(Generic[M]):
         if queue is None or queue.connection is not connection:
             return len(frames)
         link = queue.link
-        handled, most = 0, None
-        if queue.share is not None:
-            most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
-        messages: list[M | Acknowledge] = []
-        error: LinkError | None = None
         received = link.received
-        try:
-            for frame in frames:
-                if most is not None and len(messages) >= most and frame.messages:
-                    break
-                arrived = link.receive(frame, now_ns, None if most is None else most - len(messages))
-                messages.extend(arrived)
-                if link.unfinished:
-                    break
-                handled += 1
-        except LinkError as broken:
-            error = broken
-        self._turn_messages = len(messages)
-        if messages:
+        most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
+        arrival: Arrival[M] = Arrival(link)
+        arrival.receive(frames, now_ns, most, None if queue.is_broker else self._weigh)
+        self._turn_weight = arrival.weight
+        if arrival.messages:
             self._more_than_events = False
-            self._take(queue, messages)
+            taken = self._take(queue, arrival.messages)
+            if taken < len(arrival.messages):
+                arrival.leave(taken)
             if self._durability is not None:
                 self._durability.hold(queue, received)
         if queue.received():
@@ -372,9 +366,9 @@ class BrokerEndpoint(Generic[M]):
         if link.ready:
             queue.wake()
         self._finish()
-        if error is not None:
-            raise error
-        return handled
+        if arrival.error is not None:
+            raise arrival.error
+        return arrival.handled
 
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""
@@ -399,7 +393,7 @@ class BrokerEndpoint(Generic[M]):
         a client waits for its turn, and while a neighbour cannot keep up with its changes.
         """
         queue = self.queues.get(interface)
-        if queue is None or queue.share is None:
+        if queue is None or queue.is_broker:
             return 0
         if self._congested(interface):
             return _CONGESTED_NS
@@ -411,10 +405,9 @@ class BrokerEndpoint(Generic[M]):
         """
         queue = self.queues.get(interface)
         if queue is not None:
-            if queue.share is not None and self._turn_messages:
-                self._turns.measure(
-                    queue.share, self._turn_messages, spent_ns if worked_ns is None else worked_ns
-                )
+            if self._turn_weight and (self._more_than_events or not queue.is_broker):
+                worked_ns = spent_ns if worked_ns is None else worked_ns
+                self._turns.measure(queue.share, self._turn_weight, worked_ns)
             # Credit and holds bound events, whose publishers do not rest.
             self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 
@@ -428,16 +421,24 @@ class BrokerEndpoint(Generic[M]):
             for queue in self._interfaces.neighbours.values()
         )
 
-    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> None:
-        """Consecutive events go into one call of the core, and so do updates and acknowledgements."""
+    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int:
+        """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
+        how many messages were taken: fewer where one has to come again.
+        """
         pending: list[Message] = []
         take, clock_ns = self._intake.take, self._clock.stamp_ns
-        for wire in messages:
+        for index, wire in enumerate(messages):
             message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
             if not isinstance(message, Publish):
                 self._more_than_events = True
             if message is None:
                 continue
+            if isinstance(message, SyncEnd) and not queue.is_broker:
+                if pending:
+                    self._driver.handle(queue, pending)
+                    pending = []
+                if self._interfaces.withdraw_void(queue.interface):
+                    return index
             if isinstance(message, SessionMove):
                 if pending:
                     self._driver.handle(queue, pending)
@@ -454,6 +455,7 @@ class BrokerEndpoint(Generic[M]):
                 pending = []
         if pending:
             self._driver.handle(queue, pending)
+        return len(messages)
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""
@@ -554,6 +556,10 @@ class BrokerEndpoint(Generic[M]):
             elif queue is not None:
                 self._handle_timer_of(queue, what)
         self._finish()
+
+    def timers_took(self, spent_ns: int, now_ns: int) -> None:
+        """`handle_timer` has taken so long, until now."""
+        self._interfaces.timers_took(spent_ns, now_ns)
 
     def _expire(self) -> None:
         """The validity periods of subscriptions have ended."""

@@ -103,8 +103,7 @@ class InterfaceQueue:
         self.moved_to = ("", 0)
         """Of a durable session that ends: the broker that has it now, and the attempt to hand it over."""
         self.drops = DropCounts()
-        self.share = None if self.is_broker else Share()
-        """Of a client: its turns."""
+        self.share = Share(rests=not self.is_broker)
         self.connections = 0
         self.frames_received = 0
         self.progress = (0, 0)

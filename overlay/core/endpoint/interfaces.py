@@ -101,7 +101,9 @@ class Interfaces:
         self._admit = admit
         self._ticket = ticket
         self._links = 0
-        self._endings = Endings(tables, timers=timers, tell_core=tell_core, ended=quotas.forget)
+        self._endings = Endings(
+            tables, part=options.ending_part, timers=timers, tell_core=tell_core, ended=quotas.forget
+        )
 
     # --- beginning ------------------------------------------------------------------------------------------
 
@@ -478,6 +480,14 @@ class Interfaces:
     def advance_ending(self, interface: Interface) -> None:
         """The timer "ending" is due, of a session that has no queue any more."""
         self._endings.advance(interface, self._clock.now_ns)
+
+    def timers_took(self, spent_ns: int, now_ns: int) -> None:
+        """The timers that were due until now have taken so long."""
+        self._endings.took(spent_ns, now_ns)
+
+    def withdraw_void(self, interface: Interface) -> bool:
+        """As `Endings.withdraw_void`."""
+        return self._endings.withdraw_void(interface)
 
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
         """Drop an interface, all but its state in the core."""

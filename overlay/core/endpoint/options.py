@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from covey.overlay.core.endpoint.endings import PART
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.turns import TURN_MESSAGES
@@ -20,7 +21,8 @@ class EndpointOptions:
     clients with more than `max_unsettled` changes on their way. `after_hold_bytes` is what a client may send
     of a type after it was told to hold it, several times what is on its way then: more is refused, or a
     client that does not heed holds would fill queues that only holds bound. `drop_repeats` is for links that
-    move (`repeats.py`). A client's turn has at most `turn_messages` messages (`turns.py`).
+    move (`repeats.py`). A turn has at most `turn_messages` messages (`turns.py`). Of subscriptions that end
+    together `ending_part` are withdrawn at once (`endings.py`).
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -35,6 +37,7 @@ class EndpointOptions:
     after_hold_bytes: int = 16 << 20
     drop_repeats: bool = False
     turn_messages: int = TURN_MESSAGES
+    ending_part: int = PART
 
     def queue_limits(self, *, session: bool) -> QueueLimits:
         """Those of a session's queue, or of a link's."""

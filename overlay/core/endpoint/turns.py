@@ -1,12 +1,14 @@
 """How the clients of one broker share its time.
 
-What has arrived from a client is handled in turns of at most `TURN_MESSAGES` messages, and what else is ready
-comes between two turns of a client. While other interfaces are active a turn has as many messages as would
-have taken `TURN_NS` by the client's last turn, one at least. A turn of `DEAR_NS` and more is dear: clients
-whose turns are dear stand in one line then, in which each turn is followed by as long a rest.
+What has arrived from an interface is handled in turns of at most `TURN_MESSAGES` messages, of which one with
+a long filter counts as several, and what else is ready comes between two turns. While other interfaces are
+active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn of
+`DEAR_NS` and more is dear: clients whose turns are dear stand in one line then, in which each turn is
+followed by as long a rest.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
-whatever they send; a client that is alone has all of it. Neighbours never wait.
+whatever they send; a client that is alone has all of it. Neighbours never rest, and a frame of theirs has no
+parts, since merged updates take effect together.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ TURN_MESSAGES = 128
 TURN_NS = 1_000_000
 DEAR_NS = 500_000
 """Less than `TURN_NS`, or short turns would have no rest."""
+FIRST_MESSAGES = 8
+"""Of the first turn: nothing is known of what the messages take."""
 ACTIVE_NS = 1_000_000_000
 """How long after its last message an interface counts as active, and after its last dear turn a client as one
 whose turns are dear."""
@@ -25,14 +29,16 @@ whose turns are dear."""
 
 @dataclass(slots=True)
 class Share:
-    """The turns of one client: the time that its last dear turn took, and until when its next one is expected
-    to be dear; its place in the line, None without one; the messages of its next turn beside others.
+    """The turns of one interface: the time that its last dear turn took, and until when its next one is
+    expected to be dear; its place in the line, None without one; the messages of its next turn beside others;
+    whether it rests, as clients do.
     """
 
     spent_ns: int = 0
     dear_until_ns: int = 0
     place_ns: int | None = None
-    messages: int = TURN_MESSAGES
+    messages: int = FIRST_MESSAGES
+    rests: bool = True
 
 
 class Turns:
@@ -41,11 +47,13 @@ class Turns:
     def __init__(self) -> None:
         self._line_ns = 0
         """When a client that joins the line now may have its turn."""
-        self._active: list[tuple[Share | None, int]] = []
-        """The last two interfaces whose turns were not dear, None for neighbours, and when."""
+        self._active: list[tuple[Share, int]] = []
+        """The last two interfaces whose turns were not dear, or that do not rest, and when."""
 
     def delay_ns(self, share: Share, now_ns: int) -> int:
-        """How long a client has to wait for its next turn; with 0 it has it now. O(1)."""
+        """How long an interface has to wait for its next turn; with 0 it has it now. O(1)."""
+        if not share.rests:
+            return 0
         if share.place_ns is None:
             if share.dear_until_ns <= now_ns or not self._others_active(share, now_ns):
                 return 0
@@ -67,14 +75,12 @@ class Turns:
         elif messages >= share.messages:
             share.messages = min(TURN_MESSAGES, 2 * share.messages)
 
-    def took(self, share: Share | None, spent_ns: int, now_ns: int) -> None:
-        """A turn of a client with a share, or of a neighbour, has ended now, and is to be followed by a rest
-        if it took long.
-        """
-        if share is not None and spent_ns >= DEAR_NS:
+    def took(self, share: Share, spent_ns: int, now_ns: int) -> None:
+        """A turn has ended now, and is to be followed by a rest if it took long."""
+        if share.rests and spent_ns >= DEAR_NS:
             share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
             self._line_ns = max(self._line_ns, now_ns + spent_ns)
-        elif share is None or share.dear_until_ns <= now_ns:
+        elif not share.rests or share.dear_until_ns <= now_ns:
             if self._active and self._active[-1][0] is share:
                 self._active.pop()
             self._active = [*self._active[-1:], (share, now_ns)]

@@ -32,7 +32,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.size import events_in, header_bytes, size_of
+from covey.overlay.core.link.size import count_within, events_in, header_bytes, size_of
 from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable
 
@@ -49,6 +49,8 @@ CONTROL_IN_FLIGHT = 4
 """How many frames more than events may have in flight control may have, so that it passes events that a busy
 peer has not acknowledged."""
 ACKNOWLEDGE_AFTER_NS = 50_000_000
+Position = tuple[int, int, int]
+"""How far a link has received."""
 
 
 class LinkError(CoveyError):
@@ -481,11 +483,14 @@ class Link:
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame[M], now_ns: int, most: int | None = None) -> tuple[M | Acknowledge, ...]:
+    def receive(
+        self, frame: Frame[M], now_ns: int, most: int | None = None, weigh: Callable[[M], int] | None = None
+    ) -> tuple[M | Acknowledge, ...]:
         """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
         more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
 
-        With `most` at most so many: the frame has not arrived (`unfinished`) before it is received once more,
+        With `most` at most so many, or of those that count as several by `weigh` fewer, one at least: the
+        frame has not arrived (`unfinished`) before it is received once more,
         and the call that returns its last messages counts it. If it comes again on another connection, what
         was taken of it is not returned again.
         """
@@ -504,11 +509,12 @@ class Link:
             )
         else:
             begun = self._begun
-            if most is not None and len(frame.messages) - begun > most:
-                part = tuple(frame.messages[begun : begun + most])
-                self._begun += most
-                return part
-            messages = tuple(frame.messages[begun:])
+            messages = tuple(frame.messages[begun : None if most is None else begun + most])
+            if most is not None and weigh is not None:
+                messages = messages[: count_within(most, map(weigh, messages))]  # type: ignore[arg-type]
+            if begun + len(messages) < len(frame.messages):
+                self._begun += len(messages)
+                return messages
             self._begun = 0
             self.received = frame.sequence
             if self._ack_due_ns is None:
@@ -519,6 +525,16 @@ class Link:
             self._settled_here = frame.settled
             messages = (*messages, Acknowledge(frame.settled))
         return messages
+
+    @property
+    def position(self) -> Position:
+        """What was received, for `rewind`."""
+        return self.received, self._begun, self._settled_here
+
+    def rewind(self, position: Position, taken: int) -> None:
+        """Of what was received since then only the first messages were taken, all of one frame."""
+        self.received, self._begun, self._settled_here = position
+        self._begun += taken
 
     @property
     def unfinished(self) -> bool:

@@ -6,6 +6,8 @@ are the bytes granted again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -79,3 +81,14 @@ def _values_bytes(message: Subscribe | Update) -> int:
         if isinstance(value, str):
             size += len(value)
     return size
+
+
+def count_within(most: int, weights: Iterable[int]) -> int:
+    """How many of the first weigh no more together, at least 1."""
+    count = total = 0
+    for weight in weights:
+        total += weight
+        if count and total > most:
+            break
+        count += 1
+    return count

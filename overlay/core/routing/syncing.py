@@ -105,7 +105,10 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
 
 
 def on_withdraw(tables: Tables, call: Call, message: Withdraw, peer: Peer) -> None:
-    """Some of the subscriptions of a client that has left are void, if it still has them."""
+    """Some of the subscriptions of a client are void, if it still has them: it has left, or has not repeated
+    them."""
+    for each in message.subscription_ids:
+        peer.stale_subscriptions.pop(each, None)
     _revoke(tables, call, peer, [each for each in message.subscription_ids if each in peer.subscriptions], [])
 
 

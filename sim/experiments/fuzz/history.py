@@ -1,9 +1,10 @@
 """Random histories of whole overlays in virtual time, each drawn from one seed and judged by the checkers.
 
-A history has a random tree of brokers, wires with random delay, jitter and loss, and links with random
-limits. Clients join, leave, vanish, move, reconnect, advertise, subscribe, update, unsubscribe and publish;
-links partition and brokers crash. Now and then everything comes to rest: then no expected event may be
-missing, all control must have settled, and every link must carry the interest that the clients imply.
+A history has a random tree of brokers, wires with random delay, jitter and loss, links with random limits,
+and brokers that handle what arrives, and end sessions, in parts of random size. Clients join, leave, vanish,
+move, reconnect, advertise, subscribe, update, unsubscribe and publish; links partition and brokers crash. Now
+and then everything comes to rest: then no expected event may be missing, all control must have settled, and
+every link must carry the interest that the clients imply.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from functools import partial
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.expressions.expression import Constraint, Variable
+from covey.overlay.core.endpoint.endings import PART
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.turns import TURN_MESSAGES
 from covey.overlay.core.moving.motion import Motion, directions, leaves
 from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
@@ -66,6 +69,7 @@ class FuzzHistory:
         self.options = options
         self.findings = Findings()
         draw = self._random = random.Random(seed)
+        parts = random.Random(f"parts {seed}")
         self._delay_ms = draw.choice((0, 1, 10))
         self._defect = DEFECTS[options.defect]() if options.defect else None
         self.simulation = Simulation(
@@ -89,7 +93,12 @@ class FuzzHistory:
                 jitter_ns=draw.choice(self._paces.jitters_ms) * NS_PER_MS,
                 loss=draw.choice(self._paces.losses),
             ),
-            options=EndpointOptions(sessions=sessions or SessionLimits(lease_s=2.0)),
+            options=EndpointOptions(
+                sessions=sessions or SessionLimits(lease_s=2.0),
+                # of their own draws, so that histories are otherwise those without parts
+                turn_messages=parts.choice((1, 3, TURN_MESSAGES)),
+                ending_part=parts.choice((1, 2, PART)),
+            ),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
             durable=DURABLE if options.durable else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from covey.overlay.core.endpoint.turns import (
     ACTIVE_NS,
     DEAR_NS,
+    FIRST_MESSAGES,
     TURN_MESSAGES,
     TURN_NS,
     Share,
@@ -12,6 +13,7 @@ from covey.overlay.core.endpoint.turns import (
 )
 
 MS = 1_000_000
+NEIGHBOUR = Share(rests=False)
 
 
 def test_a_client_that_is_alone_never_waits() -> None:
@@ -25,7 +27,7 @@ def test_a_client_that_is_alone_never_waits() -> None:
 def test_a_client_with_cheap_turns_and_a_neighbour_never_wait() -> None:
     turns, share, dear = Turns(), Share(), Share()
     turns.took(dear, 50 * DEAR_NS, 50 * DEAR_NS)
-    turns.took(None, 50 * DEAR_NS, 100 * DEAR_NS)
+    turns.took(NEIGHBOUR, 50 * DEAR_NS, 100 * DEAR_NS)
     turns.took(share, DEAR_NS - 1, 100 * DEAR_NS)
     assert turns.delay_ns(share, 100 * DEAR_NS) == 0
 
@@ -38,7 +40,7 @@ def test_clients_with_dear_turns_have_half_of_the_time_together() -> None:
         taken_ns, turns_of = 0, [0] * hostile
         now_ns = 0
         while now_ns < 1_000 * MS:
-            turns.took(None, 0, now_ns)
+            turns.took(NEIGHBOUR, 0, now_ns)
             when_ns, i = min(due)
             due.remove((when_ns, i))
             now_ns = max(now_ns, when_ns)
@@ -56,7 +58,7 @@ def test_clients_with_dear_turns_have_half_of_the_time_together() -> None:
 
 def test_a_client_rests_as_long_as_its_turn_took_and_no_more_once_the_others_are_silent() -> None:
     turns, share = Turns(), Share()
-    turns.took(None, 0, 0)
+    turns.took(NEIGHBOUR, 0, 0)
     turns.took(share, 10 * MS, 10 * MS)
     assert turns.delay_ns(share, 10 * MS) == 10 * MS
     assert turns.delay_ns(share, 15 * MS) == 5 * MS
@@ -70,13 +72,13 @@ def test_a_turn_beside_others_has_as_many_messages_as_took_its_time() -> None:
     turns, share, message_ns = Turns(), Share(), 80_000
     for number in range(20):
         assert turns.messages(share, number) == TURN_MESSAGES, "it is alone"
-    turns.took(None, 0, 0)
+    turns.took(NEIGHBOUR, 0, 0)
     spent = []
     for _ in range(20):
         messages = turns.messages(share, 0)
         spent.append(messages * message_ns)
         turns.measure(share, messages, spent[-1])
-    assert spent[0] == TURN_MESSAGES * message_ns
+    assert spent[0] == FIRST_MESSAGES * message_ns
     assert TURN_NS // 2 < max(spent[1:]) <= 2 * TURN_NS
     assert sum(each > TURN_NS for each in spent) <= len(spent) // 2
     turns.measure(share, 1, 50 * TURN_NS)

@@ -1,0 +1,58 @@
+"""What one turn of an interface takes of the frames that have arrived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from covey.overlay.core.link.link import Frame, Link, LinkError, Position
+from covey.overlay.core.messages import Acknowledge
+
+M = TypeVar("M")
+
+
+class Arrival(Generic[M]):
+    """`messages` of `handled` frames, and perhaps of a part of the next; `weight` is theirs (`turns.py`), and
+    `error` is what ends the connection behind them.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.messages: list[M | Acknowledge] = []
+        self.handled = self.weight = 0
+        self.error: LinkError | None = None
+        self._link = link
+        self._begun: list[tuple[int, Position]] = []
+        """Of each frame, where its messages begin, and how far the link was before it."""
+
+    def receive(
+        self, frames: Sequence[Frame[M]], now_ns: int, most: int, weigh: Callable[[M], int] | None
+    ) -> None:
+        """Take messages of at most this weight, one at least; without `weigh` whole frames, until it is
+        reached.
+        """
+        link = self._link
+        try:
+            for frame in frames:
+                if self.weight >= most and frame.messages:
+                    return
+                self._begun.append((len(self.messages), link.position))
+                if weigh is None:
+                    whole = link.receive(frame, now_ns)
+                    self.messages.extend(whole)
+                    self.weight += len(whole)
+                else:
+                    part = link.receive(frame, now_ns, most - self.weight, weigh)
+                    self.messages.extend(part)
+                    self.weight += sum(1 if isinstance(each, Acknowledge) else weigh(each) for each in part)
+                if link.unfinished:
+                    return
+                self.handled += 1
+        except LinkError as broken:
+            self.error = broken
+
+    def leave(self, taken: int) -> None:
+        """Only so many messages were taken: the others are to be received again."""
+        self.handled = max(at for at, (start, _) in enumerate(self._begun) if start <= taken)
+        start, position = self._begun[self.handled]
+        self._link.rewind(position, taken - start)
+        self.error = None
