@@ -114,13 +114,13 @@ def test_walk_and_engine_match_as_the_oracle(seed: int, engine: str) -> None:
 def test_matching_without_kernels_equals_the_oracle(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
     matching, oracle = Matching("cluster", event_type), create_engine("naive", event_type)
-    for uid, filter in enumerate(data.draw(st.lists(filters(event_type), max_size=12))):
-        values, number = data.draw(values_of(filter.variables)), data.draw(st.sampled_from(NUMBERS))
-        matching.put(FilterAt(uid, filter, filter.check_values(values)), number)
-        oracle.add(uid, filter, values, interface=number)
-    rows = data.draw(st.lists(events(event_type), max_size=8)) * data.draw(st.sampled_from((1, 5)))
     with pytest.MonkeyPatch.context() as loading:
         loading.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: False)
+        for uid, filter in enumerate(data.draw(st.lists(filters(event_type), max_size=12))):
+            values, number = data.draw(values_of(filter.variables)), data.draw(st.sampled_from(NUMBERS))
+            matching.put(FilterAt(uid, filter, filter.check_values(values)), number)
+            oracle.add(uid, filter, values, interface=number)
+        rows = data.draw(st.lists(events(event_type), max_size=8)) * data.draw(st.sampled_from((1, 5)))
         check(matching, oracle, EventBatch.from_pylist(event_type, rows), data.draw(st.sampled_from(NUMBERS)))
     assert matching.installed() == {}
 
