@@ -10,10 +10,8 @@ Where keys enter by a narrower filter than they leave by, what matches the wider
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,7 +61,9 @@ class ViewState:
         self.event_type, self.max_keys = event_type, max_keys
         self._key = event_type.key
         self._inside = inside
-        self._events: dict[object, tuple[EventBatch, int]] = {}
+        # Two dicts in one order, not one of pairs: these would have the garbage collector look at every key.
+        self._events: dict[object, EventBatch] = {}
+        self._rows: dict[object, int] = {}
         self._enters = enters
         self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
@@ -97,8 +97,9 @@ class ViewState:
         left = held & ~inside & (not replayed)
         held, told = self._uncover(batch, keys, held, inside, left)
         rows = np.flatnonzero(inside)
-        events = zip(repeat(batch), rows.tolist(), strict=False)
-        self._events.update(zip(_at(keys, rows), events, strict=True))
+        kept = _at(keys, rows)
+        self._events.update(dict.fromkeys(kept, batch))
+        self._rows.update(zip(kept, rows.tolist(), strict=True))
         self._remove(_at(keys, np.flatnonzero(left)))
         self._unconfirmed.difference_update(keys)
         if len(self._events) > self.max_keys:
@@ -173,22 +174,22 @@ class ViewState:
         return batch
 
     def _batch(self) -> EventBatch:
+        """What is kept, an event per key in the order of `_events`."""
         event_type = self.event_type
-        rows: dict[int, list[int]] = {}
-        batches: dict[int, EventBatch] = {}
-        order: dict[int, list[int]] = {}
-        for place, (batch, row) in enumerate(self._events.values()):
-            batches[id(batch)] = batch
-            rows.setdefault(id(batch), []).append(row)
-            order.setdefault(id(batch), []).append(place)
+        if not self._events:
+            return EventBatch(event_type, pa.RecordBatch.from_pylist([], event_type.arrow_schema))
+        held = list(self._events.values())
+        own_rows = np.fromiter(self._rows.values(), np.int64, len(held))
+        identities = np.fromiter(map(id, held), np.int64, len(held))
+        order = np.argsort(identities, kind="stable")
+        edges = np.flatnonzero(np.diff(identities[order])) + 1
         parts = [
-            batches[each].with_schema(event_type, other_kinds=True).record_batch.take(pa.array(own))
-            for each, own in rows.items()
+            held[own[0]].with_schema(event_type, other_kinds=True).record_batch.take(pa.array(own_rows[own]))
+            for own in np.split(order, edges)
         ]
         table = pa.Table.from_batches(parts, schema=event_type.arrow_schema).combine_chunks()
-        places = np.fromiter((place for own in order.values() for place in own), np.int64, len(self._events))
-        ordered = table.take(pa.array(np.argsort(places))).combine_chunks().to_batches()
-        return EventBatch(event_type, ordered[0] if ordered else pa.RecordBatch.from_pylist([], table.schema))
+        (ordered,) = table.take(pa.array(np.argsort(order))).combine_chunks().to_batches()
+        return EventBatch(event_type, ordered)
 
     def _uncover(
         self, batch: EventBatch, keys: list[object], held: Bools, inside: Bools, left: Bools
@@ -208,14 +209,19 @@ class ViewState:
     def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
         """The events of a replay that are inside already, or older than what is."""
         known = np.zeros(len(keys), np.bool_)
+        numbers: dict[int, npt.NDArray[np.int64]] = {}
         for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):
             held = self._events.get(key)
-            if held is not None and held[0].publisher == batch.publisher:
-                known[i] = int(held[0].sequences()[held[1]]) >= sequence
+            if held is not None and held.publisher == batch.publisher:
+                of_held = numbers.get(id(held))
+                if of_held is None:
+                    of_held = numbers[id(held)] = held.sequences()
+                known[i] = int(of_held[self._rows[key]]) >= sequence
         return known
 
     def _remove(self, keys: Iterable[object]) -> None:
-        deque(map(self._events.pop, keys), maxlen=0)
+        for key in keys:
+            del self._events[key], self._rows[key]
 
     def _keys_of(self, batch: EventBatch) -> list[object]:
         if batch.columns is not None:
