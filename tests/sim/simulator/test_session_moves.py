@@ -124,6 +124,25 @@ def test_while_the_old_broker_is_dead_events_wait_for_it(down_s: int) -> None:
     assert row.sessions() == ["broker/b2"]
 
 
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "without power"])
+@pytest.mark.parametrize("sync_ms", [1, 50])
+def test_values_that_were_acknowledged_move_although_the_old_broker_is_killed(
+    power: bool, sync_ms: int
+) -> None:
+    """The client goes on elsewhere before it is back, and what the new values match is published."""
+    row = Row(sync_ms * NS_PER_MS)
+    row.reader.update(row.subscription, {"least": 1_000})
+    row.run()
+    row.reader.update(row.subscription, {"least": 0})
+    while row.reader.session.settled < row.reader.session.epoch:
+        row.run(0.001)
+    row.simulation.crash("broker/b0", 3 * SECOND, power=power)
+    row.move("b2")
+    row.publish(5)
+    row.check()
+    assert row.sessions() == ["broker/b2"]
+
+
 def test_while_the_old_broker_is_out_of_reach_events_wait_for_it() -> None:
     row = Row()
     row.simulation.partition("broker/b0", "broker/b1", 20 * SECOND)
