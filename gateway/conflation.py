@@ -12,10 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from covey.gateway.encoding import Frame, chosen
+from covey.overlay.core.client.rate_gate import RateGate
 from covey.overlay.core.link.conflating import codes_of, last_of_each
-
-_FEW_BYTES = 16_384
-"""So many may wait of a browser that keeps up."""
 
 
 def conflate(frames: Sequence[Frame]) -> tuple[list[Frame], list[tuple[Frame, int]]]:
@@ -40,53 +38,6 @@ def conflate(frames: Sequence[Frame]) -> tuple[list[Frame], list[tuple[Frame, in
     return [frame for frame in kept if frame is not None], lost
 
 
-class RateGate:
-    """The frames of a subscription with a maximal rate, until they may leave. Pure: `now_s` is given.
-
-    Invariant: between two departures lie at least `1 / rate` seconds, and one has each key once. So a key has
-    at most `rate` events per second, the newest leaves no later than `1 / rate` after it has come, and there
-    is one timer per subscription however many keys.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._pause_s = 1 / rate
-        self._next_s = float("-inf")
-        self._frames: list[Frame] = []
-        self._bytes = 0
-        self._conflated_from = 0
-        self.lost: list[tuple[Frame, int]] = []
-        """What was superseded, for the caller to take."""
-
-    def put(self, frame: Frame) -> None:
-        """O(log n) per event: frames are conflated whenever twice as much waits as after the last time."""
-        self._frames.append(frame)
-        self._bytes += frame.size
-        if self._bytes > max(_FEW_BYTES, self._conflated_from):
-            self._conflate()
-            self._conflated_from = 2 * self._bytes
-
-    def _conflate(self) -> None:
-        self._frames, lost = conflate(self._frames)
-        self._bytes = sum(frame.size for frame in self._frames)
-        self.lost += lost
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._bytes
-
-    def due_s(self) -> float | None:
-        """When what waits may leave; None if nothing waits."""
-        return self._next_s if self._frames else None
-
-    def take(self, now_s: float) -> list[Frame]:
-        """What leaves now, if it is time."""
-        if not self._frames or now_s < self._next_s:
-            return []
-        self._next_s = now_s + self._pause_s
-        return self.flush()
-
-    def flush(self) -> list[Frame]:
-        """All that waits, whatever the time."""
-        self._conflate()
-        frames, self._frames, self._bytes, self._conflated_from = self._frames, [], 0, 0
-        return frames
+def rate_gate(rate: float) -> RateGate[Frame]:
+    """For the frames of a subscription."""
+    return RateGate(rate, conflate, lambda frame: frame.size)

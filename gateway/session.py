@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.conflation import RateGate
+from covey.gateway.conflation import rate_gate
 from covey.gateway.encoding import EncodedBatch, Frame, Rows
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import (
@@ -45,6 +45,7 @@ from covey.gateway.view_feed import ViewFeed
 from covey.matcher import EventType
 from covey.matcher.errors import CapacityError, CoveyError
 from covey.overlay import Gap, Notice, RefusedError, Subscription
+from covey.overlay.core.client.rate_gate import RateGate
 
 log = logging.getLogger("covey.gateway")
 
@@ -110,7 +111,7 @@ class Session:
         self._keys: dict[int, str] = {}
         """Of subscriptions whose events may supersede each other."""
         self._views: set[int] = set()
-        self._gates: dict[int, RateGate] = {}
+        self._gates: dict[int, RateGate[Frame]] = {}
         self._gated_bytes = 0
         self._departures: dict[int, asyncio.TimerHandle] = {}
         """When something next leaves a gate."""
@@ -285,7 +286,7 @@ class Session:
             raise RefusedError("FAILED_PRECONDITION", reason)
         self._keys[message.subscription] = key
         if message.max_rate is not None:
-            self._gates[message.subscription] = RateGate(message.max_rate)
+            self._gates[message.subscription] = rate_gate(message.max_rate)
 
     def _forget(self, number: int) -> None:
         self._views.discard(number)
@@ -387,7 +388,7 @@ class Session:
         else:
             self._let_go(subscription)
 
-    def _gated(self, gate: RateGate, change: Callable[[], T]) -> T:
+    def _gated(self, gate: RateGate[Frame], change: Callable[[], T]) -> T:
         """Change what waits in a gate; all gates together have the bytes of a queue."""
         before = gate.pending_bytes
         result = change()

@@ -27,7 +27,7 @@ from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.operator_runner import run_timed
-from covey.overlay.client.subscription import Subscription, validity_ns
+from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.client.view import View, ViewSubscription
@@ -402,6 +402,7 @@ class Client:
         *,
         values: Mapping[str, object] | None = None,
         valid_for: float | None = None,
+        max_rate: float | None = None,
         timeout: float | None = None,
         **variables: object,
     ) -> Subscription:
@@ -415,6 +416,10 @@ class Client:
 
         With `valid_for` its broker ends it after so many seconds unless it is renewed (`Subscription.renew`),
         also where this client is gone. `ValueError` for less than 0.001 s and more than ten years.
+
+        With `max_rate` each key has at most so many events per second, the newest; what later ones have
+        superseded is counted (`Subscription.conflated`), and told to `on_gap` and in `gaps`. `ValueError`
+        for a type without a key, `SubscriptionError` for a client with `deliveries()`.
         """
         valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
         self._driver.check_open()
@@ -423,9 +428,14 @@ class Client:
         else:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)
+        if max_rate is not None:
+            check_max_rate(max_rate, compiled.event_type)
+            if self._driver.reads_deliveries:
+                raise SubscriptionError(f"max_rate of client {self.name} with deliveries(): expected none")
         given = {**(values or {}), **variables}
         claimed = self._driver.claim(compiled)
         if claimed is not None:
+            claimed._set_max_rate(max_rate)
             if given:
                 await claimed.update(values=given, timeout=timeout)
             if valid_for is not None:
@@ -439,6 +449,7 @@ class Client:
             clock_ns=time.monotonic_ns(),
         )
         subscription = Subscription(self._driver, subscription_id, compiled)
+        subscription._set_max_rate(max_rate)
         self._driver.subscriptions[subscription_id] = subscription
         self._driver.transmit(messages)
         try:

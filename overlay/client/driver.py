@@ -246,8 +246,16 @@ class SessionDriver:
         """Whether one stream has taken the place of the subscriptions' own."""
         return self._deliveries is not None
 
+    def report_conflated(self, gap: Gap) -> None:
+        """A subscription with a maximal rate has skipped events."""
+        self.endpoint.gaps.append(gap)
+        if self._on_gap is not None:
+            self._tell_gap(self._on_gap, gap)
+
     def deliveries(self) -> Deliveries:
         """The stream that takes the place of the subscriptions' own, with what waits for these."""
+        if any(each.is_paced for each in self.subscriptions.values()):
+            raise SubscriptionError(f"deliveries() of client {self.name} with max_rate: expected it without")
         if self.views:
             raise SubscriptionError(f"deliveries() of client {self.name} with views: expected it without")
         if self._deliveries is None:
@@ -406,8 +414,11 @@ class SessionDriver:
                 )
                 self._untold, self._tell_at = 0, time.monotonic() + _LOG_EVERY_S
             return
+        self._tell_gap(self._on_gap, gap)
+
+    def _tell_gap(self, on_gap: Callable[[Gap], None], gap: Gap) -> None:
         try:
-            self._on_gap(gap)
+            on_gap(gap)
         except Exception:
             log.exception("client %s: on_gap failed", self.name)
 

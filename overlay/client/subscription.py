@@ -17,10 +17,11 @@ from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Event
 from covey.overlay.client.inbox import Inbox
+from covey.overlay.client.pacing import Pacer
 from covey.overlay.client.part import Part
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import MAX_VALIDITY_NS, Notice
+from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Notice
 
 _NOTICES = 20
 
@@ -42,6 +43,8 @@ class Owner(Protocol):
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
 
+    def report_conflated(self, gap: Gap) -> None: ...
+
     async def settle(self, timeout: float | None, what: str) -> None: ...
 
 
@@ -49,7 +52,8 @@ class Subscription:
     """An async iterator of events; `batches()` iterates over whole batches instead. Returned by
     `Client.subscribe`.
 
-    `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values.
+    `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values,
+    `conflated` those that later ones of their keys have superseded here (`max_rate`).
     `notices` has the last notices of named operators of its filter that did not answer, at most 20. `expired`
     says whether its validity period has ended: then iteration ends once what had arrived was handed out.
     """
@@ -59,6 +63,7 @@ class Subscription:
         self.filter = filter
         self.delivered = 0
         self.spurious = 0
+        self.conflated = 0
         self.notices: deque[Notice] = deque(maxlen=_NOTICES)
         self.expired = False
         self._owner = owner
@@ -67,6 +72,7 @@ class Subscription:
         """The epoch of the last change."""
         self._values: Mapping[str, Scalar] = owner.core.values(subscription_id)
         self._inbox: Inbox[Part] = Inbox()
+        self._pacer: Pacer | None = None
 
     @property
     def event_type(self) -> EventType:
@@ -137,9 +143,14 @@ class Subscription:
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
+    async def _head(self) -> Part:
+        if self._pacer is not None:
+            self._pacer.let_go()
+        return await self._inbox.head()
+
     async def __anext__(self) -> Event:
         while True:
-            part = await self._inbox.head()
+            part = await self._head()
             event, passed_over = part.next_event(self._strict_rows, self._changed)
             self.spurious += passed_over
             if part.exhausted:
@@ -153,7 +164,7 @@ class Subscription:
         """The events batch by batch, as they arrived."""
         while True:
             try:
-                part = await self._inbox.head()
+                part = await self._head()
             except StopAsyncIteration:
                 return
             self._inbox.pop()
@@ -167,11 +178,30 @@ class Subscription:
                 self.delivered += len(batch)
                 yield batch
 
+    def _set_max_rate(self, rate: float | None) -> None:
+        """Of each key from now on; None for any."""
+        if self._pacer is not None:
+            self._pacer.end()
+        key = self.event_type.key
+        assert key is not None or rate is None
+        self._pacer = None if rate is None or key is None else Pacer(rate, key, self._inbox, self._lose)
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it has a maximal rate."""
+        return self._pacer is not None
+
+    def _lose(self, gap: Gap) -> None:
+        self.conflated += gap.count
+        self._owner.report_conflated(gap)
+
     # --- what the client does with it -------------------------------------------------------------
 
     def _put(self, part: Part) -> None:
         if self._inbox.ended:
             part.claim.done()
+        elif self._pacer is not None:
+            self._pacer.arrived(part)
         else:
             self._inbox.put(part)
 
@@ -181,11 +211,15 @@ class Subscription:
 
     def _discard(self) -> None:
         """Drop what waits."""
+        if self._pacer is not None:
+            self._pacer.discard()
         for part in self._drain():
             part.claim.done()
 
     def _end(self, error: BaseException | None) -> None:
         """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
+        if self._pacer is not None and not self._inbox.ended:
+            self._pacer.end()
         self._inbox.end(error)
 
     def _expire(self) -> None:
@@ -205,3 +239,13 @@ def validity_ns(valid_for: float) -> int:
         expected = f"seconds from 0.001 to {longest_s} (ten years)"
         raise ValueError(f"valid_for is {valid_for!r}: expected {expected}")
     return round(valid_for * 1e9)
+
+
+def check_max_rate(rate: object, event_type: EventType) -> None:
+    """`ValueError` for no rate, or one of an event type without a key."""
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or not 0.001 <= rate <= 1_000_000:  # type: ignore[operator]
+        raise ValueError(f"max_rate is {rate!r}: expected events per second and key, from 0.001 to 1000000")
+    if event_type.key is None:
+        name = event_type.name
+        raise ValueError(f"max_rate is {rate!r}: expected an event type with a key, {name} has none")

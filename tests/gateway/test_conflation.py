@@ -17,7 +17,7 @@ from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
 from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.conflation import RateGate, conflate
+from covey.gateway.conflation import conflate, rate_gate
 from covey.gateway.encoding import EncodedBatch, Frame
 from covey.gateway.limits import Overflow
 from covey.matcher import EventBatch, EventType
@@ -139,7 +139,7 @@ arrivals_of = st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abc")), max_s
 @given(arrivals_of, st.sampled_from([2.0, 10.0]))
 def test_a_key_has_no_more_than_its_rate(arrivals: list[tuple[float, str]], rate: float) -> None:
     """With the clock of the test: every event leaves, or is superseded, within the pause."""
-    gate, now, left, lost, came = RateGate(rate), 0.0, [], 0, []
+    gate, now, left, lost, came = rate_gate(rate), 0.0, [], 0, []
     for number, (wait, key) in enumerate(arrivals):
         until = now + wait
         while (due := gate.due_s()) is not None and due <= until:
