@@ -53,7 +53,8 @@ def fuzz(
         str | None,
         typer.Option(
             help="Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
-            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results."
+            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results (with --calls), "
+            "no-last-events, no-departures, early-answer (with --views)."
         ),
     ] = None,
     service: Annotated[
@@ -81,6 +82,9 @@ def fuzz(
     ] = False,
     validity: Annotated[
         bool, typer.Option(help="Subscriptions with a validity period, some of which are renewed.")
+    ] = False,
+    views: Annotated[
+        bool, typer.Option(help="Give event types keys, and clients views beside their subscriptions.")
     ] = False,
     faults: Annotated[
         str,

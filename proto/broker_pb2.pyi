@@ -130,7 +130,7 @@ class Frame(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move", "expired")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move", "expired", "answered")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class Message(_message.Message):
     NOTICE_FIELD_NUMBER: _ClassVar[int]
     SESSION_MOVE_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
@@ -163,7 +164,8 @@ class Message(_message.Message):
     notice: Notice
     session_move: SessionMove
     expired: Expired
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., session_move: _Optional[_Union[SessionMove, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ...) -> None: ...
+    answered: Answered
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., session_move: _Optional[_Union[SessionMove, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., answered: _Optional[_Union[Answered, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -287,9 +289,17 @@ class Update(_message.Message):
     since_ns: int
     traceparent: str
     valid_for_ns: int
-    for_views: bool
+    for_views: int
     after_epoch: int
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ..., after_epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., valid_for_ns: _Optional[int] = ..., for_views: _Optional[int] = ..., after_epoch: _Optional[int] = ...) -> None: ...
+
+class Answered(_message.Message):
+    __slots__ = ("type_name", "epoch")
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    epoch: int
+    def __init__(self, type_name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Expired(_message.Message):
     __slots__ = ("subscription_id", "type_name")

@@ -473,8 +473,8 @@ class Client:
         **variables: object,
     ) -> View:
         """A view of the keys whose last event matches a filter (docs/views.md); returns when the overlay has
-        applied it, and has sent what is inside. With `leave`, a wider filter with all variables of `filter`,
-        keys leave once they do not match that any more.
+        applied it, and what is inside has arrived. With `leave`, a wider filter with all variables of
+        `filter`, keys leave once they do not match that any more.
 
         Arguments and errors are those of `subscribe`. `FilterError` for a `leave` that does not accept all
         that `filter` does, for a type without a key, for calls of
@@ -502,12 +502,12 @@ class Client:
         self._driver.subscriptions[subscription_id] = self._driver.views[subscription_id] = subscription
         self._driver.transmit(messages)
         try:
-            await self._driver.settle(timeout, f"the view {str(compiled)!r}")
+            await subscription.complete(timeout, f"the view {str(compiled)!r}")
         except BaseException:
             if subscription_id in self._driver.subscriptions:
                 self._driver.unsubscribe(subscription)
             raise
-        return View(subscription, self._driver)
+        return View(subscription)
 
     def subscription(self, subscription_id: int) -> Subscription:
         """The subscription of this id. `SubscriptionError` if this client has none."""

@@ -32,7 +32,16 @@ from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Deliver, Expired, Gap, ListenersReport, Message, Notice
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Answered,
+    Deliver,
+    Expired,
+    Gap,
+    ListenersReport,
+    Message,
+    Notice,
+)
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.errors import MessageError
@@ -205,19 +214,25 @@ class SessionDriver:
 
     async def settle(self, timeout: float | None, what: str) -> None:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
-        epoch = self.core.epoch
-        future = self.waiters.wait(epoch)
         try:
             async with asyncio.timeout(timeout):
-                try:
-                    await future
-                finally:
-                    self.waiters.leave(epoch, future)
+                await self.waiters.settled(self.core.epoch)
         except TimeoutError:
             missing = await self._missing()
             raise NotSettledError(
                 f"{what} has not taken effect everywhere within {timeout:g} s: {missing}"
             ) from None
+
+    async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None:
+        """Wait until all that is inside of a view, by what was sent so far, has arrived. `NotSettledError`
+        after `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await view.waiters.settled(self.core.view_epoch(view.id))
+        except TimeoutError:
+            missing = await self._missing()
+            raise NotSettledError(f"{what} is not complete within {timeout:g} s: {missing}") from None
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""
@@ -302,7 +317,8 @@ class SessionDriver:
         if refused.count:
             return  # events: the endpoint has seen to them
         error = RefusedError(refused.status, refused.reason)
-        self.waiters.fail(refused.epoch, error)
+        for waiters in (self.waiters, *(view.waiters for view in self.views.values())):
+            waiters.fail(refused.epoch, error)
         if refused.type_name not in self.core.advertised:
             self.end_listeners(refused.type_name, error)
         subscription = self.subscriptions.get(refused.subscription_id)
@@ -356,9 +372,11 @@ class SessionDriver:
             self._expire_missed()
         for action in actions:
             if isinstance(action, Settled):
-                for view in self.views.values():
-                    view.settled(action.epoch)
                 self.waiters.settle(action.epoch)
+            elif isinstance(action, Answered):
+                for view in list(self.views.values()):
+                    if view.event_type.name == action.type_name:
+                        view.answered(action.epoch)
             elif isinstance(action, Refused):
                 self._refuse(action)
             elif isinstance(action, ListenersReport):
@@ -450,7 +468,7 @@ class SessionDriver:
         self._expire_missed()
         if not resumed:
             for view in self.views.values():
-                view.begun_anew(self.core.epoch)
+                view.begun_anew()
         self.publishing.advance()
         if not self.endpoint.adopting:
             self.ready.set()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from covey.matcher import EventType, Filter
-from covey.matcher.errors import CapacityError
+from covey.matcher.errors import CapacityError, SubscriptionError
 from covey.overlay.client.event import Event, events_of
 from covey.overlay.client.part import Part
 from covey.overlay.client.subscription import Owner, Subscription
+from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.view_reader import ViewReader
 from covey.overlay.core.client.view_state import KINDS, Changes
 
@@ -33,39 +35,92 @@ class Change:
     event: Event
 
 
-class ViewSubscription(Subscription):
-    """The subscription of a view: what comes for it goes to the view's reader."""
+class ViewOwner(Owner, Protocol):
+    """What a view uses of its client."""
 
-    def __init__(self, owner: Owner, subscription_id: int, filter: Filter, max_keys: int) -> None:
+    async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None: ...
+
+
+class ViewSubscription(Subscription):
+    """The subscription of a view: what comes for it goes to the view's reader.
+
+    Who waits for an update of the view may be its only reader, so meanwhile what arrives is applied at once,
+    as for a snapshot: what is inside may be more than the credit granted to the broker.
+    """
+
+    def __init__(self, owner: ViewOwner, subscription_id: int, filter: Filter, max_keys: int) -> None:
         super().__init__(owner, subscription_id, filter)
         self.reader = ViewReader(owner.core, subscription_id, max_keys)
+        self.waiters = Waiters()
+        self._views_owner = owner
+        self._awaited = 0
+        self._over_bound: CapacityError | None = None
+
+    async def complete(self, timeout: float | None, what: str) -> None:
+        """Wait until all that is inside has arrived."""
+        self._awaited += 1
+        try:
+            self._apply()
+            await self._views_owner.complete(self, timeout, what)
+        finally:
+            self._awaited -= 1
 
     def moved(self) -> None:
         """Its bounds have moved."""
         self._tell(self.reader.moved)
 
-    def begun_anew(self, epoch: int) -> None:
+    def begun_anew(self) -> None:
         """As `ViewReader.begun_anew`."""
-        self._tell(lambda: self.reader.begun_anew(epoch))
+        self._tell(self.reader.begun_anew)
 
-    def settled(self, epoch: int) -> None:
-        """As `ViewReader.settled`."""
-        self._tell(lambda: self.reader.settled(epoch))
+    def answered(self, epoch: int) -> None:
+        """As `ViewReader.answered`."""
+        self._tell(lambda: self.reader.answered(epoch))
+        self.waiters.settle(epoch)
 
     def _tell(self, happened: Callable[[], None]) -> None:
         if not self._inbox.ended:
             happened()
-            self._inbox.wake()
+            self._arrived()
 
     def _put(self, part: Part) -> None:
         if self._inbox.ended:
             part.claim.done()
         else:
             self.reader.arrived(part.share, part.claim.done)
-            self._inbox.wake()
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self._inbox.wake()
+        if self._awaited:
+            with suppress(CapacityError):
+                self._apply()
+
+    def _apply(self) -> None:
+        with self.bounded():
+            self.reader.apply()
+
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """A view with too many keys ends; whoever reads it afterwards gets the same error."""
+        if self._over_bound is not None:
+            raise self._over_bound.with_traceback(None)
+        try:
+            yield
+        except CapacityError as error:
+            self._over_bound = error
+            if not self._inbox.ended:
+                self._owner.unsubscribe(self)
+            self._end(error)
+            raise
 
     def _discard(self) -> None:
         self.reader.discard()
+
+    def _end(self, error: BaseException | None) -> None:
+        super()._end(error)
+        ended = error if isinstance(error, Exception) else SubscriptionError(f"view {self.id} has ended")
+        self.waiters.fail_all(ended)
 
 
 class View:
@@ -75,13 +130,11 @@ class View:
     Several tasks may read it; each change goes to one of them.
     """
 
-    def __init__(self, subscription: ViewSubscription, owner: Owner) -> None:
+    def __init__(self, subscription: ViewSubscription) -> None:
         self._subscription = subscription
-        self._owner = owner
         self._reader = subscription.reader
         self._events: deque[Change] = deque()
         self._reading = asyncio.Lock()
-        self._over_bound: CapacityError | None = None
 
     @property
     def event_type(self) -> EventType:
@@ -104,12 +157,12 @@ class View:
         **variables: object,
     ) -> None:
         """Give variables new values, all at once; returns when every broker on the way has applied them and
-        has sent what is inside now. What leaves by it waits for the reader at once.
+        what is inside now has arrived: it is in `snapshot()`, and its changes wait for the reader.
 
         `values`, `timeout` and errors are those of `Subscription.update`; a value may not be a `Motion`.
         """
         self.update_nowait(values=values, **variables)
-        await self._owner.settle(timeout, f"the update of view {self._subscription.id}")
+        await self._subscription.complete(timeout, f"the update of view {self._subscription.id}")
 
     def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
         """As `update`, without waiting."""
@@ -124,7 +177,7 @@ class View:
         """What is inside by all that has arrived, an event per key; its changes still wait for a reader.
         Where many wait, those of a key become one, or a leave and an enter.
         """
-        with self._bounded():
+        with self._subscription.bounded():
             return pa.Table.from_batches([self._reader.batch().record_batch])
 
     def __aiter__(self) -> AsyncIterator[Change]:
@@ -154,22 +207,8 @@ class View:
 
     async def _next(self) -> Changes:
         while True:
-            with self._bounded():
+            with self._subscription.bounded():
                 changes = self._reader.next()
             if changes is not None:
                 return changes
             await self._subscription._inbox.changed()
-
-    @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        """A view with too many keys ends; whoever reads it afterwards gets the same error."""
-        if self._over_bound is not None:
-            raise self._over_bound.with_traceback(None)
-        try:
-            yield
-        except CapacityError as error:
-            self._over_bound = error
-            if not self._subscription._inbox.ended:
-                self._owner.unsubscribe(self._subscription)
-            self._subscription._end(error)
-            raise

@@ -21,6 +21,14 @@ class Waiters:
             self._futures.setdefault(epoch, {})[future] = None
         return future
 
+    async def settled(self, epoch: int) -> None:
+        """Wait until this epoch has settled."""
+        future = self.wait(epoch)
+        try:
+            await future
+        finally:
+            self.leave(epoch, future)
+
     def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
         """Drop a future that no call waits for any more."""
         futures = self._futures.get(epoch, {})

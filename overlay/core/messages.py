@@ -112,7 +112,8 @@ class Update:
     `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the subscription:
     from its arrival on the validity period is this one. With `for_views` the receiver sends the last event of
     each key that matches (`routing/keyed.py`); where the message about this subscription before was that of
-    `after_epoch`, without those that it has sent and that matched the values of then.
+    `after_epoch`, without those that it has sent and that matched the values of then. It is the newest epoch
+    of such updates that this one stands for, 0 for none.
     """
 
     epoch: int
@@ -121,7 +122,7 @@ class Update:
     since_ns: int = 0
     traceparent: str = ""
     valid_for_ns: int = 0
-    for_views: bool = False
+    for_views: int = 0
     after_epoch: int = 0
 
 
@@ -195,6 +196,16 @@ class Deliver:
     @property
     def stored(self) -> bool:
         return self.offset != UNSTORED
+
+
+@message
+class Answered:
+    """Behind the last events of keys of this type that were asked for by an epoch of the receiver up to this
+    one (`routing/answers.py`).
+    """
+
+    type_name: str
+    epoch: int
 
 
 # --- flow: between the endpoints of a link, unknown to routing ----------------------------------------------
@@ -378,6 +389,7 @@ Message = (
     | ListenersReport
     | Publish
     | Deliver
+    | Answered
     | Refuse
     | Hold
     | Gap
@@ -410,7 +422,7 @@ CONTROL = (
 
 Unadvertise is not one: it stays behind the events published before it, else these would arrive unadvertised
 and be dropped. Later control messages may overtake it, which its epoch shows. Nor is Expired, behind the
-events of its subscription.
+events of its subscription, nor Answered, behind those that it ends.
 """
 
 

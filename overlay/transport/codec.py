@@ -19,6 +19,7 @@ from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
     MAX_VALIDITY_NS,
     Advertise,
+    Answered,
     Deliver,
     Expired,
     Gap,
@@ -114,6 +115,10 @@ def _encode_notice(wire: pb.Message, m: Notice) -> None:
     notice = wire.notice
     notice.operator, notice.broker, notice.reason, notice.count = m.operator, m.broker, m.reason, m.count
     notice.subscription_ids.extend(m.subscription_ids)
+
+
+def _encode_answered(wire: pb.Message, m: Answered) -> None:
+    wire.answered.type_name, wire.answered.epoch = m.type_name, m.epoch
 
 
 def _encode_expired(wire: pb.Message, m: Expired) -> None:
@@ -298,6 +303,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     SessionMove: _encode_session_move,
     Gap: _encode_gap,
     Notice: _encode_notice,
+    Answered: _encode_answered,
     Expired: _encode_expired,
     ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
@@ -337,6 +343,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "listeners_report": lambda w, _: ListenersReport(
         w.listeners_report.type_name, w.listeners_report.present
     ),
+    "answered": lambda w, _: Answered(w.answered.type_name, w.answered.epoch),
     "expired": lambda w, _: Expired(w.expired.subscription_id, w.expired.type_name),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),

@@ -7,6 +7,7 @@ from covey.sim.checkers.logs import check_logs
 from covey.sim.checkers.rebuilding import check_rebuilt
 from covey.sim.checkers.routes import check_quiet, check_routes
 from covey.sim.checkers.traffic import Traffic
+from covey.sim.checkers.views import Views
 
 __all__ = [
     "Damage",
@@ -14,6 +15,7 @@ __all__ = [
     "Findings",
     "Judge",
     "Traffic",
+    "Views",
     "check_logs",
     "check_quiet",
     "check_rebuilt",

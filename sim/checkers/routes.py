@@ -51,6 +51,17 @@ def check_quiet(simulation: Simulation, findings: Findings) -> None:
             findings.add(
                 "settling", now, f"{name} awaits acknowledgements {broker.core.tables.acks.awaited()}"
             )
+    check_answers(simulation, findings)
+
+
+def check_answers(simulation: Simulation, findings: Findings) -> None:
+    """No broker has answers to updates for views under way."""
+    for name, broker in simulation.brokers.items():
+        for state in broker.core.tables.types.values() if broker.alive else ():
+            pending = state.answers.pending()
+            if pending:
+                what = f"{name} has not answered for views of {state.event_type.name}: {pending}"
+                findings.add("settling", simulation.clock.now_ns, what)
 
 
 def check_routes(
@@ -95,7 +106,7 @@ def check_routes(
 
 def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Interest]]:
     """A client's interest, each with the name of its event type."""
-    for subscription_id, filter in client.subscriptions.items():
+    for subscription_id, filter in client.session.subscriptions.items():  # those of views as well
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
         region = filter.stateless.region(still(values, now_ns))

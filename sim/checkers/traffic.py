@@ -2,7 +2,9 @@
 
 In a tree an event of one publisher reaches a broker over one interface, and events of one publisher and type
 keep their order, so the highest sequence number that has crossed in each direction is enough. Replays for
-gapless updates are out of order; their numbers are all kept.
+gapless updates are out of order; their numbers are all kept, and those of last events for views, which know
+nothing of each other. After a crash a broker may send a neighbour again what that had on its way before.
+Departures are not judged here: when a key ends, one is an event that has crossed.
 
 From a crash until all is at rest a neighbour may send unacknowledged events again, in the same direction, and
 brokers may drop events; afterwards a neighbour may still replay events that the crashed broker has lost.
@@ -26,8 +28,8 @@ class Traffic(Observer):
         self._findings = findings
         self._now = now
         self._marks: dict[tuple[str, str, str, str], int] = {}
-        self._replayed: set[tuple[str, str, str, str, int]] = set()
-        self._after_crash = False
+        self._replayed: set[tuple[str, str, str, str, bool, int]] = set()
+        self._after_crash = self._has_crashed = False
         self._after_release = False
 
     def received(self, source: str, target: str, message: Message) -> None:
@@ -41,18 +43,21 @@ class Traffic(Observer):
         key = (source, target, batch.publisher, name)
         if first <= self._marks.get((target, source, batch.publisher, name), -1):
             self._report("echo", f"{source} sent event {first} of {batch.publisher} back to {target}")
+        if message.for_views and not message.replayed:
+            return  # judged by what views show
         if message.replayed:
             for sequence in sequences.tolist():
-                if (*key, sequence) in self._replayed and not self._after_crash:
+                excused = self._after_crash or (message.for_views and self._has_crashed)
+                if (*key, message.for_views, sequence) in self._replayed and not excused:
                     self._report("repetition", f"{source} replayed event {sequence} to {target} twice")
-                self._replayed.add((*key, sequence))
+                self._replayed.add((*key, message.for_views, sequence))
             return
         if first <= self._marks.get(key, -1) and not self._after_crash:
             self._report("repetition", f"{source} sent event {first} of {batch.publisher} to {target} twice")
         self._marks[key] = max(last, self._marks.get(key, -1))
 
     def crashed(self, broker: str) -> None:
-        self._after_crash = True
+        self._after_crash = self._has_crashed = True
 
     def released(self, broker: str, neighbour: str) -> None:
         self._after_release = True  # an Unadvertise overtakes events, which are dropped behind it

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from covey.matcher import parse
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.access.rights import Action, Permission, Rights
-from covey.overlay.core.client.actions import Matches, Refused, Settled
+from covey.overlay.core.client.actions import DeliverTo, Matches, Refused, Settled
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.client.view_reader import ViewReader
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, Expired, Gap, Message, Publish
+from covey.overlay.core.messages import Answered, Deliver, Expired, Gap, Message, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -68,6 +72,21 @@ class ClientPort(Port):
             self.pump()
 
 
+class _Claim:
+    """Credit for a message, which is granted again once each part of it has been read."""
+
+    __slots__ = ("_endpoint", "_parts", "_resets", "_size")
+
+    def __init__(self, endpoint: ClientEndpoint, parts: int, size: int) -> None:
+        self._endpoint, self._parts, self._size = endpoint, parts, size
+        self._resets = endpoint.resets
+
+    def done(self) -> None:
+        self._parts -= 1
+        if self._parts == 0 and self._resets == self._endpoint.resets:
+            self._endpoint.link.consume(self._size)
+
+
 class SimulatedClient:
     """A client; `name` is its interface, `client/c1`. It may be used until it leaves."""
 
@@ -96,7 +115,9 @@ class SimulatedClient:
         self.derives: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda event: [event]
         self._limits = limits or Limits()
         self._options = dict(endpoint_options or {})
-        self._unread: deque[tuple[Matches, int, int]] = deque()
+        self._unread: deque[tuple[Matches, _Claim]] = deque()
+        self.views: dict[int, ViewReader] = {}
+        """The readers of its views, by the id of their subscriptions."""
         self.endpoint, self.port = self._connection(broker, link)
         self.policy = SlowConsumer.BLOCK
         self.durable = False
@@ -213,6 +234,30 @@ class SimulatedClient:
         del self._filters[subscription_id]
         self.send(messages)
 
+    def view(self, filter: Filter, values: Mapping[str, object] | None = None) -> int:
+        """A view, as `Client.view` of the client library, without waiting; its id."""
+        view_id, messages = self.session.view(filter, values)
+        self.views[view_id] = ViewReader(self.session, view_id)
+        for observer in self._observers:
+            observer.viewed(self, view_id)
+        self.send(messages)
+        return view_id
+
+    def update_view(self, view_id: int, values: Mapping[str, object]) -> None:
+        messages = self.session.update(view_id, values)
+        self.views[view_id].moved()
+        for observer in self._observers:
+            observer.view_moved(self, view_id)
+        self.send(messages)
+        self._read()
+
+    def close_view(self, view_id: int) -> None:
+        messages = self.session.unsubscribe(view_id)
+        self.views.pop(view_id).discard()
+        for observer in self._observers:
+            observer.view_closed(self, view_id)
+        self.send(messages)
+
     def publish(self, batch: EventBatch) -> EventBatch:
         message = self.session.publish(batch.stamped(ingress_ns=self._clock_ns))
         for observer in self._observers:
@@ -243,7 +288,11 @@ class SimulatedClient:
         endpoint = self.endpoint
         if isinstance(packet, Hello):
             port.open = True
-            endpoint.open(packet, self._limits, self.clock.now_ns)
+            if not endpoint.open(packet, self._limits, self.clock.now_ns):
+                for view_id, reader in self.views.items():
+                    reader.begun_anew()
+                    for observer in self._observers:
+                        observer.view_reset(self, view_id)
             self._expire(endpoint.expired)
             endpoint.expired = []
         else:
@@ -262,18 +311,30 @@ class SimulatedClient:
         matches = self.session.matches(message)
         if matches is None:
             self.endpoint.link.consume(size_of(message))
-        else:
-            self._unread.append((matches, size_of(message), self.endpoint.resets))
-            self._read()
+            return
+        matches, own = self._of_views(matches)
+        claim = _Claim(self.endpoint, 1 + len(own), size_of(message))
+        for share in own:
+            self.views[share.subscription_id].arrived(share, claim.done)
+        self._unread.append((matches, claim))
+        self._read()
+
+    def _of_views(self, matches: Matches) -> tuple[Matches, list[DeliverTo]]:
+        """What is for others, and what is for views, which decide themselves what is inside."""
+        if not self.views:
+            return matches, []
+        of_views = np.isin(matches.ids, list(self.views))
+        rows, ids = matches.rows, matches.ids
+        own = replace(matches, rows=rows[of_views], ids=ids[of_views], spurious={}).divided()
+        return replace(matches, rows=rows[~of_views], ids=ids[~of_views]), own
 
     def _read(self) -> None:
         """The user reads what has arrived."""
         while self._unread and self.reading:
             if self.republishes is not None and self.endpoint.outbox.full(self.republishes.name):
                 return  # its call to publish waits
-            matches, size, resets = self._unread.popleft()
-            if resets == self.endpoint.resets:
-                self.endpoint.link.consume(size)
+            matches, claim = self._unread.popleft()
+            claim.done()
             for share in self.session.strict(matches).divided():
                 for observer in self._observers:
                     observer.delivered(self, share)
@@ -281,12 +342,17 @@ class SimulatedClient:
                     rows = [row for event in share.batch.to_pylist() for row in self.derives(event)]
                     if rows:
                         self.publish(EventBatch.from_pylist(self.republishes, rows))
+        if self.reading:
+            for view_id in self.views:
+                self._read_view(view_id)
 
     def _handle(self, message: Message) -> None:
         for action in self.endpoint.handle(message, self.clock.now_ns):
             if isinstance(action, Settled):
                 for observer in self._observers:
                     observer.settled(self, action.epoch)
+            elif isinstance(action, Answered):
+                self._answered(action)
             elif isinstance(action, Expired):
                 self._expire([action.subscription_id])
             elif isinstance(action, Gap):
@@ -297,6 +363,21 @@ class SimulatedClient:
                     self._filters.pop(action.subscription_id, None)
                 for observer in self._observers:
                     observer.refused(self, action)
+
+    def _answered(self, answered: Answered) -> None:
+        """Users that wait for updates of views read these, whatever else they read."""
+        for view_id, reader in self.views.items():
+            if reader.state.event_type.name == answered.type_name:
+                reader.answered(answered.epoch)
+                self._read_view(view_id)
+                if answered.epoch >= self.session.view_epoch(view_id):
+                    for observer in self._observers:
+                        observer.view_answered(self, view_id)
+
+    def _read_view(self, view_id: int) -> None:
+        while (changes := self.views[view_id].next()) is not None:
+            for observer in self._observers:
+                observer.view_changed(self, view_id, changes)
 
     def _expire(self, subscription_ids: Iterable[int]) -> None:
         """The validity periods of subscriptions have ended."""

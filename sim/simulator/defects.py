@@ -15,6 +15,7 @@ from covey.matcher.events.results import Answers, Results
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
+    Answered,
     Connect,
     Deliver,
     Message,
@@ -134,6 +135,45 @@ class NoReplay(Defect):
         return altered
 
 
+class NoLastEvents(Defect):
+    """A new view, or one that moves, gets no last events of keys."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        return self._without(actions, replayed=True)
+
+    def _without(self, actions: list[Action], *, replayed: bool) -> list[Action]:
+        altered: list[Action] = []
+        for action in actions:
+            sent = action.message if isinstance(action, Send) else None
+            if isinstance(sent, Publish | Deliver) and sent.for_views and sent.replayed is replayed:
+                self.fired += 1
+            else:
+                altered.append(action)
+        return altered
+
+
+class NoDepartures(NoLastEvents):
+    """Who has the last event of a key gets no next one that does not match."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        return self._without(actions, replayed=False)
+
+
+class EarlyAnswer(Defect):
+    """Last events are said to be complete before the brokers further on have sent theirs."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        if not isinstance(message, Subscribe | Update) or not message.for_views:
+            return actions
+        answers = [a.message for a in actions if isinstance(a, Send) and a.interface == source]
+        peer = core.tables.peers[source]
+        interest = peer.subscriptions.get(message.subscription_id)
+        if interest is None or any(isinstance(answer, Answered) for answer in answers):
+            return actions
+        self.fired += 1
+        return [*actions, Send(source, Answered(interest.filter.event_type.name, message.epoch))]
+
+
 class RepeatEvent(Defect):
     """Events are sent twice over a link that reopened after a crash."""
 
@@ -184,6 +224,9 @@ DEFECTS: dict[str, type[Defect]] = {
     "early-acknowledge": EarlyAcknowledge,
     "claim-newest": ClaimNewest,
     "no-replay": NoReplay,
+    "no-last-events": NoLastEvents,
+    "no-departures": NoDepartures,
+    "early-answer": EarlyAnswer,
     "repeat-event": RepeatEvent,
     "wrong-results": WrongResults,
 }

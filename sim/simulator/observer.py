@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.client.session import ClientSession
+    from covey.overlay.core.client.view_state import Changes
     from covey.overlay.core.messages import Action, Drop, Gap, Message
 
 
@@ -82,6 +83,24 @@ class Observer:
 
     def expired(self, client: ObservedClient, subscription_id: int) -> None:
         """A client learns that the validity period of a subscription has ended."""
+
+    def viewed(self, client: ObservedClient, view_id: int) -> None:
+        """A client opens a view. Views are no subscriptions to observers."""
+
+    def view_moved(self, client: ObservedClient, view_id: int) -> None:
+        """A client changes values of a view."""
+
+    def view_reset(self, client: ObservedClient, view_id: int) -> None:
+        """The broker of a view had lost the session, and gets it again."""
+
+    def view_answered(self, client: ObservedClient, view_id: int) -> None:
+        """A view, or its newest update, is complete: its user has read what is inside."""
+
+    def view_closed(self, client: ObservedClient, view_id: int) -> None:
+        """A client closes a view."""
+
+    def view_changed(self, client: ObservedClient, view_id: int, changes: Changes) -> None:
+        """The user of a view reads changes."""
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         """A client publishes events."""

@@ -539,6 +539,8 @@ class Simulation:
                 again.advertise(advertised.event_type, advertised.filter)
             for subscription_id, filter in client.session.subscriptions.items():
                 again.subscribe(filter, client.session.values(subscription_id))  # without an end
+            for view_id in client.views:
+                again.view(client.session.subscriptions[view_id], client.session.values(view_id))
         return fresh
 
     # --- running --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.messages import Expired, ListenersReport, Message, Notice
+from covey.overlay.core.messages import Answered, Expired, ListenersReport, Message, Notice
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -106,4 +106,4 @@ class Transmit:
     message: Message
 
 
-ClientAction = DeliverTo | Settled | Refused | ListenersReport | Notice | Expired | Transmit
+ClientAction = DeliverTo | Settled | Refused | ListenersReport | Notice | Expired | Answered | Transmit

@@ -82,8 +82,8 @@ class Reception:
         self.wire_ids = WireIds()
         self.recent: dict[int, Recent] = {}
         """Of the subscriptions that were updated without gaps."""
-        self.in_views: set[int] = set()
-        """The subscriptions of views."""
+        self.in_views: dict[int, int] = {}
+        """The subscriptions of views, with the epochs that have asked last for what is inside."""
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Reception:
         """Remove a subscription; nothing more is handed out for it."""
         self.wire_ids.discard(subscription.wire_id)
         self.recent.pop(subscription.uid, None)
-        self.in_views.discard(subscription.uid)
+        self.in_views.pop(subscription.uid, None)
         name = subscription.filter.event_type.name
         view = self.views[name]
         view.strictness.discard(subscription)
@@ -134,19 +134,20 @@ class Reception:
         if view is None:
             return None
         batch = view.own(message.batch)
-        rows, ids = self._pairs(message)
+        broker_pairs = rows, ids = self._pairs(message)
         if message.for_views:
             return Matches(batch, rows, ids, {}, message.replayed, epoch, for_views=True)
+        fresh: npt.NDArray[np.bool_] | None = None
         if message.replayed:
             gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))
-            rows, ids = rows[gapless], ids[gapless]
+            broker_pairs = rows, ids = rows[gapless], ids[gapless]
         else:
             fresh = view.watermarks.fresh(batch)
             if fresh is not None:
                 rows, ids = _at_rows(fresh, rows, ids)
-                rows, batch = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh)
+                if not self.in_views:
+                    rows, batch, fresh = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh), None
         spurious: dict[int, int] = {}
-        broker_pairs = rows, ids
         if message.epoch < view.newest or view.strictness.has_motion:
             among = self._unseen(batch, rows, ids) if message.replayed else None
             newest_rows, newest_ids = view.strictness.match(batch, among)
@@ -157,6 +158,8 @@ class Reception:
                 rows, ids = rows[matching], ids[matching]
             else:
                 rows, ids = newest_rows, newest_ids
+                if fresh is not None:
+                    rows, ids = _at_rows(fresh, rows, ids)
         if self.recent:
             rows, ids = self._once(batch, rows, ids)
         if self.in_views:
@@ -205,7 +208,8 @@ class Reception:
 
     def _for_views(self, pairs: tuple[Int64s, Int64s], named: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
         """The pairs, of views exactly those that the broker has named: a view decides what is inside, and
-        the broker has to know of which keys the view had the last event.
+        the broker has to know of which keys the view had the last event. They may be repetitions: a view
+        may have lost a key with a broker, or be younger than the first time.
         """
         in_views = list(self.in_views)
         others, own = ~np.isin(pairs[1], in_views), np.isin(named[1], in_views)

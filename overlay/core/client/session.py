@@ -41,6 +41,7 @@ from covey.overlay.core.client.view_state import check_leave
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
+    Answered,
     Deliver,
     Expired,
     ListenersReport,
@@ -231,7 +232,7 @@ class ClientSession:
         self._check_still(values or {})
         if enters is not None:
             check_leave(filter, enters, values or {})
-        self._reception.in_views.add(self._next_id)
+        self._reception.in_views[self._next_id] = 0
         try:
             subscription_id, messages = self.subscribe(filter, values)
             if enters is not None:
@@ -240,7 +241,7 @@ class ClientSession:
                 self._reception.put(subscription, self.epoch)
             return subscription_id, messages
         except CoveyError:
-            self._reception.in_views.discard(self._next_id)
+            self._reception.in_views.pop(self._next_id, None)
             raise
 
     def lost(self, type_name: str) -> None:
@@ -249,6 +250,12 @@ class ClientSession:
             subscription = self._subscriptions[uid]
             if subscription.filter.event_type.name == type_name:
                 subscription.last_epoch = 0
+
+    def view_epoch(self, subscription_id: int) -> int:
+        """The newest epoch that has asked for what is inside of a view, 0 after its end; its Answered says
+        that all has come.
+        """
+        return self._reception.in_views.get(subscription_id, 0)
 
     def _check_still(self, values: Mapping[str, object]) -> None:
         if moves(values):
@@ -296,10 +303,10 @@ class ClientSession:
                 check_leave(subscription.filter, subscription.enters.filter, moved)
             subscription.values = {**subscription.values, **changed}
             after = subscription.last_epoch
-            subscription.last_epoch = self._next_epoch()
-            epoch = subscription.last_epoch
+            epoch = subscription.last_epoch = self._next_epoch()
+            self._reception.in_views[subscription_id] = epoch
             update = Update(
-                epoch, subscription_id, changed, 0, traceparent, for_views=True, after_epoch=after
+                epoch, subscription_id, changed, 0, traceparent, for_views=epoch, after_epoch=after
             )
             self._reception.put(subscription, self.epoch)
             return [update]
@@ -421,6 +428,8 @@ class ClientSession:
         ends_ns = subscription.ends_ns
         left_ns = 0 if ends_ns is None else max(1, ends_ns - clock_ns)
         for_views = subscription.uid in self._reception.in_views
+        if for_views:
+            self._reception.in_views[subscription.uid] = subscription.born
         return Subscribe(subscription.born, subscription.wire_id, filter, values, left_ns, for_views)
 
     def _known(self, subscription_id: int) -> ClientSubscription:
@@ -480,7 +489,7 @@ class ClientSession:
             return []
         if isinstance(message, Refuse):
             return self._on_refuse(message)
-        if isinstance(message, ListenersReport):
+        if isinstance(message, ListenersReport | Answered):
             return [message]
         if isinstance(message, Notice):
             uids = [self._reception.wire_ids.uid(i) for i in message.subscription_ids]

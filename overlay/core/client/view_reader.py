@@ -55,8 +55,9 @@ class ViewReader:
         self._waiting: deque[_Arrived | _Signal] = deque()
         self._changes: deque[Changes] = deque()
         self._together_at = _WAITING
-        self._settles_at = 0
-        """The epoch at which a broker that had lost the session has sent all that is inside; 0 for none."""
+        self._anew_until = 0
+        """The epoch by whose Answered a broker that had lost the session has sent all that is inside; 0 for
+        none."""
 
     # --- what happens, in order -----------------------------------------------------------------------------
 
@@ -68,14 +69,15 @@ class ViewReader:
         """The bounds have moved."""
         self._signal(_Signal.MOVED)
 
-    def begun_anew(self, epoch: int) -> None:
-        """The broker has lost the session: it sends what is inside again, all of it once `epoch` settles."""
-        self._settles_at = epoch
+    def begun_anew(self) -> None:
+        """The broker has lost the session, and was sent it again: it sends what is inside again."""
+        self._anew_until = self.session.view_epoch(self.id)
         self._signal(_Signal.RESET)
 
-    def settled(self, epoch: int) -> None:
-        if self._settles_at and epoch >= self._settles_at:
-            self._settles_at = 0
+    def answered(self, epoch: int) -> None:
+        """All that is inside by an epoch of the session has arrived (`messages.Answered`)."""
+        if self._anew_until and epoch >= self._anew_until:
+            self._anew_until = 0
             self._signal(_Signal.CONFIRMED)
 
     def discard(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import CapacityError, FilterError
 from covey.matcher.events.batch import EventBatch
+from covey.overlay.core.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
@@ -67,6 +68,8 @@ class ViewState:
         self._enters = enters
         self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
+        self._watermarks = Watermarks()
+        """What is not newer than these may be inside already."""
 
     def __len__(self) -> int:
         """The keys inside, and hidden ones."""
@@ -90,11 +93,12 @@ class ViewState:
             return self.arrived(batch, replayed=replayed, departed=departed)
         inside = np.zeros(batch.count, np.bool_) if departed else self._inside(batch)
         inside &= np.fromiter((key is not None for key in keys), np.bool_, len(keys))
-        if replayed:
-            self._unconfirmed.difference_update(keys)
-            inside &= ~self._known(batch, keys)
+        known = np.zeros(len(keys), np.bool_)
+        if self._watermarks.fresh(batch) is not None and not departed:
+            known = self._known(batch, keys)
+        inside &= ~known
         held = np.fromiter(map(self._events.__contains__, keys), np.bool_, len(keys))
-        left = held & ~inside & (not replayed)
+        left = held & ~inside & ~known & (not replayed)
         held, told = self._uncover(batch, keys, held, inside, left)
         rows = np.flatnonzero(inside)
         kept = _at(keys, rows)
@@ -207,7 +211,7 @@ class ViewState:
         return shown, shown | entered
 
     def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
-        """The events of a replay that are inside already, or older than what is."""
+        """Events that are inside already, or older than what is: of an answer, or sent again."""
         known = np.zeros(len(keys), np.bool_)
         numbers: dict[int, npt.NDArray[np.int64]] = {}
         for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):

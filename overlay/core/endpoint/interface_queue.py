@@ -22,6 +22,8 @@ from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Gap, Interface, Message, Publish
 
 MAX_SESSION_CONTROL = 50_000
+ANSWER_BYTES = 64 << 20
+"""What a client may have asked for, and not read, beyond its full queue: all last events of a type."""
 """How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
 message of its own, all else is a number in a header."""
 
@@ -139,11 +141,11 @@ class InterfaceQueue:
         """Queue a message as the policy says; False if the session must end, by the policy or because too
         many control messages are pending.
 
-        `own` means that the interface itself published the events. Its full queue does not hold it, or it
-        might never read; so what it publishes to itself meanwhile is dropped, and counted.
+        `own` means that the interface itself published the events, or has asked for them. Its full queue does
+        not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
         """
         alive = True
-        if own and self.full and events_in(message):
+        if own and self.full and events_in(message) and not self._has_room_for_answer(message):
             self._drop("queue full, its own dropped", message)
         elif events_in(message):
             alive = self._send_events(message)
@@ -155,6 +157,15 @@ class InterfaceQueue:
                 self.link.give_up_control()
         self.wake()
         return alive
+
+    def _has_room_for_answer(self, message: Message) -> bool:
+        """Whether these are events that were asked for, such as the last ones of keys, and may wait. A
+        neighbour is sent each once; of a client a bound holds, since it may ask again and not read.
+        """
+        assert isinstance(message, Publish | Deliver)
+        if not message.replayed:
+            return False
+        return self.is_broker or self._pending_bytes() < self.limits.bytes + ANSWER_BYTES
 
     def send_stored(self, message: Publish | Deliver) -> None:
         """Queue events that are stored, and that no policy drops."""

@@ -30,6 +30,8 @@ def check(broker: Broker) -> None:
         check_outgoing(broker, state, where)
         check_engines(state, where)
     broker.tables.acks.check()
+    for state in broker.tables.types.values():
+        state.answers.check()
 
 
 def check_interests(broker: Broker) -> None:

@@ -116,7 +116,7 @@ class ControlQueue:
         # Of two gapless updates the earlier call needs the older events.
         since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
         valid_for_ns = update.valid_for_ns or old.valid_for_ns
-        for_views = old.for_views or update.for_views
+        for_views = max(old.for_views, update.for_views)
         merged = replace(
             old,
             values=values,
@@ -131,7 +131,7 @@ class ControlQueue:
         else:
             earlier.message = merged
             self._last_epoch = replace(
-                update, values={}, since_ns=0, valid_for_ns=0, for_views=False, after_epoch=0
+                update, values={}, since_ns=0, valid_for_ns=0, for_views=0, after_epoch=0
             )
         earlier.newest = self._positions
         self._section_bytes -= earlier.size

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from covey.overlay.core.link.conflating import chosen, may_be_superseded, newest
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Deliver, Expired, Message, Publish, Unadvertise
+from covey.overlay.core.messages import Answered, Deliver, Expired, Message, Publish, Unadvertise
 
 _Entry = tuple[Message, int]
 
@@ -196,5 +196,5 @@ def _stored_bytes(entries: Iterable[_Entry]) -> int:
 def _type_of(message: Message) -> str:
     if isinstance(message, Publish | Deliver):
         return message.batch.event_type.name
-    assert isinstance(message, Unadvertise | Expired)
+    assert isinstance(message, Unadvertise | Expired | Answered)
     return message.type_name

@@ -204,6 +204,11 @@ class Acks:
         self.ready.clear()
         return ready
 
+    def first_incomplete(self, source: Interface) -> int | None:
+        """The first epoch of a source that is not complete; None if all are."""
+        queue = self._queues.get(source)
+        return None if not queue else queue[0].first or queue[0].epoch
+
     def pending(self) -> dict[Interface, list[int]]:
         """The incomplete epochs, by source."""
         return {source: [p.epoch for p in queue] for source, queue in self._queues.items()}

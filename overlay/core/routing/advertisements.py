@@ -93,6 +93,8 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
             del state.advertised_to[neighbour]
             other = tables.peers[neighbour]
             call.send(other, Unadvertise(tables.next_epoch(other), name))
+    state.answers.remove_neighbour(peer.name)
+    tables.answering[name] = None
     if peer.name in state.outgoing and not state.floods:
         messages = state.close(peer.name)
         if tables.peers.get(peer.name) is peer:
@@ -107,10 +109,12 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
         return
     state = tables.types.get(message.type_name)
     if message.subscription_id:
-        for outgoing in [s.outgoing[peer.name] for s in tables.types.values() if peer.name in s.outgoing]:
-            slot = outgoing.slots.get(message.subscription_id)
+        for each in [state for state in tables.types.values() if peer.name in state.outgoing]:
+            slot = each.outgoing[peer.name].slots.get(message.subscription_id)
             if slot is not None:
                 slot.refused = True
+                each.answers.answered(peer.name, message.epoch)
+                tables.answering[each.event_type.name] = None
         return
     sent = None if state is None else state.advertised_to.get(peer.name)
     if state is None or sent is None or sent.epoch != message.epoch:

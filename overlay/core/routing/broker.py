@@ -37,6 +37,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     Advertise,
+    Answered,
     AwaitClients,
     Connect,
     Disconnect,
@@ -65,7 +66,7 @@ from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
-from covey.overlay.core.routing.keyed import evict_over_common, retire_old
+from covey.overlay.core.routing.keyed import evict_over_common, on_answered, retire_old, send_answers
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
@@ -94,6 +95,7 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     Unadvertise: on_unadvertise,
     SyncEnd: on_sync_end,
     Publish: on_publish,
+    Answered: on_answered,
     Acknowledge: on_acknowledge,
     SyncBegin: on_sync_begin,
     Refuse: on_refuse,
@@ -257,6 +259,8 @@ class Broker:
         if tables.listeners.touched:
             for name, report in tables.listeners.drain(tables.types):
                 call.send(tables.peers[name], report)
+        if tables.answering:
+            send_answers(tables, call)
         if tables.acks.ready:
             for name, epoch in tables.acks.drain():
                 peer = tables.peers.get(name)

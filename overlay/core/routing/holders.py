@@ -1,8 +1,9 @@
 """Who has the last event of each key, as a matrix of bits: a row per key, a bit per holder.
 
 A holder is a neighbour, by its name, or a view, by the uid of its interest. Invariant: a bit that belongs to
-no holder is 0 in every row. Cost: a few operations on arrays per batch, whatever the number of holders;
-memory, a bit per key and holder, of as many holders as there were at once.
+no holder is 0 in every row, and of the two bits of a holder that has lost what it had at most one is set.
+Cost: a few operations on arrays per batch, whatever the number of holders; memory, a bit per key and holder,
+of as many holders as there were at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Holders(Generic[Holder]):
 
     def __init__(self) -> None:
         self.bits: dict[Holder, int] = {}
+        self._former: dict[Holder, int] = {}
+        """A second bit of those that have lost what they had: where it may yet arrive."""
         self._holders: dict[int, Holder] = {}
         self._free: list[int] = []
         self._held: Bits = np.zeros((0, 1), np.uint64)
@@ -43,24 +46,42 @@ class Holders(Generic[Holder]):
         """The bit of a holder, which has nothing if it is new."""
         bit = self.bits.get(holder)
         if bit is None:
-            bit = self.bits[holder] = self._free.pop() if self._free else len(self.bits)
-            self._holders[bit] = holder
-            if bit >= 64 * self._held.shape[1]:
-                self._held = np.hstack([self._held, np.zeros_like(self._held)])
+            bit = self.bits[holder] = self._new_bit(holder)
         return bit
 
-    def discard(self, holder: Holder) -> None:
-        """A holder has nothing any more."""
-        bit = self.bits.pop(holder, None)
+    def _new_bit(self, holder: Holder) -> int:
+        bit = self._free.pop() if self._free else len(self._holders)
+        self._holders[bit] = holder
+        if bit >= 64 * self._held.shape[1]:
+            self._held = np.hstack([self._held, np.zeros_like(self._held)])
+        return bit
+
+    def lose(self, holder: Holder) -> None:
+        """A holder has lost what it had, but may get it yet."""
+        bit = self.bits.get(holder)
         if bit is not None:
-            del self._holders[bit]
-            self._free.append(bit)
+            former = self._former.get(holder)
+            if former is None:
+                former = self._former[holder] = self._new_bit(holder)
+            has = self._held[:, bit >> 6] >> np.uint64(bit & 63) & _ONE
+            self._held[:, former >> 6] |= has << np.uint64(former & 63)
             self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
+
+    def discard(self, holder: Holder) -> None:
+        """A holder has nothing any more, nor gets it."""
+        for bit in (self.bits.pop(holder, None), self._former.pop(holder, None)):
+            if bit is not None:
+                del self._holders[bit]
+                self._free.append(bit)
+                self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
 
     def mark(self, holder: Holder, rows: Int64s) -> None:
         """A holder has the last events of these keys."""
         bit = self.add(holder)
         self._held[rows, bit >> 6] |= _ONE << np.uint64(bit & 63)
+        former = self._former.get(holder)
+        if former is not None:
+            self._held[rows, former >> 6] &= ~(_ONE << np.uint64(former & 63))
 
     def has(self, holder: Holder, rows: Int64s) -> npt.NDArray[np.bool_]:
         """Of which of these keys a holder has the last event."""
@@ -88,6 +109,10 @@ class Holders(Generic[Holder]):
         first, last = np.append(0, edges + 1), order[np.append(edges, len(order) - 1)]
         before = self._held[rows[last]] | np.bitwise_or.reduceat(receivers[order], first, axis=0)
         left[last] = before & ~receivers[last]
+        for holder, former in self._former.items():
+            bit = self.bits[holder]
+            has = before[:, bit >> 6] >> np.uint64(bit & 63) & _ONE
+            left[last, former >> 6] &= ~(has << np.uint64(former & 63))
         self._held[rows[last]] = receivers[last]
         return left
 

@@ -6,6 +6,9 @@ would go nowhere. Therefore whoever was sent the last event of a key is sent the
 does not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver hears no more of the key,
 so it passes the departure on to whom it has sent the key, and forgets it.
 
+A neighbour that has lost its state may yet get what was on its way to it. So it is sent the next event of the
+keys that it had, but also again the last ones that views want.
+
 A broker so has the true last event of each key in its table (`key_table.py`): of those that enter here, and
 of those that it was sent and had no departure of. An update for views is answered from it: a view gets all
 events of it that match, a neighbour those that match and that it does not have; and it goes on to the
@@ -23,8 +26,9 @@ from covey.matcher.errors import FilterError
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import FilterAt, Matching
-from covey.overlay.core.messages import Deliver, Publish, Update
+from covey.overlay.core.messages import Answered, Deliver, Publish, Update
 from covey.overlay.core.moving.motion import still
+from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.holders import Bits
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+    from covey.overlay.core.routing.slots import Slot
 
 
 # --- events ---------------------------------------------------------------------------------------------
@@ -195,19 +200,47 @@ def on_update_for_views(
     call: Call,
     peer: Peer,
     interest: Interest,
+    epoch: int,
+    newest: int,
     before: Mapping[str, Scalar] | None = None,
 ) -> None:
-    """Send the last events of keys that match, and have the neighbours that publish do so. A view that has
-    all that it was sent and that matches the values `before` gets the others.
+    """Send the last events of keys that match, and have the neighbours that publish do so: a request of this
+    epoch, which stands for those up to `newest`. A view that has all that it was sent and that matches the
+    values `before` gets the others.
     """
     state = tables.types[interest.filter.event_type.name]
+    waits = dict.fromkeys(tables.unsynced, UNSYNCED)
+    waits |= {each.name: UNSYNCED for each in tables.peers.neighbours() if not each.synced}
     table = state.keys
-    if table is None:
-        return
-    state.has_views = True
-    for neighbour, slot in state.covering_slots(interest):
-        slot.epoch = tables.next_epoch(tables.peers[neighbour])
-        call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, for_views=True))
+    if table is not None:
+        state.has_views = True
+        for neighbour, slot in state.covering_slots(interest):
+            asked = _ask(tables, call, state, tables.peers[neighbour], slot)
+            waits.setdefault(neighbour, asked)
+        _send_last_events(tables, call, state, peer, interest, before)
+    waits.pop(peer.name, None)
+    state.answers.open(peer.name, epoch, newest, waits)
+    tables.answering[state.event_type.name] = None
+
+
+def _ask(tables: Tables, call: Call, state: TypeState, neighbour: Peer, slot: Slot) -> int:
+    """Have a neighbour send the last events of keys that match a slot; the epoch of the request."""
+    epoch = slot.epoch = tables.next_epoch(neighbour)
+    call.control(neighbour, Update(epoch, slot.slot_id, {}, for_views=epoch))
+    state.answers.asked(neighbour.name, epoch)
+    return epoch
+
+
+def _send_last_events(
+    tables: Tables,
+    call: Call,
+    state: TypeState,
+    peer: Peer,
+    interest: Interest,
+    before: Mapping[str, Scalar] | None,
+) -> None:
+    table = state.keys
+    assert table is not None
     if not peer.is_broker:
         rows = _matching(table, state, interest, still(interest.values, call.now_ns), table.everything())
         if before is not None:
@@ -242,9 +275,36 @@ def _matching(
     return np.concatenate(matched)
 
 
-def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> None:
-    """A neighbour publishes from now on, or has lost its state: it sends what views want."""
+def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> int:
+    """A neighbour publishes from now on, or has lost its state: it sends what views want. The epoch of the
+    last request, 0 if there is none.
+    """
+    asked = 0
     if state.has_views and neighbour.name in state.outgoing:
         for slot in state.outgoing[neighbour.name].slots:
-            slot.epoch = tables.next_epoch(neighbour)
-            call.control(neighbour, Update(slot.epoch, slot.slot_id, {}, for_views=True))
+            asked = _ask(tables, call, state, neighbour, slot)
+    return asked
+
+
+# --- the ends of answers ----------------------------------------------------------------------------------
+
+
+def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> None:
+    """A neighbour has sent all that it was asked for."""
+    state = tables.types.get(message.type_name)
+    if state is not None and peer.is_broker:
+        state.answers.answered(peer.name, message.epoch)
+        tables.answering[message.type_name] = None
+
+
+def send_answers(tables: Tables, call: Call) -> None:
+    """Tell who has asked that it has all that was asked for, behind it."""
+    types, tables.answering = tables.answering, {}
+    for name in types:
+        state = tables.types.get(name)
+        if state is None:
+            continue
+        for source, epoch in state.answers.take(lambda source: tables.peers[source].received):
+            call.send(tables.peers[source], Answered(name, epoch))
+        if state.answers.waits_for_epochs:
+            tables.answering[name] = None

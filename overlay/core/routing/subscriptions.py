@@ -69,7 +69,7 @@ def _begin_view(tables: Tables, call: Call, peer: Peer, message: Subscribe) -> N
         table = tables.types[message.filter.event_type.name].keys
         assert table is not None
         table.views.add(interest.uid)
-        on_update_for_views(tables, call, peer, interest)
+        on_update_for_views(tables, call, peer, interest, message.epoch, message.epoch)
 
 
 def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
@@ -108,7 +108,7 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
     if message.since_ns:
         _replay_since(tables, call, peer, interest, message.since_ns)
     if message.for_views:
-        on_update_for_views(tables, call, peer, interest, before)
+        on_update_for_views(tables, call, peer, interest, message.epoch, message.for_views, before)
 
 
 def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer) -> None:

@@ -39,12 +39,15 @@ def on_connect(tables: Tables, call: Call) -> None:
         peer.received = peer.acknowledged = 0
         peer.synced = False
         tables.acks.remove_source(name)
+        for state in tables.types.values():
+            state.answers.remove_source(name)
     if not peer.is_broker:
         return
     for state in tables.types.values():
+        state.answers.defer(name)
+        retire_source(tables, call, state, peer)
         if state.keys is not None:
-            state.keys.links.discard(name)
-            retire_source(tables, call, state, peer)
+            state.keys.links.lose(name)
     call.send(peer, SyncBegin())
     for state in tables.types.values():
         if any(publisher != name for publisher in state.publishers):
@@ -91,6 +94,7 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
     tables.listeners.remove(peer)
     tables.acks.remove_source(peer.name)
     for state in tables.types.values():
+        state.answers.remove_source(peer.name)
         state.advertised_to.pop(peer.name, None)
         if state.keys is not None:
             state.keys.links.discard(peer.name)
@@ -98,6 +102,9 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
             state.outgoing.pop(peer.name, None)
     _revoke(tables, call, peer, list(peer.subscriptions), list(peer.advertised))
     if peer.is_broker:
+        for name, state in tables.types.items():
+            state.answers.remove_neighbour(peer.name)
+            tables.answering[name] = None
         tables.acks.remove_neighbour(peer.name)
         tables.pending_sync_ends.pop(peer.name, None)
         tables.unsynced.pop(peer.name, None)
@@ -133,8 +140,9 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
     subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
     peer.stale_subscriptions, peer.stale_types = {}, {}
     _revoke(tables, call, peer, subscriptions, types)
-    for state in tables.types.values():
-        ask_for_views(tables, call, state, peer)
+    for name, state in tables.types.items() if peer.is_broker else ():
+        state.answers.synced(peer.name, ask_for_views(tables, call, state, peer))
+        tables.answering[name] = None
     if peer.name in tables.unsynced:
         del tables.unsynced[peer.name]
         tables.acks.synced(peer.name, peer.epoch)

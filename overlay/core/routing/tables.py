@@ -59,6 +59,8 @@ class Tables:
     """Neighbours to which a SyncEnd is still to be sent."""
     awaiting_clients: bool = False
     """Whether the SyncEnds wait for the clients of a broker that has lost its state."""
+    answering: dict[str, None] = field(default_factory=dict)
+    """Types with answers for views that may have ended; looked at at the end of the call."""
     maybe_idle: dict[str, None] = field(default_factory=dict)
     """Types that may have become idle; removed at the end of the call."""
     notices: Notices = field(init=False)

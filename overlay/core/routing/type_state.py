@@ -32,6 +32,7 @@ from covey.overlay.core.covering.poset import Forest, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
+from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import Ring
@@ -127,6 +128,8 @@ class TypeState:
         self.keys: KeyTable | None = None
         """The last events of its keys, for views; `has_views` once somebody has asked for them."""
         self.has_views = False
+        self.answers = Answers()
+        """What is under way for views."""
         self._key_bytes = key_bytes
         self._key()
         self._new_poset = poset

@@ -8,6 +8,11 @@ TYPES = (
     EventType("T", {"x": "int64", "y": "float64", "s": "string"}),
     EventType("U", {"x": "int64", "flag": "bool"}),
 )
+KEYED = (
+    EventType("T", {"x": "int64", "y": "float64", "s": "string", "id": "string"}, key="id"),
+    EventType("U", {"id": "int64", "x": "int64", "flag": "bool"}, key="id"),
+)
+"""The same with keys, for views."""
 WIDER = (
     EventType("T", {"x": "int64", "y": "float64", "s": "string", "v": "int64"}),
     EventType("T", {"w": "float64", "s": "string", "x": "int64"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from covey.matcher import Filter, parse
 from covey.sim.experiments.fuzz.calls import filters_with_calls
-from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
+from covey.sim.experiments.fuzz.event_types import KEYED, TYPES, WIDER
 from covey.sim.experiments.fuzz.options import FuzzOptions
 
 CONJUNCTIONS = {
@@ -48,14 +48,15 @@ DENSE = ("x < $a", "x < $a", "x >= $a", "x between $a and $b", "x >= $a and x < 
 
 def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
     """The filters to draw from, by the name of their event type."""
+    types = KEYED if options.views else TYPES
     if options.dense:
-        return {TYPES[0].name: [parse(text, TYPES[0]) for text in DENSE]}
+        return {types[0].name: [parse(text, types[0]) for text in DENSE]}
     texts = {
         name: [*CONJUNCTIONS[name], *(OTHER_OPERATORS[name] if options.operators else ())]
         for name in CONJUNCTIONS
     }
     filters = {
-        event_type.name: [parse(text, event_type) for text in texts[event_type.name]] for event_type in TYPES
+        event_type.name: [parse(text, event_type) for text in texts[event_type.name]] for event_type in types
     }
     if options.widen:
         for event_type, own in zip(WIDER, OVER_WIDER, strict=True):

@@ -18,13 +18,13 @@ from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.expressions.expression import Constraint, Variable
 from covey.overlay.core.endpoint.endings import PART
-from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.endpoint.limits import LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.turns import TURN_MESSAGES
 from covey.overlay.core.moving.motion import Motion, directions, leaves
-from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
+from covey.sim.checkers import Findings, Judge, Traffic, Views, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
-from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
+from covey.sim.experiments.fuzz.event_types import KEYED, TYPES, WIDER
 from covey.sim.experiments.fuzz.filters import CONTENTS, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
 from covey.sim.experiments.fuzz.outcome import HistoryOutcome
@@ -98,6 +98,7 @@ class FuzzHistory:
                 # of their own draws, so that histories are otherwise those without parts
                 turn_messages=parts.choice((1, 3, TURN_MESSAGES)),
                 ending_part=parts.choice((1, 2, PART)),
+                links=LinkLimits(queue_bytes=draw.choice((500, 4 << 20))) if options.views else LinkLimits(),
             ),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
@@ -121,9 +122,13 @@ class FuzzHistory:
             prompt="clocks" not in options.fault_kinds,
         )
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.views = Views(self.findings, lambda: clock.now_ns)
         self.simulation.observers += [self.judge, self.traffic]
+        if options.views:
+            self.simulation.observers.append(self.views)
         self._filters = filters_of(options)
-        self._types = TYPES if draw.random() < 0.5 and not options.dense else TYPES[:1]
+        types = KEYED if options.views else TYPES
+        self._types = types if draw.random() < 0.5 and not options.dense else types[:1]
         self._pauses_ms = (1, 5, 20, 100) + ((20_000, 60_000) if options.motion else ())
         if options.durable:
             self._pauses_ms += (1_500,)  # progress is saved each second
@@ -150,6 +155,9 @@ class FuzzHistory:
             self._rest: 4,
             self._widen: 8 if options.widen else 0,
             self._renew: 6 if options.validity else 0,
+            self._view: 8 if options.views else 0,
+            self._update_view: 30 if options.views else 0,
+            self._close_view: 1 if options.views else 0,
         }
 
     def _evaluators(self) -> Callable[[], Evaluator]:
@@ -325,6 +333,28 @@ class FuzzHistory:
             gapless = self.options.gapless and self._random.random() < 0.5
             client.update(subscription_id, values, gapless=gapless)
 
+    def _view(self) -> None:
+        client = self._some_client()
+        if client is not None:
+            filter = self._random.choice(self._filters[self._random.choice(self._types).name])
+            client.view(filter, self._values(filter))
+
+    def _some_view(self) -> tuple[SimulatedClient, int] | None:
+        known = [(client, i) for client in self.simulation.clients.values() for i in client.views]
+        return self._random.choice(known) if known else None
+
+    def _update_view(self) -> None:
+        chosen = self._some_view()
+        if chosen is not None:
+            client, view_id = chosen
+            values = self._values(client.session.subscriptions[view_id])
+            client.update_view(view_id, {n: v for n, v in values.items() if self._random.random() < 0.8})
+
+    def _close_view(self) -> None:
+        chosen = self._some_view()
+        if chosen is not None:
+            chosen[0].close_view(chosen[1])
+
     def _unsubscribe(self) -> None:
         chosen = self._some_subscription()
         if chosen is not None:
@@ -339,6 +369,9 @@ class FuzzHistory:
             if self.options.widen and event_type.name == "T":
                 event_type = self._random.choice((event_type, TYPES[0]))  # before it takes effect, and after
             rows = [self._event(event_type) for _ in range(self._random.randint(1, 4))]
+            if event_type.key is not None:
+                for row in rows:
+                    row[event_type.key] = self._key(client, event_type)
             rows = [row for row in rows if content is None or content.matches(row)]
             client.publish(EventBatch.from_pylist(event_type, rows))
 
@@ -358,6 +391,17 @@ class FuzzHistory:
             event |= {name: value for name, value in drawn.items() if name in event_type.attributes}
         return event
 
+    def _key(self, client: SimulatedClient, event_type: EventType) -> object:
+        """One of a few that no other client publishes, or none."""
+        number = self._random.choice((0, 0, 1, 2, 3, None))
+        if number is None:
+            return None
+        publisher = client.session.publisher  # another one after a move: keys do not move
+        if event_type.name == "T":
+            return f"{publisher}.{number}"
+        own, _, life = publisher.removeprefix("c").partition("/")
+        return 1_000 * int(own) + 10 * int(life or 1) + number
+
     def _partition(self) -> None:
         if self.simulation.links:
             a, b = self._random.choice(self.simulation.links)
@@ -374,6 +418,7 @@ class FuzzHistory:
             return
         self.judge.quiet()
         self.traffic.quiet()
+        self.views.quiet(self.simulation.clients.values())
         check_quiet(self.simulation, self.findings)
         check_routes(self.simulation, self.findings)
         check_logs(self.simulation, self.findings)

@@ -46,9 +46,9 @@ class FuzzOptions:
     kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
     of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
     brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of
-    the subscriptions a validity period, and renews some. With `faults`, names of `FAULTS` with commas between
-    them or "all", histories have these and no others, and draw the kind of their overlay where options do not
-    set it (`faulty.py`).
+    the subscriptions a validity period, and renews some. `views` gives types keys, and clients views beside
+    their subscriptions. With `faults`, names of `FAULTS` with commas between them or "all", histories have
+    these and no others, and draw the kind of their overlay where options do not set it (`faulty.py`).
     """
 
     routing: str = "parametric"
@@ -74,6 +74,7 @@ class FuzzOptions:
     moves: bool = False
     repair: bool = False
     validity: bool = False
+    views: bool = False
     faults: str = ""
 
     def __post_init__(self) -> None:
@@ -105,6 +106,9 @@ class FuzzOptions:
                 f"service is {self.service!r}: expected broker with {name}, since the other services accept "
                 "events before they store them"
             )
+        if self.views and (self.durable or self.widen or self.calls or self.routing == "static"):
+            with_ = next((n for n in ("durable", "widen", "calls") if getattr(self, n)), "routing static")
+            raise FuzzError(f"views is on with {with_}: expected it off, since no view goes with that")
         if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
             raise FuzzError("repair is on: expected durable off, since links of durable types do not move")
 

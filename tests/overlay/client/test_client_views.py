@@ -57,6 +57,26 @@ async def test_a_view_tells_what_is_inside_and_how_it_changes_whoever_moves() ->
 
 
 @on_a_loop
+async def test_an_update_returns_with_all_that_is_inside_even_if_that_is_more_than_the_credit() -> None:
+    async with (
+        Brokers(CHAIN) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        for start in range(0, 40_000, 4_000):
+            numbers = range(start, start + 4_000)
+            rows = [{"id": f"{number:0200}", "x": float(number)} for number in numbers]
+            await feed.publish_batch("Vehicle", rows, confirm=True)
+        view = await reader.view("Vehicle", "x between $low and $high", low=0, high=9)
+        assert len(inside(view)) == 10
+        await asyncio.wait_for(view.update(low=5, high=39_999), 60)  # 8 MB
+        assert len(inside(view)) == 39_995
+        await asyncio.wait_for(view.update(low=39_990), 60)
+        assert len(inside(view)) == 10
+
+
+@on_a_loop
 async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_way_has_restarted() -> None:
     async with (
         Brokers(CHAIN) as overlay,

@@ -19,6 +19,7 @@ from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
     MAX_VALIDITY_NS,
     Advertise,
+    Answered,
     Deliver,
     Expired,
     Gap,
@@ -97,11 +98,12 @@ MESSAGES: list[Message] = [
     ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
-    Update(5, 6, {"limit": 2}, for_views=True, after_epoch=2**40),
+    Update(5, 6, {"limit": 2}, for_views=4, after_epoch=2**40),
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
     Hold("Quote", True),
     Gap("Quote", 1, 2, 3),
     Expired(2**32 - 1, "Quote"),
+    Answered("Quote", 2**63),
     Update(5, 6, {}, valid_for_ns=MAX_VALIDITY_NS),
     Notice("within", "b2", "unknown", 7, (1, 2**32 - 1)),
     Notice("within", "b2", "unknown"),

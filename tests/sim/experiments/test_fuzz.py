@@ -26,8 +26,13 @@ SEEN = {
     "no-replay": {"coverage"},
     "repeat-event": {"repetition", "duplicate"},
     "wrong-results": {"coverage", "strictness"},
+    "no-last-events": {"view answer", "view state"},
+    "no-departures": {"view answer", "view state"},
+    "early-answer": {"view answer"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
+
+OF_VIEWS = ("no-last-events", "no-departures", "early-answer")
 
 SEEDS = {"no-replay": 45}
 """How many histories it takes, where 15 are too few."""
@@ -41,6 +46,7 @@ def test_every_seeded_defect_is_seen(defect: str, operators: bool) -> None:
         gapless=defect == "no-replay",
         operators=operators,
         calls=defect == "wrong-results",
+        views=defect in OF_VIEWS,
     )
     outcomes = [play_history(seed, options) for seed in range(SEEDS.get(defect, 15))]
     assert not [outcome.error for outcome in outcomes if outcome.error]

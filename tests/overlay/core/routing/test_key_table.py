@@ -254,7 +254,7 @@ def test_what_is_no_view_is_refused() -> None:
         (S, Subscribe(1, 1, parse("id > 3", plain), {}, for_views=True)),
         (N, Subscribe(1, 1, ALL, {"low": 3}, for_views=True)),
         (S, Subscribe(2, 2, ALL, {"low": 3})),
-        (S, Update(3, 2, {}, for_views=True)),
+        (S, Update(3, 2, {}, for_views=3)),
     ):
         for _, refusal in sent(x(source, message), Refuse):
             assert isinstance(refusal, Refuse)

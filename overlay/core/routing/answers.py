@@ -1,0 +1,94 @@
+"""When a view has all that is inside: the ends of the answers to updates for views, for one event type.
+
+An Update for views, and the Subscribe of a view, are answered by events, from here and from the neighbours
+that publish (`keyed.py`). Behind the last of them goes an Answered, in the lane of the events of the type, so
+that whoever has it has these events. An Acknowledge cannot say that: control overtakes events that wait for
+credit, and is cumulative over all types, so that one slow consumer would delay all changes of all clients.
+
+A *request* is known by two epochs of its source: where it was handled, and the newest one that it stands for,
+`for_views` of an Update, which is later where a busy link has merged requests. Invariant: a source is sent
+Answered(n) only when it has sent all up to epoch n, and all requests that were handled up to n are complete;
+so n covers all requests that it has made up to then, those that were merged into earlier ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from covey.overlay.core.messages import Interface
+from covey.overlay.core.routing.acks import UNSYNCED, Acks
+
+
+class Answers:
+    """Of one event type. The complete requests of a source are in the order in which they were handled."""
+
+    def __init__(self) -> None:
+        self._requests = Acks()
+        self._due: dict[Interface, list[int]] = {}
+        """By source, the newest epochs of its requests, which are to be answered."""
+        self._complete: dict[Interface, int] = {}
+        """Sources of which a request has become complete, and those that wait for epochs."""
+
+    def open(self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]) -> None:
+        """A request of this source was answered from here; the neighbours in `waits` are asked for more."""
+        self._due.setdefault(source, []).append(newest)
+        self._requests.open(source, epoch, waits)
+
+    def asked(self, neighbour: Interface, epoch: int) -> None:
+        """A neighbour was sent a request."""
+        self._requests.sent(neighbour, epoch)
+
+    def answered(self, neighbour: Interface, epoch: int) -> None:
+        """A neighbour has answered its requests up to this epoch, or has refused the one of this epoch."""
+        self._requests.acknowledged(neighbour, epoch)
+
+    def take(self, received: Callable[[Interface], int]) -> Iterator[tuple[Interface, int]]:
+        """What to answer to whom now; `received` returns the newest epoch of a source. The cost does not grow
+        with the requests of others.
+        """
+        self._complete.update(self._requests.drain())
+        for source in list(self._complete):
+            first, limit = self._requests.first_incomplete(source), received(source)
+            if first is not None:
+                limit = min(first - 1, limit)
+            due = self._due.pop(source, [])
+            rest = [epoch for epoch in due if epoch > limit]
+            if len(rest) < len(due):
+                yield source, max(epoch for epoch in due if epoch <= limit)
+            if rest:
+                self._due[source] = rest
+            if first is not None or not rest:
+                del self._complete[source]
+
+    @property
+    def waits_for_epochs(self) -> bool:
+        """Whether a complete request stands for epochs that its source has not sent yet."""
+        return bool(self._complete)
+
+    # --- interfaces that come and go ------------------------------------------------------------------------
+
+    def remove_source(self, source: Interface) -> None:
+        """A source has lost its state or left."""
+        self._due.pop(source, None)
+        self._complete.pop(source, None)
+        self._requests.remove_source(source)
+
+    def defer(self, neighbour: Interface) -> None:
+        """A neighbour has lost its state: it is asked again when it has synced."""
+        self._requests.defer(neighbour, UNSYNCED)
+
+    def synced(self, neighbour: Interface, epoch: int) -> None:
+        """A neighbour has synced, and was sent requests up to this epoch, 0 for none."""
+        self._requests.synced(neighbour, epoch)
+
+    def remove_neighbour(self, neighbour: Interface) -> None:
+        """A neighbour publishes no more, or has left."""
+        self._requests.remove_neighbour(neighbour)
+
+    def pending(self) -> dict[Interface, list[int]]:
+        """What was not answered yet, by source."""
+        return {source: list(due) for source, due in self._due.items()}
+
+    def check(self) -> None:
+        """As `Acks.check`."""
+        self._requests.check()

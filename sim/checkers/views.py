@@ -1,0 +1,309 @@
+"""The judge of views. It sees events, bounds and the changes that users read, and of brokers only what
+clients say to them.
+
+The *last event* of a key is the last one that a broker has taken from a client, until that client withdraws
+its advertisement there, or its session ends, or the broker crashes. The judge demands:
+
+- Of each key the changes follow from each other: it enters only from outside, changes or leaves only from
+  inside. Their events are published ones, come in the order of their publication, and none twice; but a key
+  leaves with the event with which it was inside, and one that has left enters again with the same event where
+  the bounds have moved since, or the session was lost.
+- What enters or changes matches the newest values. What leaves does not, unless the key has no last event, or
+  an update is not complete (the broker has sent it as one that leaves the older bounds), or was called before
+  the publisher's advertisement had settled.
+- When an update is complete the view has of each key what it was when the update was called, or has become
+  since: if that matches the newest values, the event, and else nothing. This holds for keys whose publisher's
+  advertisement had settled at the call.
+- When all is at rest a view has exactly the keys whose last event matches the newest values, each with it.
+
+From a crash until all is at rest a key may leave and enter again without a cause, and a publisher sends again
+what was not acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from covey.overlay.core.client.view_state import ENTER, KINDS, LEAVE
+from covey.overlay.core.messages import (
+    Action,
+    Advertise,
+    Disconnect,
+    Message,
+    Publish,
+    Refuse,
+    Send,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+)
+from covey.sim.checkers.findings import Findings
+from covey.sim.simulator.observer import Observer
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch, Filter
+    from covey.overlay.core.client.view_state import Changes
+    from covey.sim.simulator.client import SimulatedClient
+    from covey.sim.simulator.observer import ObservedClient
+
+EventId = tuple[str, int]
+"""Publisher and sequence number."""
+Key = tuple[str, object]
+"""The type and the key."""
+
+
+@dataclass(slots=True, eq=False)
+class _Event:
+    key: Key
+    row: dict[str, Any]
+    number: int
+    """Counts the events of a run as they are published."""
+    place: tuple[str, str] = ("", "")
+    """The broker that has taken it, and the client."""
+
+
+@dataclass(slots=True)
+class _View:
+    name: str
+    filter: Filter
+    inside: dict[object, _Event] = field(default_factory=dict)
+    told: dict[object, tuple[_Event, int]] = field(default_factory=dict)
+    """By key the newest event of a change, and how often the bounds had moved by then."""
+    moves: int = 0
+    pending: bool = True
+    """Whether the newest update is not complete."""
+    places: set[tuple[str, str]] = field(default_factory=set)
+    """Where, and by whom, advertisements had settled when that was called."""
+    base: dict[object, _Event] = field(default_factory=dict)
+    """The last events of keys from there at the call."""
+
+
+class Views(Observer):
+    """Judges the views of one run; `now` returns the current time in nanoseconds."""
+
+    def __init__(self, findings: Findings, now: Callable[[], int]) -> None:
+        self.changes = 0
+        """Changes that users have read."""
+        self._findings = findings
+        self._now = now
+        self._events: dict[EventId, _Event] = {}
+        self._views: dict[tuple[str, int], _View] = {}
+        self._last: dict[Key, _Event] = {}
+        self._advertised: dict[tuple[str, str], dict[str, int]] = {}
+        """By broker and client: the epochs of the types that it advertises there."""
+        self._stale: dict[tuple[str, str], set[str]] = {}
+        self._settled: dict[str, int] = {}
+        """By client, the newest epoch that has settled."""
+        self._of_key: dict[Key, list[_Event]] = {}
+        self._disturbed = False
+        """Whether a broker has crashed since all was at rest."""
+        self._ended: set[Key] = set()
+        """Keys that have lost their last event since all was at rest."""
+
+    # --- the last events of keys ----------------------------------------------------------------------------
+
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
+        name, key = batch.event_type.name, batch.event_type.key
+        if key is None:
+            return
+        for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
+            if row[key] is not None:
+                event = _Event((name, row[key]), row, len(self._events))
+                self._events[batch.publisher, sequence] = event
+                self._of_key.setdefault(event.key, []).append(event)
+
+    def handled(
+        self, broker: str, source: str, messages: Sequence[Message], actions: Sequence[Action]
+    ) -> None:
+        if not source.startswith("client/"):
+            return
+        place = broker, source
+        refusals = [
+            action.message
+            for action in actions
+            if isinstance(action, Send) and action.interface == source and isinstance(action.message, Refuse)
+        ]
+        for message in messages:
+            if isinstance(message, Publish):
+                self._entered(place, message.batch, refusals)
+            elif isinstance(message, Advertise):
+                if all(refusal.epoch != message.epoch for refusal in refusals):
+                    self._advertised.setdefault(place, {})[message.event_type.name] = message.epoch
+                    self._stale.get(place, set()).discard(message.event_type.name)
+            elif isinstance(message, Unadvertise):
+                if message.epoch > self._advertised.get(place, {}).get(message.type_name, message.epoch):
+                    self._withdraw(place, [message.type_name])
+            elif isinstance(message, SyncBegin):
+                self._stale[place] = set(self._advertised.get(place, ()))
+            elif isinstance(message, SyncEnd):
+                self._withdraw(place, self._stale.pop(place, set()))
+            elif isinstance(message, Disconnect):
+                self._withdraw(place, list(self._advertised.get(place, ())))
+
+    def _entered(self, place: tuple[str, str], batch: EventBatch, refusals: Iterable[Refuse]) -> None:
+        refused: set[int] = set()
+        for refusal in refusals:
+            if refusal.count and refusal.type_name == batch.event_type.name:
+                refused.update(range(refusal.first_sequence, refusal.first_sequence + refusal.count))
+        for sequence in batch.sequences().tolist():
+            event = self._events.get((batch.publisher, sequence))
+            if event is not None and sequence not in refused:
+                event.place = place
+                self._last[event.key] = event
+
+    def _withdraw(self, place: tuple[str, str], types: Iterable[str]) -> None:
+        """A client publishes these types at a broker no more."""
+        for name in types:
+            self._advertised[place].pop(name, None)
+        ended = set(types)
+        self._end(lambda last: last.key[0] in ended and last.place == place)
+
+    def _end(self, ends: Callable[[_Event], bool]) -> None:
+        gone = [key for key, last in self._last.items() if ends(last)]
+        for key in gone:
+            del self._last[key]
+        self._ended.update(gone)
+
+    def crashed(self, broker: str) -> None:
+        self._disturbed = True
+        for place in [place for place in self._advertised if place[0] == broker]:
+            del self._advertised[place]
+            self._stale.pop(place, None)
+        self._end(lambda last: last.place[0] == broker)
+
+    def released(self, broker: str, neighbour: str) -> None:
+        self._disturbed = True
+
+    # --- views ----------------------------------------------------------------------------------------------
+
+    def viewed(self, client: ObservedClient, view_id: int) -> None:
+        filter = client.session.subscriptions[view_id]
+        view = self._views[client.name, view_id] = _View(f"{client.name}#{view_id}", filter)
+        self._ask(view)
+
+    def view_moved(self, client: ObservedClient, view_id: int) -> None:
+        self._ask(self._views[client.name, view_id])
+
+    def view_reset(self, client: ObservedClient, view_id: int) -> None:
+        if (client.name, view_id) in self._views:
+            self._ask(self._views[client.name, view_id])
+
+    def _ask(self, view: _View) -> None:
+        """A view wants all that is inside from now on."""
+        view.moves += 1
+        view.pending = True
+        name = view.filter.event_type.name
+        view.places = {
+            place
+            for place, types in self._advertised.items()
+            if name in types and types[name] <= self._settled.get(place[1], 0)
+        }
+        view.base = {
+            key[1]: last
+            for key, last in self._last.items()
+            if key[0] == name and last.place in view.places
+        }
+
+    def settled(self, client: ObservedClient, epoch: int) -> None:
+        self._settled[client.name] = epoch
+
+    def view_answered(self, client: ObservedClient, view_id: int) -> None:
+        view = self._views.get((client.name, view_id))
+        if view is None or not view.pending:
+            return
+        view.pending = False
+        values, matches = client.session.values(view_id), view.filter.matches
+        name = view.filter.event_type.name
+        for key, base in view.base.items() if not self._disturbed else ():
+            if (name, key) in self._ended:
+                continue
+            since = [event for event in self._of_key[name, key] if event.number >= base.number]
+            held = view.inside.get(key)
+            allowed = held in since if held is not None else not all(matches(e.row, values) for e in since)
+            if not allowed:
+                self._report(
+                    "answer",
+                    f"{view.name}, {view.filter} with {values}, is complete and has "
+                    f"{None if held is None else held.row} of {key}, which was {base.row} at the call",
+                )
+
+    def view_closed(self, client: ObservedClient, view_id: int) -> None:
+        del self._views[client.name, view_id]
+
+    def left(self, client: ObservedClient, vanished: bool) -> None:
+        for place in [place for place in self._views if place[0] == client.name]:
+            del self._views[place]
+
+    def view_changed(self, client: ObservedClient, view_id: int, changes: Changes) -> None:
+        view = self._views.get((client.name, view_id))
+        if view is None:
+            return  # the client has left
+        values, batch = client.session.values(view_id), changes.batch
+        publisher = batch.publisher
+        for row, sequence, code in zip(
+            batch.to_pylist(), batch.sequences().tolist(), changes.codes.tolist(), strict=True
+        ):
+            self.changes += 1
+            key = row[str(batch.event_type.key)]
+            # Where the bounds have moved, events of several publishers leave together, without identities.
+            event = self._events.get((publisher, sequence)) if publisher else view.inside.get(key)
+            what = f"{view.name}, {view.filter} with {values}: {KINDS[code]} of {row}"
+            if event is None or event.row != row:
+                self._report("damage", f"{what}, which was not published")
+                return
+            self._judge(view, code, event, view.filter.matches(row, values), what)
+
+    def _judge(self, view: _View, code: int, event: _Event, matches: bool, what: str) -> None:
+        key = event.key[1]
+        held, (told, moves) = view.inside.get(key), view.told.get(key, (None, 0))
+        if (held is None) is not (code == ENTER):
+            self._report("change", f"{what}, which was {'outside' if held is None else 'inside'}")
+        excused = self._disturbed or event.key in self._ended
+        if told is not None and event.number < told.number and not excused:
+            self._report("order", f"{what}, after {told.row}")
+        flickers = view.pending or event.place not in view.places
+        again = code == LEAVE or (code == ENTER and (flickers or view.moves > moves))
+        if told is event and not again and not excused:
+            self._report("duplicate", f"{what}, for the second time")
+        crossed = code == LEAVE and (excused or flickers)
+        if matches is (code == LEAVE) and not crossed:
+            self._report("strictness", what)
+        view.told[key] = event, view.moves
+        if code == LEAVE:
+            view.inside.pop(key, None)
+        else:
+            view.inside[key] = event
+
+    def _report(self, what: str, sentence: str) -> None:
+        self._findings.add(f"view {what}", self._now(), sentence)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def quiet(self, clients: Iterable[SimulatedClient]) -> None:
+        """All is at rest. From now on every change has a cause again."""
+        for client in clients:
+            for view_id, reader in client.views.items():
+                view = self._views[client.name, view_id]
+                if view.pending:
+                    self._report("answer", f"{view.name} has an update that is not complete at rest")
+                values = client.session.values(view_id)
+                name = view.filter.event_type.name
+                expected = {
+                    key[1]: last.row
+                    for key, last in self._last.items()
+                    if key[0] == name and view.filter.matches(last.row, values)
+                }
+                shown = {key: event.row for key, event in view.inside.items()}
+                key_name = str(reader.state.event_type.key)
+                held = {row[key_name]: row for row in reader.batch().to_pylist()}
+                for whose, inside in (("shows", shown), ("has", held)):
+                    self._compare(f"{view.name}, {view.filter} with {values}, {whose}", inside, expected)
+        self._disturbed = False
+        self._ended.clear()
+
+    def _compare(self, what: str, inside: dict[object, Any], expected: dict[object, Any]) -> None:
+        for key in {**inside, **expected}:
+            if inside.get(key) != expected.get(key):
+                self._report("state", f"{what} {inside.get(key)}, expected {expected.get(key)}")
