@@ -21,6 +21,7 @@ from covey.sim.experiments.bench.gateway import (
 )
 
 
+@pytest.mark.thorough  # five processes
 def test_all_is_got_or_told() -> None:
     policies = ("drop_oldest", "conflate", "disconnect")
     plan = GatewayPlan(browsers=8, silent=3, policies=policies, share=0.5, seconds=0.3, rounds=1)
