@@ -489,10 +489,10 @@ class Link:
         """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
         more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
 
-        With `most` at most so many, or of those that count as several by `weigh` fewer, one at least: the
-        frame has not arrived (`unfinished`) before it is received once more,
-        and the call that returns its last messages counts it. If it comes again on another connection, what
-        was taken of it is not returned again.
+        With `most` at most so many, or fewer where some count as several by `weigh`, one at least: the frame
+        has not arrived (`unfinished`) before it is received once more, and the call that returns its last
+        messages counts it. If it comes again on another connection, what was taken of it is not returned
+        again.
         """
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
