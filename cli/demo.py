@@ -84,6 +84,8 @@ def quotes_demo(
     console = Console(stderr=json_output)
     quotes = load_quotes()
     if events is not None:
+        if events > quotes.num_rows:
+            raise typer.BadParameter(f"{events}: expected at most {quotes.num_rows:,}", param_hint="--events")
         quotes = quotes.slice(0, events)
     outcomes = []
     for each in ("parametric", "static") if routing == "both" else (routing,):

@@ -12,6 +12,7 @@ from covey.cli.support.options import Json
 from covey.cli.support.output import print_json
 
 _WITHOUT_A_PAGE = "Without a page"
+_MEASURED_S = 20.0
 
 NoOpen = Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")]
 Listen = Annotated[
@@ -38,8 +39,11 @@ def map_page(
         bool, typer.Option("--headless", help="Measure without a page.", rich_help_panel=_WITHOUT_A_PAGE)
     ] = False,
     seconds: Annotated[
-        float, typer.Option(help="How long to measure.", rich_help_panel=_WITHOUT_A_PAGE)
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            help="How long to measure.", show_default=f"{_MEASURED_S:g}", rich_help_panel=_WITHOUT_A_PAGE
+        ),
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Show boxes that move over a map of vehicles, in the browser.
@@ -52,7 +56,7 @@ def map_page(
 
     Runs until Ctrl-C. Exits with 1 if an update missed or repeated an event.
 
-    Needs `pip install '.[gateway]'`.
+    Needs Covey's extra `gateway`.
 
     Example: covey demo map
     """
@@ -64,15 +68,19 @@ def map_page(
     from covey.sim.experiments.pages.city import Settings
     from covey.sim.experiments.pages.map_run import measure, serve_map, summary
     from covey.sim.experiments.pages.moving_boxes import Change
-    from covey.sim.experiments.pages.screenshot import find_chromium
 
     if how not in tuple(Change):
         raise InputError(f"--how {how!r}: expected one of {', '.join(Change)}")
-    if not seconds > 0:
+    if seconds is not None and not seconds > 0:
         raise InputError(f"--seconds {seconds:g}: expected a number above 0")
+    page_options = {"--no-open": no_open, "--listen": listen, "--screenshot": screenshot}
+    other_options = {"--seconds": seconds is not None, "--json": json_output}
+    for option, given in (page_options if headless else other_options).items():
+        if given:
+            raise InputError(f"{option}: expected it {'without' if headless else 'with'} --headless")
     settings = Settings(vehicles, boxes, side, rate, changes, how=Change(how))
     if headless:
-        outcome = run(measure(settings, seconds))
+        outcome = run(measure(settings, seconds or _MEASURED_S))
         if json_output:
             print_json(outcome.as_json())
         else:
@@ -80,8 +88,7 @@ def map_page(
 
             Console().print(summary(outcome))
         raise typer.Exit(1 if outcome.failed and how == Change.UPDATE else 0)
-    if screenshot is not None:
-        find_chromium()
+    _check_page(listen, screenshot)
     print("starting six brokers", flush=True)
     announce = _announced(open_it=not no_open and screenshot is None)
     counts = run(serve_map(settings, listen, announce, screenshot))
@@ -102,7 +109,7 @@ def traders_page(
 
     Runs until Ctrl-C. Exits with 1 if the replay ended and an event was missed or repeated.
 
-    Needs `pip install '.[gateway]'` and `pip install --no-deps bokeh-sampledata`.
+    Needs Covey's extra `gateway`, and `pip install --no-deps bokeh-sampledata`.
 
     Example: covey demo traders
     """
@@ -112,13 +119,11 @@ def traders_page(
     from covey.sim.scenario.quotes import load_quotes
 
     need("covey demo traders", *GATEWAY)
-    from covey.sim.experiments.pages.screenshot import find_chromium
     from covey.sim.experiments.pages.traders_page import Floor, failed
 
     if not rate > 0:
         raise InputError(f"--rate {rate:g}: expected a number of quotes per second above 0")
-    if screenshot is not None:
-        find_chromium()
+    _check_page(listen, screenshot)
     print("starting five brokers", flush=True)
     announce = _announced(open_it=not no_open and screenshot is None)
 
@@ -126,6 +131,16 @@ def traders_page(
         return failed(await Floor(load_quotes(), rate, listen).serve(announce, screenshot))
 
     raise typer.Exit(1 if run(serve()) else 0)
+
+
+def _check_page(listen: str, screenshot: Path | None) -> None:
+    from covey.sim.experiments.pages.screenshot import check_screenshot
+    from covey.sim.experiments.pages.site import check_address
+
+    if listen:
+        check_address(listen)
+    if screenshot is not None:
+        check_screenshot(screenshot)
 
 
 def _announced(*, open_it: bool) -> Callable[[str], None]:

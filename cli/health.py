@@ -26,7 +26,7 @@ def health(
         bool,
         typer.Option("--ready", help="Whether every neighbour is linked and synchronised, too."),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for its answer.")] = 3.0,
     access: Access = NO_ACCESS,
 ) -> None:
     """Check the health of a broker, by the standard gRPC health service; ends with 0 if it serves.

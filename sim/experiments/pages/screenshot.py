@@ -20,6 +20,13 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _PATIENCE_S = 120.0
 
 
+def check_screenshot(path: Path) -> None:
+    """`InputError` if no picture can be made there."""
+    find_chromium()
+    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+        raise InputError(f"--screenshot {path}: expected a file in a folder that can be written to")
+
+
 def find_chromium() -> str:
     """Its path. `InputError` if there is none."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)

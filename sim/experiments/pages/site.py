@@ -25,6 +25,7 @@ from covey.gateway import Limits, application
 from covey.gateway.server import bind, server
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.local_overlay import free_addresses
+from covey.overlay.transport.address import is_local, parse_address
 
 _FILES = Path(__file__).parent
 _FILE = re.compile(r"[a-z_]+\.(js|css)")
@@ -49,8 +50,8 @@ class Site:
     def url(self) -> str:
         return f"http://{self.address}/"
 
-    async def serve(self, ready: Callable[[str], None], until: Awaitable[None]) -> None:
-        """Serve until SIGINT or SIGTERM, or until `until` ends; `ready` is called with the address."""
+    async def serve(self, ready: Callable[[str], None], until: Callable[[], Awaitable[None]]) -> None:
+        """Serve until SIGINT or SIGTERM, or until what `until` returns has ended; `ready` gets the address."""
         routes = [
             Route("/", self._index),
             Route("/favicon.ico", _nothing),
@@ -63,7 +64,7 @@ class Site:
         serving = server(app, self._limits)
         listener = bind(self.address, tls=False, insecure=False)
         served = asyncio.create_task(serving.serve(sockets=[listener]))
-        ending = asyncio.ensure_future(until)
+        ending = asyncio.ensure_future(until())
         try:
             while not serving.started and not served.done():
                 await asyncio.sleep(0.01)
@@ -118,6 +119,20 @@ async def each_message(websocket: WebSocket, handle: Callable[[dict[str, Any]], 
             await handle(message)
         except (CoveyError, ValueError, KeyError, TypeError) as error:
             await websocket.send_json({"kind": "error", "message": f"{type(error).__name__}: {error}"[:300]})
+
+
+def check_address(listen: str) -> None:
+    """`InputError` or `BindError` if a page cannot be served there; before anything is started."""
+    try:
+        local = is_local(parse_address(listen))
+    except ValueError:
+        local = True  # no address: `bind` says why
+    if not local:
+        raise InputError(
+            f"--listen {listen!r}: expected an address of this machine, such as 127.0.0.1:8080: a "
+            "demonstration has neither TLS nor rights"
+        )
+    bind(listen, tls=False, insecure=False).close()
 
 
 def open_page(url: str) -> None:

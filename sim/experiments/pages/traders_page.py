@@ -79,7 +79,7 @@ class Floor:
                     await running  # its error; else the page stays until it is ended
                     await asyncio.Event().wait()
 
-            await site.serve(announce, until())
+            await site.serve(announce, until)
             return self.verdicts if self.ended or screenshot is not None else {}
         finally:
             for task in (running, judging, up):

@@ -135,7 +135,7 @@ async def served(site: Any, user: Any) -> None:
     async def look() -> None:
         await asyncio.to_thread(user, await address)
 
-    await site.serve(address.set_result, look())
+    await site.serve(address.set_result, look)
 
 
 def test_bad_settings_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +143,22 @@ def test_bad_settings_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
         (("--vehicles", "0"), "vehicles is 0: expected 1 to 20000"),
         (("--boxes", "500"), "boxes is 500: expected 0 to 400"),
         (("--how", "gladly"), "--how 'gladly': expected one of update, unsubscribe-first, subscribe-first"),
-        (("--seconds", "0"), "--seconds 0: expected a number above 0"),
+        (("--headless", "--seconds", "0"), "--seconds 0: expected a number above 0"),
+        (("--seconds", "5"), "--seconds: expected it with --headless"),
+        (("--headless", "--no-open"), "--no-open: expected it without --headless"),
+        (
+            ("--listen", "here"),
+            "--listen 'here': expected \"host:port\" with a port from 1 to 65535, or \"unix:path\"",
+        ),
+        (
+            ("--listen", "0.0.0.0:80"),
+            "--listen '0.0.0.0:80': expected an address of this machine, such as 127.0.0.1:8080: a "
+            "demonstration has neither TLS nor rights",
+        ),
+        (
+            ("--screenshot", "/nowhere/x.png"),
+            "--screenshot /nowhere/x.png: expected a file in a folder that can be written to",
+        ),
     ):
         assert commands.run("demo", "map", *words) == 2
         assert capsys.readouterr().err == f"covey: {reason}\n"
