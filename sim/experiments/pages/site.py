@@ -51,7 +51,7 @@ class Site:
         return f"http://{self.address}/"
 
     async def serve(self, ready: Callable[[str], None], until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until SIGINT or SIGTERM, or until what `until` returns has ended; `ready` gets the address."""
+        """Serve until SIGINT, SIGTERM, or the end of what `until` returns; `ready` gets its address."""
         routes = [
             Route("/", self._index),
             Route("/favicon.ico", _nothing),
