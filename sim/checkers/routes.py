@@ -106,7 +106,8 @@ def check_routes(
 
 def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Interest]]:
     """A client's interest, each with the name of its event type."""
-    for subscription_id, filter in client.session.subscriptions.items():  # those of views as well
+    filters = {**client.session.subscriptions, **client.subscriptions}  # of views, and others with policies
+    for subscription_id, filter in filters.items():
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
         region = filter.stateless.region(still(values, now_ns))

@@ -538,9 +538,8 @@ class Simulation:
             for advertised in client.session.advertised.values():
                 again.advertise(advertised.event_type, advertised.filter)
             for subscription_id, filter in client.session.subscriptions.items():
-                again.subscribe(filter, client.session.values(subscription_id))  # without an end
-            for view_id in client.views:
-                again.view(client.session.subscriptions[view_id], client.session.values(view_id))
+                begin = again.view if subscription_id in client.views else again.subscribe
+                begin(filter, client.session.values(subscription_id))  # without an end
         return fresh
 
     # --- running --------------------------------------------------------------------------------------------

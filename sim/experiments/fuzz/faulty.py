@@ -70,6 +70,9 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
         routing = "static"
     if routing == "static":
         merging, damping = options.merging, options.damping
+    if options.views:  # what views are not promised with
+        routing = options.routing
+        on |= dict.fromkeys(("durable", "calls", "widen", "repair"), False)
     fixed = replace(options, routing=routing, merging=merging, damping=damping, faults=",".join(kinds))
     return replace(fixed, **on)  # type: ignore[arg-type]
 
@@ -103,7 +106,8 @@ class FaultyHistory(FuzzHistory):
         """The crash points that a broker has met."""
         self._kinds = kinds
         self._rights = random.Random(f"{seed} rights")
-        self._restricted = 0.5 if self._rights.random() < 0.25 and not (own.calls or own.widen) else 0.0
+        without = own.calls or own.widen or own.views
+        self._restricted = 0.5 if self._rights.random() < 0.25 and not without else 0.0
         """How many of the clients that are not durable have a policy by content. It needs attributes that the
         first schema has, and is judged without operators."""
         self._healing = False
@@ -168,6 +172,8 @@ class FaultyHistory(FuzzHistory):
         durable = self.options.durable and self._random.random() < 0.7
         slow = "slow" in self._kinds
         policy = self._random.choice(_POLICIES) if slow and not durable else SlowConsumer.BLOCK
+        if self.options.views:
+            policy = SlowConsumer.BLOCK  # a view that lost events is wrong until its next update
         policies = None
         if not durable and self._rights.random() < self._restricted:
             policies = {each.name: self._rights.choice(CONTENTS) for each in TYPES}
@@ -354,6 +360,7 @@ class FaultyHistory(FuzzHistory):
         self.judge.quiet()
         self.damage.quiet()
         self.traffic.quiet()
+        self.views.quiet(self.simulation.clients.values())
         check_quiet(self.simulation, self.findings)
         check_routes(self.simulation, self.findings)
         check_logs(self.simulation, self.findings)

@@ -106,9 +106,10 @@ class FuzzOptions:
                 f"service is {self.service!r}: expected broker with {name}, since the other services accept "
                 "events before they store them"
             )
-        if self.views and (self.durable or self.widen or self.calls or self.routing == "static"):
-            with_ = next((n for n in ("durable", "widen", "calls") if getattr(self, n)), "routing static")
-            raise FuzzError(f"views is on with {with_}: expected it off, since no view goes with that")
+        without = [name for name in ("durable", "widen", "calls", "repair", "stalls") if getattr(self, name)]
+        without += ["routing static"] * (self.routing == "static")
+        if self.views and without:
+            raise FuzzError(f"views is on with {without[0]}: expected it off, as it is not played")
         if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
             raise FuzzError("repair is on: expected durable off, since links of durable types do not move")
 

@@ -23,8 +23,9 @@ def test_histories() -> None:
         FuzzOptions(views=True, merging="budget", content=True),
         FuzzOptions(views=True, damping=2.0, gapless=True),
         FuzzOptions(views=True, dense=True),
+        FuzzOptions(views=True, faults="all"),
     ],
-    ids=["perfect", "budget", "damping", "dense"],
+    ids=["perfect", "budget", "damping", "dense", "faults"],
 )
 def test_histories_of_other_kinds(options: FuzzOptions) -> None:
     play_all(range(SEEDS, SEEDS + SEEDS // 6), options)
