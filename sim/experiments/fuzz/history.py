@@ -98,7 +98,10 @@ class FuzzHistory:
                 # of their own draws, so that histories are otherwise those without parts
                 turn_messages=parts.choice((1, 3, TURN_MESSAGES)),
                 ending_part=parts.choice((1, 2, PART)),
-                links=LinkLimits(queue_bytes=draw.choice((500, 4 << 20))) if options.views else LinkLimits(),
+                # where faults last, queues as small drop events
+                links=LinkLimits(queue_bytes=draw.choice((500, 4 << 20)))
+                if options.views and not options.faults
+                else LinkLimits(),
             ),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
