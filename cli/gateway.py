@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,9 +102,14 @@ def gateway(
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
     from covey.overlay.node.server import descriptor_limit
+    from covey.overlay.transport.address import parse_address
     from covey.overlay.transport.event_loop import run
 
     import_modules(modules or ())
+    try:
+        parse_address(broker)
+    except ValueError as error:
+        raise InputError(f"--broker {broker!r}: {error}") from None
     if (serve_certificate is None) is not (serve_key is None):
         raise InputError("--serve-certificate and --serve-key: expected both or none")
     limits = Limits(
@@ -141,6 +147,7 @@ def gateway(
         if serving.started:
             scheme = "http" if serve_certificate is None else "https"
             print(f"gateway to {broker} at {scheme}://{listen}", flush=True)
+            await warn_of(broker)
         # A full collection takes 190 ms with 1,000 browsers, in which no frame is sent. At these rates there
         # is one per million objects that stay, some 100 MB if all were garbage.
         gc.freeze()
@@ -148,6 +155,27 @@ def gateway(
         await done
 
     run(serve())
+
+
+async def warn_of(broker: str) -> None:
+    """One line if nothing listens at the address now; each browser has it tried again."""
+    import asyncio
+
+    from covey.overlay.transport.address import UnixAddress, parse_address
+
+    address = parse_address(broker)
+    try:
+        async with asyncio.timeout(5):
+            if isinstance(address, UnixAddress):
+                _, writer = await asyncio.open_unix_connection(address.path)
+            else:
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        writer.close()
+    except (OSError, UnicodeError) as error:  # a TimeoutError too, and a name that no host has
+        why = getattr(error, "strerror", None) or str(error) or "no answer within 5 s"
+        line = f"warning: no broker answers at {broker} ({why}): tried again for each browser"
+        print(line, file=sys.stderr, flush=True)
+
 
 def serve_metrics(app: Starlette, address: str) -> None:
     """The metrics of a gateway at an address of their own, which browsers need not reach; until the process

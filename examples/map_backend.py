@@ -1,6 +1,6 @@
 """The backend of a live map: trackers post positions, browsers get those within their box, however it moves.
 
-covey up examples/five.yaml, then uvicorn --app-dir examples map_backend:app
+pip install '.[gateway]' fastapi; covey up examples/five.yaml, then uvicorn --app-dir examples map_backend:app
 """
 
 from contextlib import asynccontextmanager

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 
 from covey.gateway.descriptions import PATHS, asyncapi, openapi
 from covey.gateway.event_stream import open_stream
-from covey.gateway.hosts import HostCheck
+from covey.gateway.hosts import HostCheck, check_origin
 from covey.gateway.limits import Limits
 from covey.gateway.sessions import Sessions
 from covey.gateway.upstream import Access, Token
@@ -52,9 +52,11 @@ def application(
     a token for the policy to block publishers.
 
     Mounted, it ends with the process; `Starlette(lifespan=mounted.router.lifespan_context)` closes its
-    sessions in order.
+    sessions in order. `InputError` for an origin that is none.
     """
     listed = tuple(origins)
+    for origin in listed:
+        check_origin(origin)
     limits = limits or Limits()
     access = Access(broker, tls, token, limits.timeout_s)
     sessions = Sessions(access, limits, tuple(publish), allow_block=allow_block)

@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket
 
 from covey.gateway.messages import cut
 from covey.gateway.websocket import deny
+from covey.matcher.errors import InputError
 from covey.overlay.transport.address import UnixAddress, is_local, parse_address
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -25,6 +26,18 @@ def hosts_of(listen: str, named: tuple[str, ...]) -> tuple[str, ...]:
     if isinstance(address, UnixAddress) or not is_local(address):
         return named
     return (*_LOOPBACK, address.host, *named)
+
+
+def check_origin(text: str) -> None:
+    """`InputError` for what is neither `*` nor an origin of pages, as browsers write it."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises for what is no port
+        fits = bool(parts.scheme and parts.hostname) and text == f"{parts.scheme}://{parts.netloc}".lower()
+    except ValueError:
+        fits = False
+    if text not in ("*", "null") and (not fits or "@" in text):
+        raise InputError(f"origin is {text!r}: expected SCHEME://HOST[:PORT] in lower case, or *")
 
 
 class HostCheck:

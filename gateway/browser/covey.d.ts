@@ -57,7 +57,7 @@ export class Subscription<E = Record<string, Value>> {
   readonly number: number;
   readonly type: string;
   readonly filter: string;
-  /** The newest values of the variables. */
+  /** The newest values of the variables; those of an update count from its call on, unless it is refused. */
   readonly values: Readonly<Record<string, VariableValue>>;
   /** The attributes of the event type, and their kinds. */
   readonly attributes: Readonly<Record<string, string>>;
@@ -91,7 +91,10 @@ export class View<E = Record<string, Value>> extends Subscription<E> {
 }
 
 export class Client {
-  /** `url` is that of the gateway: "https://example.org", or a path such as "/covey" on a page. */
+  /**
+   * `url` is that of the gateway: "https://example.org", or a path such as "/covey" on a page. `CoveyError` for what is no
+   * such URL, for an option of another name, and where there is no WebSocket.
+   */
   constructor(url: string, options?: Options);
   readonly connected: boolean;
   /** Resolves once connected; rejects where the gateway refuses this client for good. */

@@ -17,6 +17,8 @@ export class CoveyError extends Error {
 export class Subscription {
   #client;
   #onEvents;
+  #held; // the values that the gateway has accepted
+  #updates = []; // behind the oldest that is unanswered, in order
 
   constructor(client, number, type, filter, values, onEvents, { maxRate } = {}) {
     this.#client = client;
@@ -25,23 +27,42 @@ export class Subscription {
     this.number = number;
     this.type = type;
     this.filter = filter;
-    this.values = { ...values };
+    this.#held = { ...values };
+    this.#merge();
     this.attributes = {};
   }
 
   // Resolves when every broker that it concerns has applied the values: events published after that are matched by them.
-  async update(values, { gapless = false } = {}) {
-    this.values = { ...this.values, ...values };
-    await this.#client._request({ kind: "update", subscription: this.number, values, gapless });
+  // A refused update leaves `values` as they would be without it.
+  async update(values, options = {}) {
+    const { gapless = false } = checked("update", options, ["gapless"]);
+    const update = { values, accepted: false };
+    this.#updates.push(update);
+    this.#merge();
+    try {
+      await this.#client._request({ kind: "update", subscription: this.number, values, gapless });
+      update.accepted = true;
+    } catch (error) {
+      this.#updates.splice(this.#updates.indexOf(update), 1);
+      throw error;
+    } finally {
+      while (this.#updates[0]?.accepted) this.#held = { ...this.#held, ...this.#updates.shift().values };
+      this.#merge();
+    }
+  }
+
+  #merge() {
+    this.values = Object.assign({}, this.#held, ...this.#updates.map((update) => update.values));
   }
 
   async unsubscribe() {
     await this.#client._cancel(this);
   }
 
+  // With accepted values alone: updates that are unanswered are asked for again behind it.
   _asRequest() {
-    const { number, type, filter, values, maxRate } = this;
-    return { kind: "subscribe", subscription: number, type, filter, values, max_rate: maxRate };
+    const { number, type, filter, maxRate } = this;
+    return { kind: "subscribe", subscription: number, type, filter, values: this.#held, max_rate: maxRate };
   }
 
   _deliver(batch) {
@@ -107,6 +128,7 @@ export class View extends Subscription {
 export class Client {
   #url;
   #options;
+  #WebSocket;
   #socket = null;
   #session = null;
   #received = 0;
@@ -128,11 +150,12 @@ export class Client {
 
   // `url` is that of the gateway, such as "http://127.0.0.1:8080" or, mounted, "/covey".
   constructor(url, options = {}) {
-    const base = new URL(url, globalThis.location?.href);
-    base.protocol = base.protocol.replace("http", "ws");
-    base.pathname = base.pathname.replace(/\/$/, "") + "/socket";
-    this.#url = base.href;
-    this.#options = options;
+    this.#url = socketUrl(url);
+    this.#options = checked("Client", options, ["token", "overflow", "format", "onState", "onNotice", "WebSocket"]);
+    this.#WebSocket = options.WebSocket ?? globalThis.WebSocket;
+    if (typeof this.#WebSocket !== "function") {
+      throw invalid(`WebSocket is ${this.#WebSocket}: expected the option WebSocket, such as the class of the package ws, or Node 22, or Node 20 with --experimental-websocket`);
+    }
     this.connected = false;
     this.#opened = new Promise((resolve, reject) => ([this.#open, this.#fail] = [resolve, reject]));
     this.#opened.catch(() => {});
@@ -146,13 +169,15 @@ export class Client {
 
   // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key.
   async subscribe(type, filter = "", values = {}, onEvents = () => {}, options = {}) {
+    checked("subscribe", options, ["maxRate"]);
     const number = this.#nextSubscription++;
     return this.#begin(new Subscription(this, number, type, filter, values, onEvents, options));
   }
 
   // What is inside, and how it changes: `onChanges` gets arrays of {kind: "enter" | "change" | "leave", event}, first an
   // enter for each key inside. The event type needs a key.
-  async view(type, filter = "", values = {}, onChanges = () => {}) {
+  async view(type, filter = "", values = {}, onChanges = () => {}, options = {}) {
+    checked("view", options, []);
     return this.#begin(new View(this, this.#nextSubscription++, type, filter, values, onChanges));
   }
 
@@ -203,7 +228,7 @@ export class Client {
       return this.#end(new CoveyError("UNAUTHENTICATED", `the token: ${error.message ?? error}`));
     }
     if (this.#error) return;
-    const socket = (this.#socket = new (this.#options.WebSocket ?? globalThis.WebSocket)(this.#url));
+    const socket = (this.#socket = new this.#WebSocket(this.#url));
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       const { overflow, format } = this.#options;
@@ -213,7 +238,8 @@ export class Client {
     };
     socket.onmessage = (event) => socket === this.#socket && this.#receive(event.data);
     socket.onclose = (event) => socket === this.#socket && this.#closed(event);
-    socket.onerror = () => {};
+    // Node 20 tells of an attempt that failed by an error alone; elsewhere `close` follows it, and has the reason.
+    socket.onerror = () => setTimeout(() => socket === this.#socket && this.#closed({ code: 1006 }), SHORTEST_PAUSE_MS);
   }
 
   async #token() {
@@ -311,25 +337,20 @@ export class Client {
     const pending = [...this.#requests.values()];
     this.#requests.clear();
     const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
-    const settled = new Map();
     for (const [number, subscription] of this.#subscriptions) {
       subscription._beginAnew();
       if (subscribing.has(number)) continue;
-      const again = this._request(subscription._asRequest()).then((answer) => subscription._applied(answer));
-      settled.set(number, again);
-      again.catch((error) => {
+      const again = this._request(subscription._asRequest());
+      again.then((answer) => subscription._applied(answer)).catch((error) => {
         this.#subscriptions.delete(number);
         this.#options.onNotice?.({ kind: "error", status: error.status, message: error.message });
       });
     }
     for (const { message, sent, resolve, reject } of pending) {
-      const again = settled.get(message.subscription);
       if (message.kind === "publish" && sent) {
         reject(new CoveyError("ABORTED", "the session was lost: the broker may have accepted the events or not"));
       } else if (message.kind === "unsubscribe" || message.kind === "authenticate") {
         resolve({});
-      } else if (message.kind === "update" && again) {
-        again.then(resolve, reject); // it has the newest values
       } else {
         this._request(message).then(resolve, reject);
       }
@@ -337,6 +358,7 @@ export class Client {
   }
 
   #closed(event) {
+    this.#socket = null; // what else it tells does not count
     const wasConnected = this.connected;
     this.connected = false;
     clearTimeout(this.#timer);
@@ -362,6 +384,31 @@ export class Client {
 }
 
 const isSubscribe = (each) => each.message.kind === "subscribe" || each.message.kind === "view";
+
+const invalid = (message) => new CoveyError("INVALID_ARGUMENT", message);
+
+// The options, all of which have known names.
+function checked(what, options, names) {
+  for (const name of Object.keys(options)) {
+    if (!names.includes(name)) throw invalid(`${what}: option ${name}: expected ${names.join(", ") || "none"}`);
+  }
+  return options;
+}
+
+function socketUrl(url) {
+  let base = null;
+  try {
+    base = new URL(url, globalThis.location?.href);
+  } catch {
+    // It is refused below.
+  }
+  if (!/^(http|ws)s?:$/.test(base?.protocol)) {
+    throw invalid(`url is ${JSON.stringify(url)}: expected "http://HOST:PORT" or "https://HOST", or on a page a path`);
+  }
+  base.protocol = base.protocol.replace("http", "ws");
+  base.pathname = base.pathname.replace(/\/$/, "") + "/socket";
+  return base.href;
+}
 
 // A binary message: the length of a JSON head as uint32, the head, and an Arrow IPC stream.
 function binaryMessage(data) {

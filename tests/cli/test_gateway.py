@@ -18,10 +18,13 @@ from covey.overlay.local_overlay import free_addresses
 def test_it_serves_until_it_is_stopped() -> None:
     (address,) = free_addresses(1)
     command = [sys.executable, "-m", "covey.cli.main", "gateway", "--broker", "127.0.0.1:1"]
-    with subprocess.Popen([*command, "--listen", address], stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, "--listen", address], **pipes, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"gateway to 127.0.0.1:1 at http://{address}\n"
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("warning: no broker answers at 127.0.0.1:1 (")
             with urllib.request.urlopen(f"http://{address}/health", timeout=60) as answer:
                 assert json.load(answer)["sessions"] == 0
         finally:
@@ -34,6 +37,9 @@ def test_it_serves_until_it_is_stopped() -> None:
     [
         (["--listen", "x"], 2, "--listen 'x': expected \"host:port\""),
         (["--listen", "0.0.0.0:8080"], 2, "--listen '0.0.0.0:8080': tokens and events would cross"),
+        (["--origin", "foo"], 2, "origin is 'foo': expected SCHEME://HOST[:PORT] in"),
+        (["--origin", "https://app.example/"], 2, "origin is 'https://app.example/': expected"),
+        (["--broker", "x"], 2, "--broker 'x': expected \"host:port\""),
         (["--queue-bytes", "0"], 2, "queue_bytes is 0: expected an integer from 1 to"),
         (["--serve-key", "k"], 2, "--serve-certificate and --serve-key: expected both or none"),
         (["--listen", "TAKEN"], 1, "cannot listen: Address already in use"),

@@ -6,9 +6,17 @@ const got = [];
 const states = [];
 const notices = [];
 let token = process.argv[4];
+let attempts = 0;
+class Counted extends WebSocket {
+  constructor(url) {
+    super(url);
+    attempts += 1;
+  }
+}
 const client = new Client(process.argv[3], {
   token: token ? () => token : undefined,
   format: process.argv[5],
+  WebSocket: Counted,
   onState: (connected, reason) => states.push([connected, reason]),
   onNotice: (notice) => notices.push(notice),
 });
@@ -21,9 +29,9 @@ const steps = {
     subscriptions[name] = await client.subscribe(...rest, collect);
     return subscriptions[name].attributes;
   },
-  paced: async (name, type, maxRate) => {
+  paced: async (name, type, maxRate, options = { maxRate }) => {
     const collect = (events) => got.push(...events.map((each) => each.x));
-    subscriptions[name] = await client.subscribe(type, "", {}, collect, { maxRate });
+    subscriptions[name] = await client.subscribe(type, "", {}, collect, options);
   },
   view: async (name, ...rest) => {
     const collect = (changes) => got.push(...changes.map(({ kind, event }) => [kind, event.id]));
@@ -32,11 +40,29 @@ const steps = {
   },
   inside: (name) => [...subscriptions[name].inside.values()],
   update: (name, values, options) => subscriptions[name].update(values, options),
+  updates: async (name, ...some) => {
+    const all = await Promise.allSettled(some.map((values) => subscriptions[name].update(values)));
+    return all.map((each) => each.status);
+  },
+  values: (name) => subscriptions[name].values,
+  wrong: async (url, options, missing) => {
+    const { WebSocket } = globalThis;
+    if (missing) globalThis.WebSocket = undefined;
+    try {
+      new Client(url, options);
+    } finally {
+      globalThis.WebSocket = WebSocket;
+    }
+  },
   unsubscribe: (name) => subscriptions[name].unsubscribe(),
   publish: (...rest) => client.publish(...rest),
   got: async (least) => {
     while (got.length < least) await new Promise((resolve) => setTimeout(resolve, 5));
     return got.splice(0);
+  },
+  attempts: async (least) => {
+    while (attempts < least) await new Promise((resolve) => setTimeout(resolve, 5));
+    return attempts;
   },
   states: () => states,
   notices: () => notices,

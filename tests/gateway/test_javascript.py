@@ -95,6 +95,19 @@ async def test_the_client_in_node() -> None:
             ):
                 with pytest.raises(AssertionError, match=why):
                     await step(*wrong)
+            assert await step("values", "a") == {"limit": 20}
+            some = [{"limit": "x"}, {"limit": 30}, {"limit": "y"}]
+            assert await step("updates", "a", *some) == ["rejected", "fulfilled", "rejected"]
+            assert await step("values", "a") == {"limit": 30}
+            for mistake, why in (
+                (("paced", "b", "Quote", 1, {"maxrate": 5}), "subscribe: option maxrate: expected maxRate"),
+                (("wrong", "http://localhost", {"colour": 1}), "Client: option colour: expected token, over"),
+                (("wrong", "foo bar", {}), 'url is "foo bar": expected "http://HOST:PORT"'),
+                (("wrong", "localhost:8080", {}), 'url is "localhost:8080": expected'),
+                (("wrong", "http://localhost", {}, True), "WebSocket is undefined: expected the option Web"),
+            ):
+                with pytest.raises(AssertionError, match=re.escape(f"INVALID_ARGUMENT: {why}")):
+                    await step(*mistake)
             await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
             assert len(await step("got", 20_000)) == 20_000
             await step("unsubscribe", "a")
@@ -174,6 +187,29 @@ async def test_connections_that_break() -> None:
                 assert seen == [*range(50)]
                 states = await step("states")
                 assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
+            await proxy.stop()
+
+
+@needs_node
+@on_a_loop
+async def test_a_gateway_that_is_not_there_yet_and_is_away_for_a_time() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as address:
+            proxy = Proxy(int(address.rpartition(":")[2]))
+            (proxy.port,) = free_ports(1)
+            async with node(proxy.address) as step:
+                assert await step("attempts", 3) == 3  # one behind the other
+                await proxy.start()
+                await step("opened")
+                await step("subscribe", "a", "Quote", "", {})
+                before = await step("attempts", 0)
+                await proxy.stop()
+                await step("attempts", before + 2)
+                await proxy.start()
+                await exchange.publish_batch("Quote", quotes(1))
+                assert await step("got", 1) == [1]
+                assert [connected for connected, _ in await step("states")] == [True, False, True]
             await proxy.stop()
 
 
