@@ -108,6 +108,7 @@ class Session:
         self._requests: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(limits.max_requests)
         self._expiry: asyncio.TimerHandle | None = None
+        self._authenticating = asyncio.Lock()
         self._keys: dict[int, str] = {}
         """Of subscriptions whose events may supersede each other."""
         self._views: set[int] = set()
@@ -131,8 +132,7 @@ class Session:
                         "was sent"
                     ))  # fmt: skip
             case Authenticate():
-                self.newest_request = max(self.newest_request, message.request)
-                self._answer_with(message.request, self._authenticate(message.token))
+                await self._begin(message.request, self._authenticate(message))
             case Subscribe():
                 await self._begin(message.request, self._subscribe(message, self._claim(message)))
             case View():
@@ -192,12 +192,6 @@ class Session:
             self.refuse(request, RefusedError("INTERNAL", f"the request failed: {type(error).__name__}"))
         finally:
             self._room.release()
-
-    def _answer_with(self, request: int, error: Exception | None) -> None:
-        if error is None:
-            self.queue.tell(Answer(request=request))
-        else:
-            self.refuse(request, error)
 
     def refuse(self, request: int | None, error: Exception) -> None:
         """Tell the browser what is wrong with a request, or with a message that is none."""
@@ -343,13 +337,16 @@ class Session:
 
     # --- the token ----------------------------------------------------------------------------------
 
-    def _authenticate(self, token: str) -> Exception | None:
+    async def _authenticate(self, message: Authenticate) -> Answer:
+        """The session keeps the token that it has unless the broker accepts the new one."""
         if self.token is None:
             reason = "authenticate: the session has no token: expected one in hello"
-            return RefusedError("FAILED_PRECONDITION", reason)
-        self.token.renew(token)
-        self._watch_token()
-        return None
+            raise RefusedError("FAILED_PRECONDITION", reason)
+        async with self._authenticating:  # the newest token is the last
+            await self.upstream.verify(message.token)
+            self.token.renew(message.token)
+            self._watch_token()
+        return Answer(request=message.request)
 
     def fits(self, token: str | None) -> bool:
         """Whether a hello with this token, or without one, may go on with this session."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +97,19 @@ class Upstream:
         """`ConnectError` if no broker answers or it refuses this client."""
         await self._client.open()
         self._reader = asyncio.create_task(self._read(), name="covey gateway upstream")
+
+    async def verify(self, token: str) -> None:
+        """`ConnectError` if the broker refuses this token for names of this client's owner, or none answers.
+
+        A connection of its own asks, since that of the client has the token it began with.
+        """
+        owner, slash, _ = self._client.name.rpartition("/")
+        name = f"{owner}/{secrets.token_hex(6)}" if slash else None
+        client = Client(self._broker, name, **{**self._options, "token": token})
+        try:
+            await client.open()
+        finally:
+            await client.close(grace=0.0)
 
     async def close(self) -> None:
         if self._reader is not None:

@@ -301,8 +301,9 @@ export class Client {
     try {
       const token = typeof this.#options.token === "function" ? await this.#token() : undefined;
       if (token) await this._request({ kind: "authenticate", token });
-    } catch {
-      // The session ends with its token, and the gateway says so.
+    } catch (error) {
+      // Else the session ends with its token, and the gateway says so.
+      if (error.status === "UNAVAILABLE") setTimeout(() => this.#renew(), LONGEST_PAUSE_MS); // no broker has judged it
     }
   }
 

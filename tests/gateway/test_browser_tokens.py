@@ -54,6 +54,24 @@ async def test_each_browser_has_the_rights_of_its_token() -> None:
 
 
 @on_a_loop
+async def test_a_token_is_taken_when_the_broker_has_accepted_it() -> None:
+    async with (
+        Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
+        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
+        gateway_to(overlay.address("b1"), tls=tls_of()) as address,
+    ):
+        await exchange.advertise(QUOTE)
+        async with Browser(address, token=token("alice")) as alice:
+            for number, wrong in enumerate(("garbage", token("alice", -5), token("bob")), 1):
+                answer = await alice.request("authenticate", token=wrong)
+                assert answer["kind"] == "error"
+                assert answer["status"] in ("UNAUTHENTICATED", "PERMISSION_DENIED"), answer
+                subscribed = await alice.request("subscribe", subscription=number, type="Quote")
+                assert subscribed["kind"] == "answer"
+            assert (await alice.request("authenticate", token=token("alice")))["kind"] == "answer"
+
+
+@on_a_loop
 async def test_the_end_of_a_token_is_told_and_another_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         Brokers(tls=overlay_files(), clients=token_rules()) as overlay,
