@@ -14,7 +14,8 @@ its advertisement there, or its session ends, or the broker crashes. The judge d
 - When an update is complete the view has of each key what it was when the update was called, or has become
   since: if that matches the newest values, the event, and else nothing. This holds for keys whose publisher's
   advertisement had settled at the call.
-- When all is at rest a view has exactly the keys whose last event matches the newest values, each with it.
+- When all is at rest a view has exactly the keys whose last event matches the newest values, each with it,
+  unless its client was told that events of the type were dropped, and has not updated the view since.
 
 From a crash until all is at rest a key may leave and enter again without a cause, and a publisher sends again
 what was not acknowledged.
@@ -31,6 +32,7 @@ from covey.overlay.core.messages import (
     Action,
     Advertise,
     Disconnect,
+    Gap,
     Message,
     Publish,
     Refuse,
@@ -74,6 +76,8 @@ class _View:
     moves: int = 0
     pending: bool = True
     """Whether the newest update is not complete."""
+    lost: bool = False
+    """Whether events may have been dropped since that was called."""
     places: set[tuple[str, str]] = field(default_factory=set)
     """Where, and by whom, advertisements had settled when that was called."""
     base: dict[object, _Event] = field(default_factory=dict)
@@ -194,6 +198,7 @@ class Views(Observer):
         """A view wants all that is inside from now on."""
         view.moves += 1
         view.pending = True
+        view.lost = False
         name = view.filter.event_type.name
         view.places = {
             place
@@ -206,6 +211,11 @@ class Views(Observer):
             if key[0] == name and last.place in view.places
         }
 
+    def missed(self, client: ObservedClient, gap: Gap) -> None:
+        for (name, _), view in self._views.items():
+            if name == client.name and view.filter.event_type.name == gap.type_name:
+                view.lost = True
+
     def settled(self, client: ObservedClient, epoch: int) -> None:
         self._settled[client.name] = epoch
 
@@ -216,7 +226,7 @@ class Views(Observer):
         view.pending = False
         values, matches = client.session.values(view_id), view.filter.matches
         name = view.filter.event_type.name
-        for key, base in view.base.items() if not self._disturbed else ():
+        for key, base in view.base.items() if not (self._disturbed or view.lost) else ():
             if (name, key) in self._ended:
                 continue
             since = [event for event in self._of_key[name, key] if event.number >= base.number]
@@ -288,6 +298,8 @@ class Views(Observer):
                 view = self._views[client.name, view_id]
                 if view.pending:
                     self._report("answer", f"{view.name} has an update that is not complete at rest")
+                if view.lost:
+                    continue
                 values = client.session.values(view_id)
                 name = view.filter.event_type.name
                 expected = {

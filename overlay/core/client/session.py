@@ -257,6 +257,10 @@ class ClientSession:
         """
         return self._reception.in_views.get(subscription_id, 0)
 
+    def view_anew(self, subscription_id: int) -> int:
+        """The epoch of the newest update after a loss (`lost`), 0 if there is none."""
+        return self._known(subscription_id).anew
+
     def _check_still(self, values: Mapping[str, object]) -> None:
         if moves(values):
             raise VariableError("a view with a value that moves by itself: expected one that does not")
@@ -304,6 +308,7 @@ class ClientSession:
             subscription.values = {**subscription.values, **changed}
             after = subscription.last_epoch
             epoch = subscription.last_epoch = self._next_epoch()
+            subscription.anew = subscription.anew if after else epoch
             self._reception.in_views[subscription_id] = epoch
             update = Update(
                 epoch, subscription_id, changed, 0, traceparent, for_views=epoch, after_epoch=after

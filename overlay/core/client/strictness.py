@@ -36,13 +36,15 @@ class ClientSubscription:
     """A subscription as its user knows it.
 
     `wire_id` is the id that the broker knows, `born` the epoch of its Subscribe, `changed` that of its newest
-    values, `last_epoch` that of a view's newest message, 0 where events after it may have been dropped.
+    values, `last_epoch` that of a view's newest message, 0 where events after it may have been dropped;
+    `anew` is that of the newest update after such a loss, by whose Answered all inside has come again.
     `enters`, of a view that keys leave by another filter than they enter by, is what they enter by.
     `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
     `ends_ns` is when its validity period is over, by the clock of the session's calls, None for never.
     """
 
     __slots__ = (
+        "anew",
         "born",
         "changed",
         "ends_ns",
@@ -60,6 +62,7 @@ class ClientSubscription:
         self.filter = filter
         self.values = values
         self.wire_id = uid
+        self.anew = 0
         self.born = 0
         self.changed = 0
         self.last_epoch = 0

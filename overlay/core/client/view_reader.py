@@ -56,8 +56,10 @@ class ViewReader:
         self._changes: deque[Changes] = deque()
         self._together_at = _WAITING
         self._anew_until = 0
-        """The epoch by whose Answered a broker that had lost the session has sent all that is inside; 0 for
-        none."""
+        """The epoch by whose Answered a broker that had lost the session, or events of it, has sent all that
+        is inside; 0 for none."""
+        self._lost_until = 0
+        """That of the newest update after a loss."""
 
     # --- what happens, in order -----------------------------------------------------------------------------
 
@@ -66,7 +68,11 @@ class ViewReader:
         self._waiting.append(_Arrived(share, done))
 
     def moved(self) -> None:
-        """The bounds have moved."""
+        """The bounds have moved; after a loss all that is inside is sent again."""
+        anew = self.session.view_anew(self.id)
+        if anew > self._lost_until:
+            self._anew_until = self._lost_until = anew
+            self._signal(_Signal.RESET)
         self._signal(_Signal.MOVED)
 
     def begun_anew(self) -> None:

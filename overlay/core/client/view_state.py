@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from covey.matcher.filters.filter import Filter
 
 Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
 Inside = Callable[[EventBatch], Bools]
 """Which events of a batch match the newest values."""
 
 ENTER, CHANGE, LEAVE = 0, 1, 2
 KINDS = ("enter", "change", "leave")
 MAX_KEYS = 1 << 20
+_MAX_LEFT = 1 << 16
+"""Keys of which it is known with what they have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class ViewState:
         self._enters = enters
         self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
+        self._left: dict[object, tuple[str, int]] = {}
+        """By key, publisher and number of the event with which it has left, the newest last: a broker to
+        which the client has moved may be behind, and know an older one as the last of the key."""
         self._watermarks = Watermarks()
         """What is not newer than these may be inside already."""
 
@@ -104,7 +110,9 @@ class ViewState:
         kept = _at(keys, rows)
         self._events.update(dict.fromkeys(kept, batch))
         self._rows.update(zip(kept, rows.tolist(), strict=True))
-        self._remove(_at(keys, np.flatnonzero(left)))
+        gone = np.flatnonzero(left)
+        self._remove(_at(keys, gone))
+        self._note_left(batch, _at(keys, gone), gone)
         self._unconfirmed.difference_update(keys)
         if len(self._events) > self.max_keys:
             raise CapacityError(
@@ -124,7 +132,7 @@ class ViewState:
         inside = self._inside(held)
         shown, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), inside, ~inside)
         left, entered = ~inside & told, inside & ~shown & told
-        self._remove(_at(keys, np.flatnonzero(~inside)))
+        self._remove_held(_at(keys, np.flatnonzero(~inside)))
         return _changes(held, left, LEAVE) + _changes(held, entered, ENTER)
 
     def unconfirm(self) -> None:
@@ -140,7 +148,7 @@ class ViewState:
         left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
         held = self._batch()
         _, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), np.zeros(len(keys), np.bool_), left)
-        self._remove(_at(keys, np.flatnonzero(left)))
+        self._remove_held(_at(keys, np.flatnonzero(left)))
         return _changes(held, left & told, LEAVE)
 
     def net(self, queued: Sequence[Changes]) -> list[Changes]:
@@ -216,16 +224,39 @@ class ViewState:
         numbers: dict[int, npt.NDArray[np.int64]] = {}
         for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):
             held = self._events.get(key)
-            if held is not None and held.publisher == batch.publisher:
+            if held is None:
+                publisher, number = self._left.get(key, ("", 0))
+                known[i] = publisher == batch.publisher and number > sequence
+            elif held.publisher == batch.publisher:
                 of_held = numbers.get(id(held))
                 if of_held is None:
                     of_held = numbers[id(held)] = held.sequences()
                 known[i] = int(of_held[self._rows[key]]) >= sequence
         return known
 
+    def _note_left(self, batch: EventBatch, keys: list[object], rows: Int64s) -> None:
+        """Keys have left with these events of a batch."""
+        for key, number in zip(keys, batch.sequences()[rows].tolist(), strict=True):
+            self._left.pop(key, None)
+            self._left[key] = batch.publisher, number
+        while len(self._left) > _MAX_LEFT:
+            del self._left[next(iter(self._left))]
+
     def _remove(self, keys: Iterable[object]) -> None:
         for key in keys:
             del self._events[key], self._rows[key]
+
+    def _remove_held(self, keys: list[object]) -> None:
+        """Keys leave with the events with which they were inside."""
+        rows: dict[int, tuple[EventBatch, list[object], list[int]]] = {}
+        for key in keys:
+            batch = self._events[key]
+            _, own, places = rows.setdefault(id(batch), (batch, [], []))
+            own.append(key)
+            places.append(self._rows[key])
+        for batch, own, places in rows.values():
+            self._note_left(batch, own, np.array(places))
+        self._remove(keys)
 
     def _keys_of(self, batch: EventBatch) -> list[object]:
         if batch.columns is not None:

@@ -9,7 +9,7 @@ and the refusal goes back to the publishers that declared it, not to those whose
 from __future__ import annotations
 
 from covey.matcher.errors import EventTypeError
-from covey.overlay.core.messages import Advertise, Refuse, Unadvertise
+from covey.overlay.core.messages import Advertise, Refuse, Subscribe, Unadvertise
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import forward
 from covey.overlay.core.routing.keyed import ask_for_views, retire_source
@@ -52,9 +52,11 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         forward(tables, call, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
         ask_for_views(tables, call, state, peer)
         return
-    if rescoped and not state.floods:
-        forward(tables, call, [(peer.name, state.rescope(peer.name))])
-    forward(tables, call, [(peer.name, outgoing.slots.resend(refused_only=True))])
+    messages = state.rescope(peer.name) if rescoped and not state.floods else []
+    messages += outgoing.slots.resend(refused_only=True)
+    forward(tables, call, [(peer.name, messages)])
+    if any(isinstance(each, Subscribe) for each in messages):  # of interest that it did not have
+        ask_for_views(tables, call, state, peer)
 
 
 def _forward_advertisement(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> None:

@@ -31,6 +31,24 @@ def test_histories_of_other_kinds(options: FuzzOptions) -> None:
     play_all(range(SEEDS, SEEDS + SEEDS // 6), options)
 
 
+@pytest.mark.parametrize(
+    ("options", "seed"),
+    [
+        # a promise that grows: interest that a neighbour did not have before is asked for views
+        (FuzzOptions(views=True, merging="budget", content=True), 6729),
+        (FuzzOptions(views=True, faults="all"), 9245),
+        # a client that moves to a broker that is behind, whose last event of a key is older than its leave
+        (FuzzOptions(views=True), 2030),
+        (FuzzOptions(views=True), 1224),
+        # a client that was told of a gap
+        (FuzzOptions(views=True, faults="all"), 9628),
+        (FuzzOptions(views=True, faults="all"), 9710),
+    ],
+)
+def test_histories_that_have_failed(options: FuzzOptions, seed: int) -> None:
+    play_all([seed], options)
+
+
 def test_views_are_refused_with_what_has_none() -> None:
     with pytest.raises(FuzzError, match="views is on with durable: expected it off"):
         FuzzOptions(views=True, durable=True)
