@@ -423,7 +423,6 @@ class SessionDriver:
         return None
 
     def _report_gap(self, gap: Gap) -> None:
-        self.core.lost(gap.type_name)
         if self._on_gap is None:
             self._untold += gap.count
             if time.monotonic() >= self._tell_at:

@@ -204,6 +204,7 @@ class ClientEndpoint:
             return []
         if isinstance(message, Gap):
             self.gaps.append(message)
+            self.session.lost(message.type_name)
             return [message]
         actions: list[ClientAction | Gap] = []
         for action in self.session.receive(message):

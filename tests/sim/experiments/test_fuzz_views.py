@@ -40,9 +40,10 @@ def test_histories_of_other_kinds(options: FuzzOptions) -> None:
         # a client that moves to a broker that is behind, whose last event of a key is older than its leave
         (FuzzOptions(views=True), 2030),
         (FuzzOptions(views=True), 1224),
-        # a client that was told of a gap
+        # a client that was told of a gap, in the last one before an update
         (FuzzOptions(views=True, faults="all"), 9628),
         (FuzzOptions(views=True, faults="all"), 9710),
+        (FuzzOptions(views=True, faults="all"), 50634),
     ],
 )
 def test_histories_that_have_failed(options: FuzzOptions, seed: int) -> None:
