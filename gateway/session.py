@@ -162,6 +162,7 @@ class Session:
         held = future.result()
         if isinstance(message, Unsubscribe):
             del self._subscriptions[number]
+            self._forget(number)
             await self._begin(message.request, self._unsubscribe(message, held))
         elif isinstance(held, ViewFeed):
             await self._begin(message.request, self._update_view(message, held))
@@ -310,7 +311,6 @@ class Session:
         return Answer(request=message.request)
 
     async def _unsubscribe(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
-        self._forget(message.subscription)
         await self._cancel(held)
         return Answer(request=message.request)
 
@@ -396,14 +396,17 @@ class Session:
 
     def _let_go(self, subscription: int) -> None:
         """Let what waits for its rate leave, or look again when it may."""
-        gate, loop = self._gates[subscription], asyncio.get_running_loop()
-        timer = self._departures.get(subscription)
-        if timer is not None and timer.when() > loop.time():
+        if subscription in self._departures:
             return
+        gate, loop = self._gates[subscription], asyncio.get_running_loop()
         self._depart(subscription, self._gated(gate, lambda: gate.take(loop.time())))
         due_s = gate.due_s()
         if due_s is not None:
-            self._departures[subscription] = loop.call_at(due_s, self._let_go, subscription)
+            self._departures[subscription] = loop.call_at(due_s, self._due, subscription)
+
+    def _due(self, subscription: int) -> None:
+        del self._departures[subscription]
+        self._let_go(subscription)  # which looks again where the timer was early
 
     def _depart(self, subscription: int, frames: list[Frame]) -> None:
         gate = self._gates[subscription]

@@ -51,18 +51,24 @@ class ViewFeed:
         self._caught_up = asyncio.Event()
         """All that has arrived is read; else the reader is on its way."""
         self._left = asyncio.Event()
+        self._error: Exception | None = None
         self._reader = asyncio.create_task(self._read(), name="covey gateway view")
 
     async def close(self) -> None:
         """No more changes are read or passed on."""
         self._reader.cancel()
         await asyncio.wait({self._reader})
+        self._drop()
+
+    def _drop(self) -> None:
         self._pending.clear()
         self._count()
         self._left.set()
 
     async def passed_on(self) -> None:
-        """Until all changes that have arrived so far, or newer ones of their keys, are in the queue."""
+        """Until all changes that have arrived so far, or newer ones of their keys, are in the queue; or raise
+        what has ended the view.
+        """
         await asyncio.sleep(0)  # a reader that was woken has its turn
         while not self._caught_up.is_set():
             await self._caught_up.wait()
@@ -70,6 +76,8 @@ class ViewFeed:
         while not self._pending.has_left(came):
             self._left.clear()
             await self._left.wait()
+        if self._error is not None:
+            raise self._error
 
     async def _read(self) -> None:
         try:
@@ -85,6 +93,8 @@ class ViewFeed:
                 await asyncio.sleep(0)  # others have their turn
                 self._caught_up.set()
         except Exception as error:
+            self._error = error
+            self._drop()  # the number is free from now on: another view may have it
             self._on_end(self._number, error)
         finally:
             self._caught_up.set()

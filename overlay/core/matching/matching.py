@@ -99,6 +99,7 @@ class Matching:
         self._engine = None
         self._installed.clear()
         self._dirty = dict.fromkeys(self._interests)
+        self._pending_filters.clear()
         self.pending = len(self._dirty)
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
@@ -108,7 +109,7 @@ class Matching:
     def put(self, interest: Matched, number: int) -> None:
         self._interests[interest.uid] = (interest, number)
         self._texts.put(interest.uid, interest.filter, interest.values)
-        if interest.filter not in self._pending_filters:
+        if self._flushes() and interest.filter not in self._pending_filters:
             self._pending_filters.add(interest.filter)
             self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(interest.filter)
         self._changed(interest.uid)
@@ -117,6 +118,9 @@ class Matching:
         del self._interests[interest.uid]
         self._texts.discard(interest.uid)
         self._changed(interest.uid)
+        if interest.uid in self._dirty and interest.uid not in self._installed:
+            del self._dirty[interest.uid]  # the engine has never had it
+            self.pending -= 1
 
     def _changed(self, uid: int) -> None:
         """An interest is new, has other values, or is none any more."""
@@ -124,8 +128,12 @@ class Matching:
         if uid not in self._dirty:
             self._dirty[uid] = None
             self.pending += 1
-        if self.pending > MOST_PENDING and self._walks and (self._engine is not None or kernels_usable()):
+        if self.pending > MOST_PENDING and self._flushes():
             self.flush()
+
+    def _flushes(self) -> bool:
+        """Whether changes are applied before the next match, where they are many."""
+        return self._walks and (self._engine is not None or kernels_usable())
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._interests
@@ -146,8 +154,9 @@ class Matching:
                 self._drop_engine()
                 raise
             self._dirty.clear()
-            self._pending_filters.clear()
-            self.pending = self._walked = 0
+            self._walked = 0
+        self._pending_filters.clear()
+        self.pending = 0
         return self._engine
 
     # --- matching -------------------------------------------------------------------------------------------

@@ -63,10 +63,13 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
 
 
 def _begin_view(tables: Tables, call: Call, peer: Peer, message: Subscribe) -> None:
-    """A subscription of a view: it gets what is inside."""
-    if message.for_views:
-        interest = peer.subscriptions[message.subscription_id]
-        table = tables.types[message.filter.event_type.name].keys
+    """A subscription of a view: it gets what is inside. One that was a view's is none any more."""
+    interest = peer.subscriptions[message.subscription_id]
+    table = tables.types[message.filter.event_type.name].keys
+    if not message.for_views:
+        if table is not None:
+            table.views.discard(interest.uid)
+    else:
         assert table is not None
         table.views.add(interest.uid)
         on_update_for_views(tables, call, peer, interest, message.epoch, message.epoch)

@@ -255,3 +255,16 @@ def test_a_filter_of_many_constants_is_indexed_when_it_arrives() -> None:
         matching.put(interest, 1)
         assert matching.pending == 0
         assert interest.uid in matching.installed()
+
+
+@pytest.mark.parametrize("engine", ["naive", "cluster"])
+def test_what_comes_and_goes_between_events_leaves_nothing(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: False)
+    registry, matching = Registry(), Matching(engine, QUOTE)
+    for number in range(600):
+        interest = registry.make("client/h", 1, number, parse(f"price == {number}", QUOTE), {})
+        matching.put(interest, 1)
+        matching.discard(interest)
+    assert (len(matching._dirty), len(matching._pending_filters), matching.pending) == (0, 0, 0)

@@ -15,7 +15,9 @@ from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
 from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.messages import Advertise, Connect, Message, Publish
 from covey.overlay.core.routing import advertisements, events, keyed, syncing
+from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.key_table import KeyTable
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "int64", "n": "int64"}, key="id")
@@ -247,3 +249,35 @@ def test_it_fails_where_neighbours_do_not_send_last_events(monkeypatch: pytest.M
     monkeypatch.setattr(KeyTable, "not_at", lambda *_: np.zeros(0, np.int64))
     with pytest.raises(AssertionError):
         _forty_worlds()
+
+
+def test_a_subscription_with_the_number_of_a_view_is_none() -> None:
+    """A client's process that was started again, under the same name."""
+    ship = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
+    filter = parse("x between $low and $high", ship)
+    broker = Broker("b")
+
+    def handle(message: Message, source: str = "client/c") -> list[Message]:
+        actions = broker.handle(message, source, 1)
+        return [each.message for each in actions if getattr(each, "interface", None) == "client/c"]
+
+    def connect(session: ClientSession) -> None:
+        handle(Connect())
+        for message in session.sync():
+            for reply in handle(message):
+                session.receive(reply)
+
+    handle(Connect(), "client/p")
+    handle(Advertise(1, ship), "client/p")
+    before, after = ClientSession("c"), ClientSession("c")
+    before.view(filter, {"low": 0, "high": 5})
+    connect(before)
+    after.subscribe(filter, {"low": 0, "high": 5})
+    connect(after)
+    got = []
+    for sequence, x in enumerate((1, 99, 2), 1):
+        batch = EventBatch.from_pylist(ship, [{"id": "a", "x": x}], publisher="p", first_sequence=sequence)
+        for message in handle(Publish(batch), "client/p"):
+            for delivery in after.receive(message):
+                got += [event["x"] for event in delivery.batch.to_pylist()]
+    assert got == [1, 2]

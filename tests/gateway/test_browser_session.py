@@ -1,0 +1,118 @@
+"""Sessions of browsers, with a broker's client that is made by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from running import on_a_loop
+
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.conflation import rate_gate
+from covey.gateway.encoding import EncodedBatch
+from covey.gateway.limits import Limits, Overflow
+from covey.gateway.messages import Unsubscribe, View
+from covey.gateway.session import Session
+from covey.matcher import EventBatch, EventType
+from covey.matcher.errors import CapacityError
+
+SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
+MANY = 5_000
+
+
+class Views:
+    """An upstream whose views say nothing; the first `ending` of them end behind many changes."""
+
+    blocks = False
+
+    def __init__(self, ending: int = 0) -> None:
+        self._ending = ending
+
+    def join(self, session: Session) -> None:
+        pass
+
+    async def view(self, *_: Any) -> Any:
+        self._ending -= 1
+        return UpstreamView(ends=self._ending >= 0)
+
+
+class UpstreamView:
+    event_type = SHIP
+
+    def __init__(self, *, ends: bool) -> None:
+        self._ends = ends
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        if self._ends:
+            codes = pa.array(np.zeros(MANY, np.int8))
+            kinds = pa.DictionaryArray.from_arrays(codes, pa.array(["enter", "change", "leave"]))
+            columns = [pa.array([f"s{each}" for each in range(MANY)]), pa.array(range(MANY)), kinds]
+            yield pa.RecordBatch.from_arrays(columns, names=["id", "x", "kind"])
+            raise CapacityError("a view of Ship has too many keys")
+        await asyncio.Event().wait()
+
+    async def close(self, timeout: float | None = None) -> None:
+        pass
+
+
+def session_of(upstream: Any, limits: Limits) -> Session:
+    queue = BrowserQueue(Overflow.DROP_OLDEST, limits, acknowledges=True)
+    return Session(upstream, queue, "json", limits, (), None, lambda _: None)
+
+
+@on_a_loop
+async def test_what_waits_for_its_rate_leaves_though_timers_are_early() -> None:
+    sessions = []
+    for number in range(60):
+        session = session_of(Views(), Limits())
+        session._keys[1], session._gates[1] = "id", rate_gate(60 + 0.37 * number)
+        for x in (1, 2):
+            batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
+            session.deliver(1, EncodedBatch(batch, False), np.array([0]))
+        sessions.append(session)
+    async with asyncio.timeout(60):
+        while any(session._gates[1].pending_bytes for session in sessions):
+            await asyncio.sleep(0.01)
+
+
+@on_a_loop
+async def test_no_rate_is_too_high_for_its_timer() -> None:
+    session = session_of(Views(), Limits())
+    session._keys[1], session._gates[1] = "id", rate_gate(1_000)
+    for x in range(1, 200):
+        batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
+        session.deliver(1, EncodedBatch(batch, False), np.array([0]))
+        await asyncio.sleep(0.0007)
+
+
+@on_a_loop
+async def test_a_number_that_is_used_again_counts_as_a_view() -> None:
+    session = session_of(Views(), Limits(max_views=2))
+    for number in (1, 2, 3):
+        await session.handle(View(request=3 * number, subscription=number, type="Ship"))
+        await asyncio.sleep(0)
+        await session.handle(Unsubscribe(request=3 * number + 1, subscription=number))
+        await session.handle(View(request=3 * number + 2, subscription=number, type="Ship"))
+    assert session.subscription_count == len(session._views) == 2
+
+
+@on_a_loop
+async def test_nothing_of_a_view_comes_behind_its_end() -> None:
+    session = session_of(Views(ending=1), Limits())
+    await session.handle(View(request=1, subscription=1, type="Ship"))
+    async with asyncio.timeout(60):
+        while session.subscription_count:
+            await asyncio.sleep(0)
+    await session.handle(View(request=2, subscription=1, type="Ship"))
+    contents = []
+    async with asyncio.timeout(60):
+        while '"request":2' not in "".join(contents[-1:]).replace(" ", ""):
+            number, frame = await session.queue.next()
+            session.queue.acknowledge(number)
+            contents.append(frame.data if isinstance(frame.data, str) else frame.data.decode())
+    ended = next(place for place, each in enumerate(contents) if "max_view_keys" in each)
+    assert all('"changes"' not in each for each in contents[ended:])
+    assert any('"error"' in each and '"request":1' in each.replace(" ", "") for each in contents[ended:])
