@@ -317,8 +317,11 @@ class SessionDriver:
         if refused.count:
             return  # events: the endpoint has seen to them
         error = RefusedError(refused.status, refused.reason)
-        for waiters in (self.waiters, *(view.waiters for view in self.views.values())):
-            waiters.fail(refused.epoch, error)
+        self.waiters.fail(refused.epoch, error)
+        view = self.views.get(refused.subscription_id)
+        if view is not None:
+            # The refused message may stand for earlier and later updates, and the others lack its values.
+            view.waiters.fail_all(error)
         if refused.type_name not in self.core.advertised:
             self.end_listeners(refused.type_name, error)
         subscription = self.subscriptions.get(refused.subscription_id)

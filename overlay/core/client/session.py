@@ -526,6 +526,8 @@ class ClientSession:
             if subscription is not None and subscription.born == message.epoch:
                 self._remove(subscription, self.epoch + 1)  # some may have matched at this very epoch
                 self._narrow(subscription.filter.event_type.name)
+            elif uid in self._reception.in_views and subscription is not None:
+                subscription.last_epoch = 0  # the broker goes by bounds that are not those of the view
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:

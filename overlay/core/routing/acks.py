@@ -60,6 +60,10 @@ class Acks:
         """Record the newest epoch sent to a neighbour."""
         self._sent[neighbour] = epoch
 
+    def newest_sent(self, neighbour: Interface) -> int:
+        """The newest epoch sent to a neighbour, 0 for none."""
+        return self._sent.get(neighbour, 0)
+
     def outstanding(self, neighbour: Interface, epoch: int) -> bool:
         """Whether the neighbour has yet to acknowledge this epoch."""
         return epoch > self._acknowledged.get(neighbour, 0)

@@ -115,7 +115,8 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
             slot = each.outgoing[peer.name].slots.get(message.subscription_id)
             if slot is not None:
                 slot.refused = True
-                each.answers.answered(peer.name, message.epoch)
+                # The link may have merged a later request into the refused message.
+                each.answers.refused(peer.name, max(message.epoch, slot.epoch))
                 tables.answering[each.event_type.name] = None
         return
     sent = None if state is None else state.advertised_to.get(peer.name)

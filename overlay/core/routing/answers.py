@@ -24,14 +24,23 @@ class Answers:
 
     def __init__(self) -> None:
         self._requests = Acks()
-        self._due: dict[Interface, list[int]] = {}
-        """By source, the newest epochs of its requests, which are to be answered."""
+        self._due: dict[Interface, list[tuple[int, int]]] = {}
+        """By source, of requests that are to be answered: the epoch up to which all is to be here and
+        complete, and the newest epoch that they stand for. Those that stand for epochs which had not come
+        when they were handled, one after the other, have one entry: the peer names these epochs.
+        """
         self._complete: dict[Interface, int] = {}
-        """Sources of which a request has become complete, and those that wait for epochs."""
+        """Sources of which a request has become complete."""
+        self._waiting: dict[Interface, None] = {}
+        """Sources all of whose requests are complete, and that have not sent the epochs of some."""
 
     def open(self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]) -> None:
         """A request of this source was answered from here; the neighbours in `waits` are asked for more."""
-        self._due.setdefault(source, []).append(newest)
+        due, until = self._due.setdefault(source, []), max(epoch, newest)
+        if due and min(due[-1][0], until) > epoch:
+            due[-1] = max(due[-1][0], until), max(due[-1][1], newest)
+        else:
+            due.append((until, newest))
         self._requests.open(source, epoch, waits)
 
     def asked(self, neighbour: Interface, epoch: int) -> None:
@@ -39,31 +48,41 @@ class Answers:
         self._requests.sent(neighbour, epoch)
 
     def answered(self, neighbour: Interface, epoch: int) -> None:
-        """A neighbour has answered its requests up to this epoch, or has refused the one of this epoch."""
+        """A neighbour has answered its requests up to this epoch."""
         self._requests.acknowledged(neighbour, epoch)
 
-    def take(self, received: Callable[[Interface], int]) -> Iterator[tuple[Interface, int]]:
-        """What to answer to whom now; `received` returns the newest epoch of a source. The cost does not grow
-        with the requests of others.
+    def refused(self, neighbour: Interface, epoch: int) -> None:
+        """A neighbour has refused requests of a slot, which was sent nothing newer than this epoch."""
+        self._requests.acknowledged(neighbour, min(epoch, self._requests.newest_sent(neighbour)))
+
+    def take(
+        self, received: Callable[[Interface], int], sender: Interface
+    ) -> Iterator[tuple[Interface, int]]:
+        """What to answer to whom now; `received` returns the newest epoch of a source, which has changed
+        since the last call for the `sender` at most. The cost does not grow with the requests of others.
         """
         self._complete.update(self._requests.drain())
+        if sender in self._waiting:
+            self._complete[sender] = 0
         for source in list(self._complete):
             first, limit = self._requests.first_incomplete(source), received(source)
             if first is not None:
                 limit = min(first - 1, limit)
             due = self._due.pop(source, [])
-            rest = [epoch for epoch in due if epoch > limit]
+            rest = [each for each in due if each[0] > limit]
             if len(rest) < len(due):
-                yield source, max(epoch for epoch in due if epoch <= limit)
+                yield source, max(newest for until, newest in due if until <= limit)
             if rest:
                 self._due[source] = rest
-            if first is not None or not rest:
-                del self._complete[source]
+            self._waiting.pop(source, None)
+            if rest and first is None:
+                self._waiting[source] = None
+            del self._complete[source]
 
     @property
     def waits_for_epochs(self) -> bool:
         """Whether a complete request stands for epochs that its source has not sent yet."""
-        return bool(self._complete)
+        return bool(self._waiting)
 
     # --- interfaces that come and go ------------------------------------------------------------------------
 
@@ -71,6 +90,7 @@ class Answers:
         """A source has lost its state or left."""
         self._due.pop(source, None)
         self._complete.pop(source, None)
+        self._waiting.pop(source, None)
         self._requests.remove_source(source)
 
     def defer(self, neighbour: Interface) -> None:
@@ -87,7 +107,7 @@ class Answers:
 
     def pending(self) -> dict[Interface, list[int]]:
         """What was not answered yet, by source."""
-        return {source: list(due) for source, due in self._due.items()}
+        return {source: [newest for _, newest in due] for source, due in self._due.items()}
 
     def check(self) -> None:
         """As `Acks.check`."""

@@ -304,7 +304,7 @@ def send_answers(tables: Tables, call: Call) -> None:
         state = tables.types.get(name)
         if state is None:
             continue
-        for source, epoch in state.answers.take(lambda source: tables.peers[source].received):
+        for source, epoch in state.answers.take(lambda each: tables.peers[each].received, call.source):
             call.send(tables.peers[source], Answered(name, epoch))
         if state.answers.waits_for_epochs:
             tables.answering[name] = None

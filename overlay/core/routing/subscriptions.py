@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
 
 
+_MAX_MERGED = 1 << 32
+"""How far above its own epoch the newest one may be that an update for views stands for."""
+
+
 def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> None:
     """SUB (Fig. 3 lines 13-19, Fig. 6 lines 10-19)."""
     event_type, subscription_id = message.filter.event_type, message.subscription_id
@@ -94,6 +98,9 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         _check_room(state, peer, interest.filter, {**interest.values, **values}, interest)
         if message.for_views and not peer.is_broker:
             check_view(state, interest)
+        if message.for_views > message.epoch + _MAX_MERGED:
+            highest = message.epoch + _MAX_MERGED
+            raise FilterError(f"for_views {message.for_views}: expected at most {highest}")
     except FilterError as error:
         call.refuse(
             peer,

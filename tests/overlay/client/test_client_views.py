@@ -10,7 +10,8 @@ from running import Brokers, on_a_loop
 
 from covey.matcher import EventType, FilterError
 from covey.matcher.errors import CapacityError
-from covey.overlay import Change, Client, View
+from covey.overlay import Change, Client, RefusedError, View
+from covey.overlay.core.endpoint.quotas import Bounds
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
 CHAIN = [("b1", "b2"), ("b2", "b3")]
@@ -242,3 +243,17 @@ async def test_what_cannot_be_a_view_is_refused() -> None:
         await client.advertise(VEHICLE)
         view = await client.view("Vehicle")
         assert view.snapshot().num_rows == 0
+
+
+@on_a_loop
+async def test_updates_that_were_merged_and_refused_all_end() -> None:
+    bounds = Bounds(session_updates_per_s=1)
+    async with Brokers(bounds=bounds) as overlay, Client(overlay.address("b1")) as client:
+        await client.advertise(VEHICLE)
+        view = await client.view("Vehicle", "x < $limit", limit=0.0)
+        other = await client.view("Vehicle", "x < $limit", limit=0.0)
+        for number in range(4):  # of each round one message of `view`, the first
+            updates = (each.update(limit=float(number)) for each in (view, other, view, view))
+            ends = await asyncio.wait_for(asyncio.gather(*updates, return_exceptions=True), 60)
+        first, *_ = ends
+        assert isinstance(first, RefusedError)

@@ -329,3 +329,16 @@ def test_a_notice_names_the_subscriptions_as_their_user_does(routing: str) -> No
     session.unsubscribe(other)
     session.unsubscribe(one)
     assert session.receive(Notice("within", "b1", "is unknown", 3, (one,))) == []
+
+
+def test_after_a_refusal_the_next_update_of_a_view_asks_for_all_inside(session: ClientSession) -> None:
+    keyed = EventType("Quote", {"firm": "string", "price": "float64"}, key="firm")
+    number, (subscribe,) = session.view(parse("price < $limit", keyed), {"limit": 1})
+    assert isinstance(subscribe, Subscribe)
+    (refused,) = session.update(number, {"limit": 2})
+    assert isinstance(refused, Update)
+    assert refused.after_epoch == subscribe.epoch
+    session.receive(Refuse(refused.epoch, "RESOURCE_EXHAUSTED", "", number))
+    (following,) = session.update(number, {"limit": 1})
+    assert isinstance(following, Update)
+    assert following.after_epoch == 0
