@@ -43,7 +43,7 @@ class Answers:
             due.append((until, newest))
         self._requests.open(source, epoch, waits)
 
-    def asked(self, neighbour: Interface, epoch: int) -> None:
+    def requested(self, neighbour: Interface, epoch: int) -> None:
         """A neighbour was sent a request."""
         self._requests.sent(neighbour, epoch)
 

@@ -215,8 +215,8 @@ def on_update_for_views(
     if table is not None:
         state.has_views = True
         for neighbour, slot in state.covering_slots(interest):
-            asked = _ask(tables, call, state, tables.peers[neighbour], slot)
-            waits.setdefault(neighbour, asked)
+            requested = _ask(tables, call, state, tables.peers[neighbour], slot)
+            waits.setdefault(neighbour, requested)
         _send_last_events(tables, call, state, peer, interest, before)
     waits.pop(peer.name, None)
     state.answers.open(peer.name, epoch, newest, waits)
@@ -227,7 +227,7 @@ def _ask(tables: Tables, call: Call, state: TypeState, neighbour: Peer, slot: Sl
     """Have a neighbour send the last events of keys that match a slot; the epoch of the request."""
     epoch = slot.epoch = tables.next_epoch(neighbour)
     call.control(neighbour, Update(epoch, slot.slot_id, {}, for_views=epoch))
-    state.answers.asked(neighbour.name, epoch)
+    state.answers.requested(neighbour.name, epoch)
     return epoch
 
 
@@ -279,11 +279,11 @@ def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer)
     """A neighbour publishes from now on, or has lost its state: it sends what views want. The epoch of the
     last request, 0 if there is none.
     """
-    asked = 0
+    requested = 0
     if state.has_views and neighbour.name in state.outgoing:
         for slot in state.outgoing[neighbour.name].slots:
-            asked = _ask(tables, call, state, neighbour, slot)
-    return asked
+            requested = _ask(tables, call, state, neighbour, slot)
+    return requested
 
 
 # --- the ends of answers ----------------------------------------------------------------------------------

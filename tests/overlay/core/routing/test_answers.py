@@ -51,9 +51,9 @@ def test_requests_that_stand_for_later_epochs_are_answered_when_these_have_come(
 
 def test_a_request_merged_with_a_later_message_is_not_answered_before_it_is_complete() -> None:
     answers = Answers()
-    answers.asked(N, 1)
+    answers.requested(N, 1)
     answers.open(S, 1, 1, {N: 1})
-    answers.asked(N, 2)
+    answers.requested(N, 2)
     answers.open(S, 3, 2, {N: 2})
     answers.answered(N, 1)
     assert taken(answers, 3) == [(S, 1)]
