@@ -47,7 +47,7 @@ def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch:
         changes = drawn(choices, truth, version, choices.randrange(1, 12))
         version += len(changes)
         ids, versions, kinds = map(list, zip(*changes, strict=True))
-        pending.put(pa.record_batch({"id": ids, "version": versions}), np.array(kinds, np.int8))
+        pending.put(pa.RecordBatch.from_pydict({"id": ids, "version": versions}), np.array(kinds, np.int8))
         assert len(pending) <= 2 * 40 + 8 + len(changes)  # of 20 keys two each, twice before it conflates
         if choices.random() < 0.4:
             came, expected, before = pending.came, dict(truth), len(pending)
@@ -68,10 +68,10 @@ def test_what_waited_leaves_before_what_has_come_since(monkeypatch: pytest.Monke
     monkeypatch.setattr(view_changes, "_FEW_ROWS", 0)
     pending = PendingChanges("id")
     enter, change = np.full(4, ENTER, np.int8), np.array([CHANGE, ENTER], np.int8)
-    pending.put(pa.record_batch({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]}), enter)
+    pending.put(pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]}), enter)
     came = pending.came
     pending._together_at = 0
-    pending.put(pa.record_batch({"id": [1, 5], "version": [1, 1]}), change)
+    pending.put(pa.RecordBatch.from_pydict({"id": [1, 5], "version": [1, 1]}), change)
     first = pending.take(4)
     assert first is not None
     assert first[0].to_pydict() == {"id": [1, 2, 3, 4], "version": [1, 0, 0, 0]}
