@@ -134,7 +134,8 @@ def _expected(chains: Chains, truths: Truths) -> Mask:
 
 
 def _match(case: _Case, events: Int64s, expected: Mask, spinning: Spinning) -> None:
-    batch = EventBatch.from_arrow(EVENT_TYPE, pa.RecordBatch.from_pydict({"number": events, "region": regions(events)}))
+    columns = {"number": events, "region": regions(events)}
+    batch = EventBatch.from_arrow(EVENT_TYPE, pa.RecordBatch.from_pydict(columns))
     evaluations, calls = spinning.events, spinning.calls
     start = perf_counter()
     offsets, ids = case.engine.match(batch).ordered()
