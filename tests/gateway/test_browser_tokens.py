@@ -95,6 +95,7 @@ async def play_the_end(
     ):
         for browser in (ending, going_on):
             await browser.request("subscribe", subscription=1, type="Quote")
+        for browser in (ending, going_on):
             assert 0 <= (await browser.until("expiry"))["expires_in_s"] <= lifetime_s * 2 / 3
         assert (await going_on.request("authenticate", token=token("alice", 100)))["kind"] == "answer"
         error = await ending.until("error")
