@@ -80,6 +80,8 @@ def gateway(
     max_message_bytes: Annotated[int, typer.Option(help="Bytes of a message of a browser.")] = 65_536,
     max_messages_per_s: Annotated[int, typer.Option(help="Messages per second of a browser.")] = 200,
     max_filter_bytes: Annotated[int, typer.Option(help="Bytes of a filter of a browser.")] = 4_096,
+    max_views: Annotated[int, typer.Option(help="Views of a browser, of its 100 subscriptions.")] = 10,
+    max_view_keys: Annotated[int, typer.Option(help="Keys inside of a view, which ends beyond.")] = 50_000,
     queue_bytes: Annotated[int, typer.Option(help="Bytes that wait for a browser.")] = 1 << 20,
     max_pending_bytes: Annotated[int, typer.Option(help="Bytes that wait for all browsers.")] = 1 << 30,
     access: Access = NO_ACCESS,
@@ -119,6 +121,8 @@ def gateway(
         max_message_bytes=max_message_bytes,
         max_messages_per_s=max_messages_per_s,
         max_filter_bytes=max_filter_bytes,
+        max_views=max_views,
+        max_view_keys=max_view_keys,
         queue_bytes=queue_bytes,
         max_pending_bytes=max_pending_bytes,
     )

@@ -76,7 +76,10 @@ class View(Message):
     subscription: Number
     type: str = Field(description="The event type, which needs a key.")
     filter: str = Field("", description="Of the filter language; empty for all events.")
-    values: Values = Field({}, description="Of the filter's variables.")
+    leave: str | None = Field(
+        None, description="A wider filter, with all variables of the other: keys leave by it, and enter not."
+    )
+    values: Values = Field({}, description="Of the variables of the filter, and of leave.")
 
 
 class Update(Message):

@@ -208,8 +208,9 @@ class Session:
     def _claim(self, message: Subscribe | View) -> Exception | None:
         """Take the number at once, so that requests behind this one find it."""
         number, bound, kind = message.subscription, self._limits.max_filter_bytes, message.kind
-        if len(message.filter.encode()) > bound:
-            return RefusedError("RESOURCE_EXHAUSTED", f"{kind}: filter: max_filter_bytes is {bound}")
+        for field in ("filter", "leave"):
+            if len((getattr(message, field, None) or "").encode()) > bound:
+                return RefusedError("RESOURCE_EXHAUSTED", f"{kind}: {field}: max_filter_bytes is {bound}")
         if number in self._subscriptions:
             return MessageError(f"{kind}: subscription is {number}: expected one that is not in use")
         if len(self._subscriptions) >= self._limits.max_subscriptions:
@@ -246,8 +247,14 @@ class Session:
             raise refusal
         number, upstream = message.subscription, self.upstream
         with self._settling(number) as future:
-            bounds = self._limits.max_view_keys, self._limits.timeout_s
-            view = await upstream.view(message.type, message.filter, values_of(message.values), *bounds)
+            view = await upstream.view(
+                message.type,
+                message.filter,
+                message.leave,
+                values_of(message.values),
+                self._limits.max_view_keys,
+                self._limits.timeout_s,
+            )
             feed = ViewFeed(view, number, self._form, self.queue, self._view_ended, blocks=upstream.blocks)
             future.set_result(feed)
         await feed.passed_on()

@@ -152,8 +152,9 @@ class Upstream:
                 self._early.clear()
 
     async def view(
-        self, type_name: str, filter: str, values: Mapping[str, Any], max_keys: int, timeout: float
-    ) -> View:
+        self, type_name: str, filter: str, leave: str | None, values: Mapping[str, Any], max_keys: int,
+        timeout: float,
+    ) -> View:  # fmt: skip
         """As `Client.view`; raises what `Client.open` raises for the first one."""
         async with self._opening:
             if self._viewing is None:
@@ -162,7 +163,9 @@ class Upstream:
                 self._viewing = client
         client = self._viewing
         try:
-            return await client.view(type_name, filter, values=values, max_keys=max_keys, timeout=timeout)
+            return await client.view(
+                type_name, filter, leave=leave, values=values, max_keys=max_keys, timeout=timeout
+            )
         except (ClosedError, ConnectError):  # it has ended: the next view has another one
             if self._viewing is client:
                 self._viewing = None

@@ -47,6 +47,11 @@ export interface SubscribeOptions {
   maxRate?: number;
 }
 
+export interface ViewOptions {
+  /** A wider filter, with all variables of the view's: keys enter by the filter, and leave once they do not match this one. */
+  leave?: string;
+}
+
 export class CoveyError extends Error {
   /** The name of a gRPC status, such as "INVALID_ARGUMENT". */
   readonly status: string;
@@ -116,6 +121,7 @@ export class Client {
     filter?: string,
     values?: Record<string, Value>,
     onChanges?: (changes: Change<E>[] & Uint8Array, batch?: Changes) => void,
+    options?: ViewOptions,
   ): Promise<View<E>>;
   /** Resolves when the broker has accepted the events. */
   publish(type: string, events: Record<string, Value> | Record<string, Value>[]): Promise<void>;

@@ -79,17 +79,19 @@ export class Subscription {
 // What is inside of the bounds, by key (not with format "arrow").
 export class View extends Subscription {
   #onChanges;
+  #leave;
   #unconfirmed = null; // in a new session: the keys that it has not sent
 
-  constructor(client, number, type, filter, values, onChanges) {
+  constructor(client, number, type, filter, values, onChanges, { leave } = {}) {
     super(client, number, type, filter, values);
     this.#onChanges = onChanges;
+    this.#leave = leave;
     this.inside = new Map();
     this.key = null;
   }
 
   _asRequest() {
-    return { ...super._asRequest(), kind: "view" };
+    return { ...super._asRequest(), kind: "view", leave: this.#leave };
   }
 
   _deliver(batch) {
@@ -175,10 +177,10 @@ export class Client {
   }
 
   // What is inside, and how it changes: `onChanges` gets arrays of {kind: "enter" | "change" | "leave", event}, first an
-  // enter for each key inside. The event type needs a key.
+  // enter for each key inside. The event type needs a key. With `leave`, a wider filter, keys leave by that.
   async view(type, filter = "", values = {}, onChanges = () => {}, options = {}) {
-    checked("view", options, []);
-    return this.#begin(new View(this, this.#nextSubscription++, type, filter, values, onChanges));
+    checked("view", options, ["leave"]);
+    return this.#begin(new View(this, this.#nextSubscription++, type, filter, values, onChanges, options));
   }
 
   async #begin(subscription) {

@@ -41,6 +41,7 @@ def test_it_serves_until_it_is_stopped() -> None:
         (["--origin", "https://app.example/"], 2, "origin is 'https://app.example/': expected"),
         (["--broker", "x"], 2, "--broker 'x': expected \"host:port\""),
         (["--queue-bytes", "0"], 2, "queue_bytes is 0: expected an integer from 1 to"),
+        (["--max-view-keys", "0"], 2, "max_view_keys is 0: expected an integer from 1 to"),
         (["--serve-key", "k"], 2, "--serve-certificate and --serve-key: expected both or none"),
         (["--listen", "TAKEN"], 1, "cannot listen: Address already in use"),
     ],

@@ -33,9 +33,9 @@ const steps = {
     const collect = (events) => got.push(...events.map((each) => each.x));
     subscriptions[name] = await client.subscribe(type, "", {}, collect, options);
   },
-  view: async (name, ...rest) => {
+  view: async (name, type, filter, values, options) => {
     const collect = (changes) => got.push(...changes.map(({ kind, event }) => [kind, event.id]));
-    subscriptions[name] = await client.view(...rest, collect);
+    subscriptions[name] = await client.view(type, filter, values, collect, options);
     return subscriptions[name].key;
   },
   inside: (name) => [...subscriptions[name].inside.values()],

@@ -164,6 +164,15 @@ async def test_a_view_over_two_gateways() -> None:
                     ["enter", 4],
                     ["leave", 2],
                 ]
+                box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
+                await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
+                assert await step("got", 1) == [["enter", 4]]
+                await step("update", "w", {"x1": 3})
+                assert await step("inside", "w") == at(_4=4)
+                await step("update", "w", {"x0": -9, "x1": -2})
+                assert await step("got", 1) == [["leave", 4]]
+                with pytest.raises(AssertionError, match="view: option leaves: expected leave"):
+                    await step("view", "x", *box, {"leaves": "x > 0"})
             await proxy.stop()
 
 

@@ -68,6 +68,34 @@ async def test_changes_come_before_the_answers_that_they_belong_to() -> None:
 
 
 @on_a_loop
+async def test_keys_leave_later_than_they_enter() -> None:
+    leave = "x between $x0 - 5 and $x1 + 5"
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(SHIP)
+        await exchange.publish_batch("Ship", ships((1, 1), (2, 12)), confirm=True)
+        async with gateway_to(overlay.address("b1")) as address, Browser(address) as browser:
+            values = {"x0": 0, "x1": 9}
+            await browser.request("view", subscription=1, leave=leave, values=values, **BOX)
+            assert taken(browser) == [("enter", 1, 1)]
+            for x, change in ((14, "change"), (15, "leave"), (14, None), (9, "enter"), (-5, "change")):
+                await exchange.publish_batch("Ship", ships((1, x)), confirm=True)
+                await browser.request("update", subscription=1, values={})
+                assert taken(browser) == ([] if change is None else [(change, 1, x)])
+            await browser.request("update", subscription=1, values={"x0": 1, "x1": 10})
+            assert taken(browser) == [("leave", 1, -5)]
+            for wrong, why in (
+                ("x > $x0", "leave 'x > $x0': expected the variable $x1 of the filter in it"),
+                ("x between $x0 and $x1 - 1", "expected a filter that accepts all that"),
+                ("x between", "expected a number or a variable"),
+                ("x > 0 or " * 1_000, "view: leave: max_filter_bytes is 4096"),
+                (7, "view: leave is 7: expected"),
+            ):
+                refused = await browser.request("view", subscription=2, leave=wrong, values=values, **BOX)
+                assert refused["kind"] == "error"
+                assert why in refused["message"]
+
+
+@on_a_loop
 async def test_who_does_not_read_is_behind_and_never_wrong() -> None:
     """And nobody else is behind; a subscription beside it drops."""
     limits = Limits(queue_bytes=20_000, window_bytes=5_000)
