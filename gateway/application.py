@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from covey.gateway.descriptions import PATHS, asyncapi, openapi
-from covey.gateway.event_stream import open_stream
+from covey.gateway.event_stream import ChangesQuery, EventsQuery, open_stream
 from covey.gateway.hosts import HostCheck, check_origin
 from covey.gateway.limits import Limits
 from covey.gateway.sessions import Sessions
@@ -70,7 +70,10 @@ def application(
         await WebSocketConnection(websocket, sessions).run()
 
     async def events(request: Request) -> Response:
-        return await open_stream(request, sessions)
+        return await open_stream(request, sessions, EventsQuery)
+
+    async def views(request: Request) -> Response:
+        return await open_stream(request, sessions, ChangesQuery)
 
     async def health(request: Request) -> Response:
         return JSONResponse(sessions.counts())
@@ -87,7 +90,7 @@ def application(
     async def script_types(request: Request) -> Response:
         return FileResponse(_BROWSER / "covey.d.ts", media_type="text/plain")
 
-    handlers = (events, health, describe_http, describe_socket, script, script_types)
+    handlers = (events, views, health, describe_http, describe_socket, script, script_types)
     routes = [
         Route(path, handler, methods=["GET"]) for path, handler in zip(PATHS, handlers, strict=True)
     ]

@@ -280,12 +280,16 @@ class BrowserQueue:
 
     def resume(self, received: int) -> bool:
         """Send again what is behind this number, on a new connection; events that are kept no more are in a
-        gap. False for a number that was never sent, or is too old to tell what is lost."""
+        gap. False for a number that was never sent, or is too old to tell what is lost; and where changes of
+        a view are lost, without which what is inside would be wrong."""
         lost = self._acknowledged - received
         if lost > len(self._forgotten):
             return False
         if lost > 0:
-            for frame in [*self._forgotten][-lost:]:
+            forgotten = [*self._forgotten][-lost:]
+            if any(frame.of_view for frame in forgotten):
+                return False
+            for frame in forgotten:
                 if frame.event_count:
                     self._drop(frame, "resume")
                 elif frame.gap is not None:

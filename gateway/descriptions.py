@@ -7,13 +7,16 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from covey.gateway.event_stream import Query
+from covey.gateway.event_stream import ChangesQuery, EventsQuery, Query
 from covey.gateway.messages import REPLIES, REQUESTS, Error, Message
 from covey.overlay import __version__
 
 PATHS = {
     "/events/{type}": "Events of a type that match a filter, as server-sent events: the data of each is a "
     "message to the browser, as in /asyncapi.json. Last-Event-ID goes on behind that event.",
+    "/views/{type}": "A view as server-sent events: changes, which first have an enter for each key inside, "
+    "an answer behind these, then what enters, changes and leaves. Last-Event-ID goes on behind that event; "
+    "where it cannot, the welcome has resumed false, and what is inside comes again.",
     "/health": "The numbers of sessions and connections, and of what was dropped and refused.",
     "/openapi.json": "This document.",
     "/asyncapi.json": "The messages of the WebSocket at /socket, as AsyncAPI.",
@@ -21,6 +24,8 @@ PATHS = {
     "/covey.d.ts": "Its types.",
 }
 """By path, what a GET returns."""
+_QUERIES: dict[str, type[Query]] = {"/events/{type}": EventsQuery, "/views/{type}": ChangesQuery}
+"""Of those that stream."""
 _ERRORS = {
     "400": "A parameter is wrong.",
     "401": "The token is not accepted.",
@@ -46,19 +51,19 @@ def openapi() -> dict[str, Any]:
 
 
 def _operation(path: str, text: str) -> dict[str, Any]:
-    streams = path.startswith("/events")
+    streamed = _QUERIES.get(path)
     media = {"/covey.js": "text/javascript", "/covey.d.ts": "text/plain"}.get(path, "application/json")
-    content: dict[str, Any] = {("text/event-stream" if streams else media): {}}
+    content: dict[str, Any] = {("text/event-stream" if streamed else media): {}}
     operation: dict[str, Any] = {
         "summary": text,
         "responses": {"200": {"description": "OK", "content": content}},
     }
-    if streams:
+    if streamed is not None:
         described = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
         errors = {status: {"description": why, "content": described} for status, why in _ERRORS.items()}
         operation["responses"] |= errors
         operation["security"] = [{}, {"token": []}]
-        query = Query.model_json_schema()["properties"]
+        query = streamed.model_json_schema()["properties"]
         text_of = {"schema": {"type": "string"}}
         operation["parameters"] = [
             {"name": "type", "in": "path", "required": True, **text_of},

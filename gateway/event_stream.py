@@ -1,8 +1,9 @@
-"""One subscription as server-sent events, which any browser reads without a script of ours.
+"""One subscription or view as server-sent events, which any browser reads without a script of ours.
 
 The id of an event is that of its session and its number, so `Last-Event-ID` goes on behind it: within the
 lease each event comes once, and what was in flight and is kept no more is told in a gap. After the lease, or
-in another gateway, a new session begins, and its welcome says so (`resumed` is false).
+in another gateway, a new session begins, and its welcome says so (`resumed` is false); so it does where
+changes of a view are kept no more, since what is inside would be wrong without them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from covey.gateway.messages import (
     Policy,
     Rate,
     Subscribe,
+    View,
     Welcome,
     check,
     cut,
@@ -37,12 +39,15 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
 
 SUBSCRIPTION = 1
-"""The number of the one subscription of a stream."""
+"""The number of the one subscription or view of a stream."""
+REQUEST = 0
+"""The number of the one request of a stream."""
 _KEEPALIVE_S = 15.0
 _RETRY_MS = 1_000
 _HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
+    "FAILED_PRECONDITION": 400,
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
@@ -59,19 +64,31 @@ def _number(text: object) -> object:
 
 
 class Query(Message):
+    """The parameters of a stream."""
+
+    filter: str = Field("", description="Of the filter language; empty for all events.")
+    values: str = Field("{}", description='Of the filter\'s variables, as a JSON object: {"limit": 100}.')
+
+
+class EventsQuery(Query):
     """The parameters of a stream of events."""
 
     kind = "events"
-    filter: str = Field("", description="Of the filter language; empty for all events.")
-    values: str = Field("{}", description='Of the filter\'s variables, as a JSON object: {"limit": 100}.')
     overflow: Policy = Field("drop_oldest", description="What a full queue of this browser does.")
     max_rate: Annotated[Rate | None, BeforeValidator(_number)] = Field(
         None, description="Events per second and key, at most; the newest comes."
     )
 
 
-async def open_stream(request: Request, sessions: Sessions) -> Response:
-    """The response to a request for events: a stream, or an error as JSON."""
+class ChangesQuery(Query):
+    """The parameters of a stream of the changes of a view."""
+
+    kind = "view"
+    leave: str | None = Field(None, description="A wider filter: keys leave by it, and do not enter by it.")
+
+
+async def open_stream(request: Request, sessions: Sessions, query: type[Query]) -> Response:
+    """The response to a request for events or changes: a stream, or an error as JSON."""
     if request.method == "HEAD":  # which has no end to wait for
         return Response(media_type=EventStream.media_type, headers={"cache-control": "no-store"})
     address = request.client.host if request.client is not None else "unix"
@@ -80,7 +97,7 @@ async def open_stream(request: Request, sessions: Sessions) -> Response:
         return error_response(RefusedError("RESOURCE_EXHAUSTED", refusal))
     stream = EventStream(sessions, address)
     try:
-        await stream.open(request)
+        await stream.open(request, query)
     except (CoveyError, TimeoutError) as error:
         stream.close()
         return error_response(error)
@@ -111,30 +128,24 @@ class EventStream(Response):
         self._error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, request: Request) -> None:
-        """Raises what the session and the subscription raise."""
-        query = check(Query, _single(request.query_params), "events")
+    async def open(self, request: Request, model: type[Query]) -> None:
+        """Raises what the session and the subscription or view raise."""
+        query = check(model, _single(request.query_params), model.kind)
+        message = _message(query, request.path_params["type"])
         last, _, number = request.headers.get("last-event-id", "").rpartition(":")
         hello = Hello(
             token=_bearer(request.headers.get("authorization")),
             session=last or None,
             received=int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0,
-            overflow=query.overflow,
+            overflow=query.overflow if isinstance(query, EventsQuery) else "drop_oldest",
             format="json",
         )
-        type_name = request.path_params["type"]
-        purpose = f"{type_name} {query.filter} {query.values} {query.max_rate}"
         session, self._resumed = await self._sessions.open(
-            hello, self, self._address, acknowledges=False, purpose=purpose
+            hello, self, self._address, acknowledges=False, purpose=encode(message)
         )
         self._session = session
         if not self._resumed:
-            fields = {"type": type_name, "filter": query.filter, "values": _values(query.values)}
-            if query.max_rate is not None:
-                fields["max_rate"] = query.max_rate
-            await session.subscribe(
-                check(Subscribe, {"request": 0, "subscription": SUBSCRIPTION, **fields}, "events")
-            )
+            await session.stream(message)
 
     def end(self, error: Exception) -> None:
         self._error = error
@@ -150,16 +161,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._tasks = {
-                asyncio.create_task(self._until_disconnected(receive)),
-                asyncio.create_task(self._write(send)),
-            }
-            try:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.wait(self._tasks)
+            if self._error is None:  # the session may have ended meanwhile
+                await self._stream(receive, send)
             if self._error is not None:
                 error = Error(status=status_of(self._error), message=cut(str(self._error)))
                 await _send(send, f"data: {encode(error)}\n\n")
@@ -168,6 +171,18 @@ class EventStream(Response):
             pass
         finally:
             self.close()
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
+        self._tasks = {
+            asyncio.create_task(self._until_disconnected(receive)),
+            asyncio.create_task(self._write(send)),
+        }
+        try:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
 
     async def _until_disconnected(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -199,15 +214,25 @@ async def _send(send: Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
+def _message(query: Query, type_name: str) -> Subscribe | View:
+    """What a browser with a WebSocket would send."""
+    model: type[Subscribe] | type[View] = Subscribe if isinstance(query, EventsQuery) else View
+    fields = query.model_dump(exclude={"overflow"}, exclude_none=True)
+    fields |= {"type": type_name, "values": _values(query)}
+    return check(model, {"request": REQUEST, "subscription": SUBSCRIPTION, **fields}, query.kind)
+
+
 def _single(parameters: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in parameters.items() if value}
 
 
-def _values(text: str) -> object:
+def _values(query: Query) -> object:
+    text = query.values
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise MessageError(f"events: values is {cut(text)!r}: expected a JSON object: {error}") from None
+        expected = f"expected a JSON object: {error}"
+        raise MessageError(f"{query.kind}: values is {cut(text)!r}: {expected}") from None
 
 
 def _bearer(header: str | None) -> str | None:

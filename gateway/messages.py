@@ -13,9 +13,10 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from covey.gateway.limits import Overflow
-from covey.matcher.errors import CoveyError, VariableError, closest_of
+from covey.matcher.errors import CapacityError, CoveyError, VariableError, closest_of
 from covey.overlay import ConnectError, Motion, NotSettledError, RefusedError
 from covey.overlay.core.client.view_state import KINDS
+from covey.overlay.core.messages import MAX_VALIDITY_NS
 from covey.overlay.documents import Section, one_of, validated
 
 _MOST_CHARACTERS = 500
@@ -24,6 +25,7 @@ _MOST_CHARACTERS = 500
 Number = Annotated[int, Field(ge=0, lt=1 << 53)]
 Values = dict[str, Any]
 Rate = Annotated[float, Field(ge=0.01, le=1_000)]
+Validity = Annotated[float, Field(ge=0.001, le=MAX_VALIDITY_NS / 1e9)]
 Policy = Annotated[str, one_of(*Overflow), Field(json_schema_extra={"enum": [*Overflow]})]
 Format = Annotated[str, one_of("json", "arrow"), Field(json_schema_extra={"enum": ["json", "arrow"]})]
 
@@ -65,6 +67,7 @@ class Subscribe(Message):
     filter: str = Field("", description="Of the filter language; empty for all events.")
     values: Values = Field({}, description="Of the filter's variables; {value, rate} is a motion.")
     max_rate: Rate | None = Field(None, description="Events per second and key, at most; the newest comes.")
+    valid_for: Validity | None = Field(None, description="Seconds until it ends, unless it is renewed.")
 
 
 class View(Message):
@@ -93,6 +96,15 @@ class Update(Message):
     gapless: bool = Field(
         False, description="Also replay events published since the request; not of a view, which is."
     )
+
+
+class Renew(Message):
+    """Have a subscription end in so many seconds, counted anew; answered when the broker has applied it."""
+
+    kind = "renew"
+    request: Number
+    subscription: Number
+    valid_for: Validity = Field(description="Seconds, from the arrival at the broker.")
 
 
 class Unsubscribe(Message):
@@ -195,6 +207,15 @@ class Changes(Message):
     )
 
 
+class Ended(Message):
+    """A subscription has ended by itself: its validity period is over. It is behind its last event, and its
+    number is free again."""
+
+    kind = "ended"
+    subscription: Number
+    reason: str
+
+
 class GapNotice(Message):
     """Events that this browser does not get: its queue was full (`overflow`), the broker has dropped them
     before the gateway (`broker`), or they were sent on a connection that broke (`resume`); or they are in no
@@ -241,13 +262,13 @@ class OperatorNotice(Message):
 
 REQUESTS: dict[str, type[Message]] = {
     each.kind: each
-    for each in (Hello, Subscribe, View, Update, Unsubscribe, Publish, Acknowledge, Authenticate)
+    for each in (Hello, Subscribe, View, Update, Renew, Unsubscribe, Publish, Acknowledge, Authenticate)
 }
 """By `kind`, what a browser may send: a new one is a class here, and a case in `Session.handle`."""
 REPLIES: dict[str, type[Message]] = {
     each.kind: each
     for each in (
-        Welcome, Answer, Error, Events, Changes, GapNotice, OverflowNotice, Expiry, Connection,
+        Welcome, Answer, Error, Events, Changes, Ended, GapNotice, OverflowNotice, Expiry, Connection,
         OperatorNotice,
     )
 }  # fmt: skip
@@ -335,6 +356,8 @@ def status_of(error: Exception) -> str:
     """The gRPC status that says what kind of error it is."""
     if isinstance(error, RefusedError | ConnectError):
         return error.status
+    if isinstance(error, CapacityError):
+        return "RESOURCE_EXHAUSTED"
     if isinstance(error, NotSettledError | TimeoutError):
         return "DEADLINE_EXCEEDED"
     return "INVALID_ARGUMENT" if isinstance(error, ValueError) else "FAILED_PRECONDITION"

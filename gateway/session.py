@@ -26,12 +26,14 @@ from covey.gateway.messages import (
     Answer,
     Authenticate,
     Connection,
+    Ended,
     Error,
     Expiry,
     Message,
     MessageError,
     OperatorNotice,
     Publish,
+    Renew,
     Subscribe,
     Unsubscribe,
     Update,
@@ -112,6 +114,7 @@ class Session:
         self._keys: dict[int, str] = {}
         """Of subscriptions whose events may supersede each other."""
         self._views: set[int] = set()
+        self._streams = False
         self._gates: dict[int, RateGate[Frame]] = {}
         self._gated_bytes = 0
         self._departures: dict[int, asyncio.TimerHandle] = {}
@@ -137,7 +140,7 @@ class Session:
                 await self._begin(message.request, self._subscribe(message, self._claim(message)))
             case View():
                 await self._begin(message.request, self._view(message, self._claim(message)))
-            case Update() | Unsubscribe():
+            case Update() | Renew() | Unsubscribe():
                 await self._change(message)
             case Publish():
                 await self._begin(message.request, self._publish(message))
@@ -145,11 +148,19 @@ class Session:
                 self.refuse(None, MessageError(f"{message.kind}: expected as the first message alone"))
         await self.queue.calm()
 
-    async def subscribe(self, message: Subscribe) -> None:
-        """Returns when it is answered; raises what the client raises."""
-        await self._subscribe(message, self._claim(message))
+    async def stream(self, message: Subscribe | View) -> None:
+        """The one subscription or view of a session that ends with it. Returns when the broker has it, raises
+        what the client raises; a view is answered behind what is inside.
+        """
+        self._streams = True
+        refusal = self._claim(message)
+        if isinstance(message, Subscribe):
+            await self._subscribe(message, refusal)
+        else:
+            feed = await self._open_view(message, refusal)
+            await self._begin(message.request, self._passed_on(message, feed))
 
-    async def _change(self, message: Update | Unsubscribe) -> None:
+    async def _change(self, message: Update | Renew | Unsubscribe) -> None:
         """A subscription that is not applied yet is waited for here, so that its changes keep their order."""
         number = message.subscription
         future = self._subscriptions.get(number)
@@ -164,6 +175,8 @@ class Session:
             del self._subscriptions[number]
             self._forget(number)
             await self._begin(message.request, self._unsubscribe(message, held))
+        elif isinstance(message, Renew):
+            await self._begin(message.request, self._renew(message, held))
         elif isinstance(held, ViewFeed):
             await self._begin(message.request, self._update_view(message, held))
         else:
@@ -237,12 +250,16 @@ class Session:
                 message.type,
                 message.filter,
                 values_of(message.values),
+                message.valid_for,
                 self._limits.timeout_s,
             )
             future.set_result(subscription)
         return Answer(request=message.request, attributes=_attributes(subscription.event_type))
 
     async def _view(self, message: View, refusal: Exception | None) -> Answer:
+        return await self._passed_on(message, await self._open_view(message, refusal))
+
+    async def _open_view(self, message: View, refusal: Exception | None) -> ViewFeed:
         if refusal is not None:
             raise refusal
         number, upstream = message.subscription, self.upstream
@@ -257,8 +274,11 @@ class Session:
             )
             feed = ViewFeed(view, number, self._form, self.queue, self._view_ended, blocks=upstream.blocks)
             future.set_result(feed)
+        return feed
+
+    async def _passed_on(self, message: View, feed: ViewFeed) -> Answer:
         await feed.passed_on()
-        event_type = view.event_type
+        event_type = feed.view.event_type
         return Answer(request=message.request, attributes=_attributes(event_type), key=event_type.key)
 
     @contextlib.contextmanager
@@ -315,6 +335,12 @@ class Session:
             raise MessageError(f"update: gapless is true, and {number} is a view: expected false")
         await feed.view.update(values=values_of(message.values), timeout=self._limits.timeout_s)
         await feed.passed_on()
+        return Answer(request=message.request)
+
+    async def _renew(self, message: Renew, held: Subscription | ViewFeed) -> Answer:
+        if isinstance(held, ViewFeed):
+            raise MessageError(f"renew: subscription is {message.subscription}, a view: expected none")
+        await held.renew(message.valid_for, timeout=self._limits.timeout_s)
         return Answer(request=message.request)
 
     async def _unsubscribe(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
@@ -436,9 +462,12 @@ class Session:
         if not isinstance(error, CapacityError):
             self.fail(error)
             return
+        reason = f"the view has ended, max_view_keys is {self._limits.max_view_keys}: {error}"
+        if self._streams:
+            self.fail(RefusedError("RESOURCE_EXHAUSTED", reason))
+            return
         self._subscriptions.pop(number, None)
         self._forget(number)
-        reason = f"the view has ended, max_view_keys is {self._limits.max_view_keys}: {error}"
         self.queue.notice(
             Error(subscription=number, status="RESOURCE_EXHAUSTED", message=cut(reason))
         )
@@ -448,6 +477,14 @@ class Session:
         names = {_event_type(each).name for each in ours if isinstance(each, ViewFeed) is of_views}
         if gap.type_name in names:
             self.queue.lose("broker", gap)
+
+    def expire(self, subscription: int) -> None:
+        gate = self._gates.get(subscription)
+        if gate is not None:
+            self._depart(subscription, self._gated(gate, gate.flush))
+        self._subscriptions.pop(subscription, None)
+        self._forget(subscription)
+        self.queue.tell(Ended(subscription=subscription, reason="its validity period is over"))
 
     def notice(self, subscription: int, notice: Notice) -> None:
         self.queue.notice(OperatorNotice(subscription=subscription, message=cut(str(notice))))

@@ -43,6 +43,8 @@ class Subscriber(Protocol):
 
     def lose(self, gap: Gap, *, of_views: bool = False) -> None: ...
 
+    def expire(self, subscription: int) -> None: ...
+
     def notice(self, subscription: int, notice: Notice) -> None: ...
 
     def connection(self, connected: bool, reason: str) -> None: ...
@@ -88,6 +90,8 @@ class Upstream:
         """Sessions, and how many subscriptions they have."""
         self._subscribing = 0
         self._early: list[tuple[int, EncodedBatch, Rows]] = []
+        self._ended_early: set[int] = set()
+        """Of those subscriptions, whose validity period is over already."""
         self._publishable: set[str] = set()
         self._advertising = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
@@ -135,21 +139,26 @@ class Upstream:
 
     async def subscribe(
         self, session: Subscriber, number: int, type_name: str, filter: str, values: Mapping[str, Any],
-        timeout: float,
+        valid_for: float | None, timeout: float,
     ) -> Subscription:  # fmt: skip
         """As `Client.subscribe`, for this number of a session."""
         self._subscribing += 1
         try:
-            subscription = await self._client.subscribe(type_name, filter, values=values, timeout=timeout)
+            subscription = await self._client.subscribe(
+                type_name, filter, values=values, valid_for=valid_for, timeout=timeout
+            )
             self._subscribers[subscription.id] = session, number
             for subscription_id, batch, rows in self._early:
                 if subscription_id == subscription.id:
                     session.deliver(number, batch, rows)
+            if subscription.id in self._ended_early:
+                self._expire(subscription.id)
             return subscription
         finally:
             self._subscribing -= 1
             if not self._subscribing:
                 self._early.clear()
+                self._ended_early.clear()
 
     async def view(
         self, type_name: str, filter: str, leave: str | None, values: Mapping[str, Any], max_keys: int,
@@ -208,10 +217,12 @@ class Upstream:
 
     async def _hand_out(self, matches: Matches) -> None:
         batch = EncodedBatch(matches.batch, matches.replayed)
+        for subscription_id in matches.expired:
+            self._expire(subscription_id)
         order = np.argsort(matches.ids, kind="stable")
         rows, ids = matches.rows[order], matches.ids[order]
         edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(rows)]
-        for start, stop in pairwise(edges):
+        for start, stop in pairwise(edges) if len(rows) else ():  # none where subscriptions have ended
             subscription_id = int(ids[start])
             known = self._subscribers.get(subscription_id)
             if known is not None:
@@ -221,6 +232,13 @@ class Upstream:
         if self._block:
             for session in [*self._sessions]:
                 await session.room()
+
+    def _expire(self, subscription_id: int) -> None:
+        known = self._subscribers.pop(subscription_id, None)
+        if known is not None:
+            known[0].expire(known[1])
+        elif self._subscribing:
+            self._ended_early.add(subscription_id)
 
     def _keep(self, subscription_id: int, batch: EncodedBatch, rows: Rows) -> None:
         if len(self._early) >= _MOST_EARLY:  # a broker that does not answer, and many events

@@ -4,6 +4,7 @@ export type Notice =
   | { kind: "overflow"; policy: Overflow; pending_bytes: number }
   | { kind: "expiry"; expires_in_s: number }
   | { kind: "connection"; connected: boolean; message: string }
+  | { kind: "ended"; subscription: number; reason: string }
   | { kind: "notice"; subscription: number; message: string }
   | { kind: "error"; subscription?: number; status: string; message: string };
 
@@ -45,6 +46,8 @@ export interface Options {
 export interface SubscribeOptions {
   /** Events per second and key, at most: the newest comes, and what it supersedes is told in a gap. */
   maxRate?: number;
+  /** Seconds after which it ends, counted from its arrival at the broker, unless it is renewed. */
+  validFor?: number;
 }
 
 export interface ViewOptions {
@@ -68,6 +71,10 @@ export class Subscription<E = Record<string, Value>> {
   readonly attributes: Readonly<Record<string, string>>;
   /** Resolves when every broker that it concerns has applied the values; no event comes after it that they do not match. */
   update(values: Record<string, VariableValue>, options?: { gapless?: boolean }): Promise<void>;
+  /** Whether its validity period is over; no event comes then. */
+  readonly expired: boolean;
+  /** Have it end in so many seconds, counted anew. Resolves when the broker has applied it. */
+  renew(validFor: number): Promise<void>;
   unsubscribe(): Promise<void>;
 }
 

@@ -4,6 +4,7 @@
 const SOON_MS = 1_000; // received messages are acknowledged at least this often: ten times as often takes a gateway as much CPU as ten events a second
 const FINAL = 1008; // after this close code another attempt does not help
 const SHARE = 0.25; // of the gateway's window; from so many bytes on they are acknowledged at once
+const SHORTEST_S = 0.001; // of a validity period
 const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [100, 5_000]; // between attempts to connect
 
 export class CoveyError extends Error {
@@ -19,11 +20,16 @@ export class Subscription {
   #onEvents;
   #held; // the values that the gateway has accepted
   #updates = []; // behind the oldest that is unanswered, in order
+  #validFor; // seconds, if it has a validity period
+  #endsMs; // of that
 
-  constructor(client, number, type, filter, values, onEvents, { maxRate } = {}) {
+  constructor(client, number, type, filter, values, onEvents, { maxRate, validFor } = {}) {
     this.#client = client;
     this.#onEvents = onEvents;
     this.maxRate = maxRate;
+    this.#validFor = validFor;
+    this.#endsMs = endOf(validFor);
+    this.expired = false;
     this.number = number;
     this.type = type;
     this.filter = filter;
@@ -55,6 +61,13 @@ export class Subscription {
     this.values = Object.assign({}, this.#held, ...this.#updates.map((update) => update.values));
   }
 
+  // Have it end in so many seconds, counted anew. Resolves when the broker has applied it.
+  async renew(validFor) {
+    const endsMs = endOf(validFor);
+    await this.#client._request({ kind: "renew", subscription: this.number, valid_for: validFor });
+    [this.#validFor, this.#endsMs] = [validFor, endsMs];
+  }
+
   async unsubscribe() {
     await this.#client._cancel(this);
   }
@@ -62,7 +75,8 @@ export class Subscription {
   // With accepted values alone: updates that are unanswered are asked for again behind it.
   _asRequest() {
     const { number, type, filter, maxRate } = this;
-    return { kind: "subscribe", subscription: number, type, filter, values: this.#held, max_rate: maxRate };
+    const options = { max_rate: maxRate, valid_for: this.#validFor };
+    return { kind: "subscribe", subscription: number, type, filter, values: this.#held, ...options };
   }
 
   _deliver(batch) {
@@ -73,7 +87,10 @@ export class Subscription {
     this.attributes = attributes;
   }
 
-  _beginAnew() {}
+  // In a new session it has the rest of its validity period, and ends at once where that is over.
+  _beginAnew() {
+    if (this.#endsMs !== undefined) this.#validFor = Math.max(SHORTEST_S, (this.#endsMs - performance.now()) / 1000);
+  }
 }
 
 // What is inside of the bounds, by key (not with format "arrow").
@@ -169,9 +186,10 @@ export class Client {
     return this.#opened;
   }
 
-  // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key.
+  // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key. With `validFor` it
+  // ends after so many seconds unless it is renewed: `expired` is true then, and the notice "ended" comes.
   async subscribe(type, filter = "", values = {}, onEvents = () => {}, options = {}) {
-    checked("subscribe", options, ["maxRate"]);
+    checked("subscribe", options, ["maxRate", "validFor"]);
     const number = this.#nextSubscription++;
     return this.#begin(new Subscription(this, number, type, filter, values, onEvents, options));
   }
@@ -293,6 +311,12 @@ export class Client {
         else this.#refusal = message; // of the session, which ends
         break;
       }
+      case "ended": {
+        const subscription = this.#subscriptions.get(message.subscription);
+        this.#subscriptions.delete(message.subscription);
+        if (subscription) subscription.expired = true;
+        break;
+      }
       case "expiry":
         this.#renew();
     }
@@ -387,6 +411,12 @@ export class Client {
 }
 
 const isSubscribe = (each) => each.message.kind === "subscribe" || each.message.kind === "view";
+
+function endOf(validFor) {
+  if (validFor === undefined) return undefined;
+  if (!Number.isFinite(validFor)) throw invalid(`validFor is ${validFor}: expected seconds`);
+  return performance.now() + 1000 * validFor;
+}
 
 const invalid = (message) => new CoveyError("INVALID_ARGUMENT", message);
 

@@ -38,6 +38,12 @@ const steps = {
     subscriptions[name] = await client.view(type, filter, values, collect, options);
     return subscriptions[name].key;
   },
+  lasting: async (name, type, validFor) => {
+    const collect = (events) => got.push(...events.map((each) => each.price));
+    subscriptions[name] = await client.subscribe(type, "", {}, collect, { validFor });
+  },
+  renew: (name, validFor) => subscriptions[name].renew(validFor),
+  expired: (name) => subscriptions[name].expired,
   inside: (name) => [...subscriptions[name].inside.values()],
   update: (name, values, options) => subscriptions[name].update(values, options),
   updates: async (name, ...some) => {

@@ -51,7 +51,8 @@ def test_messages_are_those_of_the_tables() -> None:
 def test_what_the_document_requires_the_parser_requires() -> None:
     document = asyncapi()["components"]["schemas"]
     examples: dict[str, Any] = {
-        "request": 1, "subscription": 1, "type": "T", "values": {}, "events": [], "received": 0, "token": "t"
+        "request": 1, "subscription": 1, "type": "T", "values": {}, "events": [], "received": 0, "token": "t",
+        "valid_for": 1,
     }  # fmt: skip
     for kind, model in REQUESTS.items():
         required = [name for name in document[model.__name__]["required"] if name != "kind"]

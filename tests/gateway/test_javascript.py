@@ -138,6 +138,34 @@ async def test_a_rate_of_a_subscription() -> None:
 
 @needs_node
 @on_a_loop
+async def test_a_validity_period_over_two_gateways() -> None:
+    """In a new session a subscription has the rest of its period, not all of it."""
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
+            proxy = await Proxy(int(first.rpartition(":")[2])).start()
+            async with node(proxy.address) as step:
+                await step("lasting", "a", "Quote", 1_000)
+                await step("lasting", "b", "Quote", 1_000)
+                await step("renew", "b", 0.5)
+                for wrong in ({"validFor": 5}, "x"):
+                    with pytest.raises(AssertionError, match=r"INVALID_ARGUMENT: validFor is .*: expected"):
+                        await step("lasting", "c", "Quote", wrong)
+                with pytest.raises(AssertionError, match="renew: valid_for is 0: expected"):
+                    await step("renew", "a", 0)
+                proxy._target = int(second.rpartition(":")[2])
+                proxy.cut()
+                while not await step("expired", "b"):
+                    await asyncio.sleep(0.05)
+                assert "ended" in [notice["kind"] for notice in await step("notices")]
+                await exchange.publish_batch("Quote", quotes(1))
+                assert await step("got", 1) == [1]
+                assert not await step("expired", "a")
+            await proxy.stop()
+
+
+@needs_node
+@on_a_loop
 async def test_a_view_over_two_gateways() -> None:
     """What has changed while there was no session is told as changes."""
     ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
