@@ -267,6 +267,12 @@ class BrokerStorage:
         )
         of_type.unread += max(0, removed.end - max(removed.first, before))
 
+    def not_found(self) -> Iterator[tuple[str, Missing]]:
+        """What the opening did not find in the logs, by type."""
+        for name, of_type in self._logs.items():
+            for missing in of_type.log.recovery.missing:
+                yield name, missing
+
     def log_states(self) -> Iterator[LogState]:
         """The logs as they are, by type."""
         now_ns = self._now_ns()

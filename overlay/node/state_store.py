@@ -2,7 +2,8 @@
 
 Each call is one transaction, on disk when it returns, but for new values of subscriptions, which wait for
 `sync`: their file is synced in the thread that syncs the logs. A row that has not changed is not written. A
-cursor and a watermark say no more than what is synced in the log beside them.
+cursor and a watermark say no more than what is synced in the log beside them. A damaged state is not opened
+(`state_checks.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.endpoint.storage import (
@@ -21,6 +23,15 @@ from covey.overlay.core.endpoint.storage import (
 )
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.watermarks import WATERMARKS
+from covey.overlay.node.state_checks import (
+    CUT,
+    TABLES,
+    UNSYNCED_TRANSACTIONS,
+    crc_of,
+    cut_transactions,
+    damage_of,
+    with_crc,
+)
 from covey.overlay.storage.errors import StorageError, storage_error
 from covey.overlay.storage.files import sync_file
 from covey.overlay.transport.wire_values import (
@@ -30,31 +41,36 @@ from covey.overlay.transport.wire_values import (
     encode_values,
 )
 
-VERSION = 3
+VERSION = 4
 MOVED_SESSIONS = 10_000
 """So many of the sessions that were handed over last are known."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cursors (
-    interface TEXT, type TEXT, next INTEGER NOT NULL, PRIMARY KEY (interface, type)) WITHOUT ROWID;
+    interface TEXT, type TEXT, next INTEGER NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY (interface, type)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS watermarks (
     type TEXT, publisher TEXT, sequence INTEGER NOT NULL, offset INTEGER NOT NULL,
-    PRIMARY KEY (type, publisher)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS marked (type TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
+    crc INTEGER NOT NULL, PRIMARY KEY (type, publisher)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS marked (
+    type TEXT PRIMARY KEY, offset INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sessions (
-    interface TEXT PRIMARY KEY, identity TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+    interface TEXT PRIMARY KEY, identity TEXT NOT NULL DEFAULT '', crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS arrivals (
     interface TEXT PRIMARY KEY, receiver TEXT NOT NULL, ends TEXT NOT NULL, origin TEXT NOT NULL,
-    number INTEGER NOT NULL) WITHOUT ROWID;
+    number INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS moved (
-    place INTEGER PRIMARY KEY, interface TEXT UNIQUE, broker TEXT NOT NULL, number INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY) WITHOUT ROWID;
+    place INTEGER PRIMARY KEY, interface TEXT UNIQUE, broker TEXT NOT NULL, number INTEGER NOT NULL,
+    crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (
     interface TEXT, id INTEGER, type BLOB NOT NULL, filter TEXT NOT NULL, bindings BLOB NOT NULL,
-    ends_ns INTEGER NOT NULL DEFAULT 0,
+    ends_ns INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL,
     PRIMARY KEY (interface, id)) WITHOUT ROWID;
 """
+_DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""What SQLite says of tables or columns that it does not find where they were written."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
-_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FORGET_COPIES = (
     "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 )
@@ -62,7 +78,7 @@ _FORGET_COPIES = (
 
 class StateStore:
     """The state of one broker in a database at `path`, ":memory:" for none on disk. `StorageError` if it
-    cannot be used."""
+    cannot be used, or is damaged."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -70,11 +86,29 @@ class StateStore:
         """The file of SQLite's write-ahead log."""
         self._written = self._synced = 0
         """Transactions that were not synced at once, so far, and how many of them are on disk."""
+        self.cut = cut_transactions(Path(path + "-wal"))
+        """Transactions that a torn write or damage has cut off; they may never have been confirmed."""
+        if self.cut > UNSYNCED_TRANSACTIONS:  # SQLite would go on without them
+            raise self._damaged(CUT)
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._upgrade()
-            self.sync()  # what an earlier process has written may be in memory alone
+            try:
+                self._upgrade()
+                damage = damage_of(self._db)
+                if damage:
+                    raise self._damaged(damage)
+                self._db.execute(f"PRAGMA user_version = {VERSION}")  # fails where it cannot be written
+                # What an earlier process has written may be in memory alone, before torn frames.
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except BaseException:
+                self._db.close()
+                raise
+            self.sync()
+        except UnicodeDecodeError:  # of SQLite's own sentence
+            raise self._damaged("no text where its tables are described") from None
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) in _DAMAGE:
+                raise self._damaged(str(error)) from None
             raise self._error(error) from None
 
     def _upgrade(self) -> None:
@@ -83,16 +117,29 @@ class StateStore:
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version not in range(1, VERSION + 1) and (version or tables):
             sentence = f"it has version {version}: expected a state of version 1 to {VERSION}, or no file"
-            self._db.close()
             raise StorageError("version", self._path, sentence)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        script = ["BEGIN IMMEDIATE;"]
+        if version == VERSION:
+            return
+        script = ["BEGIN IMMEDIATE"]
         if version == 1:  # sessions had no identity
-            script.append("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT '';")
+            script.append("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
         if version in (1, 2):  # subscriptions had no end
-            script.append("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0;")
-        self._db.executescript("\n".join([*script, _SCHEMA, f"PRAGMA user_version = {VERSION};", "COMMIT;"]))
+            script.append("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0")
+        for (table,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            script.append(f"ALTER TABLE {table} ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+        script += _SCHEMA.split(";")
+        for table, columns in TABLES.items():
+            script.append(f"UPDATE {table} SET crc = crc_of('{table}', {', '.join(columns)})")
+        self._db.create_function("crc_of", -1, lambda table, *row: crc_of(table, row))
+        with self._db:
+            for statement in (*script, f"PRAGMA user_version = {VERSION}"):
+                self._db.execute(statement)
+
+    def _damaged(self, damage: str) -> StorageError:
+        said = f"it is damaged ({damage}): expected what was written; docs/durability.md says how to go on"
+        return StorageError("damaged", self._path, said)
 
     def _error(self, error: sqlite3.Error) -> StorageError:
         return StorageError("input/output", self._path, f"{error}: expected a database that can be written")
@@ -168,18 +215,21 @@ class StateStore:
         self._write(
             (
                 (
-                    "REPLACE INTO cursors VALUES (?, ?, ?)",
-                    [(interface, name, offset) for (interface, name), offset in cursors.items()],
+                    "REPLACE INTO cursors VALUES (?, ?, ?, ?)",
+                    [with_crc("cursors", (*key, offset)) for key, offset in cursors.items()],
                 ),
                 (
-                    "REPLACE INTO watermarks VALUES (?, ?, ?, ?)",
+                    "REPLACE INTO watermarks VALUES (?, ?, ?, ?, ?)",
                     [
-                        (name, publisher, sequence, offsets[name])
+                        with_crc("watermarks", (name, publisher, sequence, offsets[name]))
                         for name, marks in watermarks.items()
                         for publisher, sequence in marks.items()
                     ],
                 ),
-                ("REPLACE INTO marked VALUES (?, ?)", list(offsets.items())),
+                (
+                    "REPLACE INTO marked VALUES (?, ?, ?)",
+                    [with_crc("marked", row) for row in offsets.items()],
+                ),
             )
         )
 
@@ -222,9 +272,10 @@ class StateStore:
         return [interface for (interface,) in self._db.execute("SELECT interface FROM awaited")]
 
     def save_awaited(self, added: Iterable[Interface], removed: Iterable[Interface]) -> None:
+        rows = [with_crc("awaited", (each,)) for each in added]
         self._write(
             (
-                ("INSERT OR IGNORE INTO awaited VALUES (?)", [(each,) for each in added]),
+                ("INSERT OR IGNORE INTO awaited VALUES (?, ?)", rows),
                 ("DELETE FROM awaited WHERE interface = ?", [(each,) for each in removed]),
             )
         )
@@ -241,7 +292,7 @@ class StateStore:
             return
         self._write(
             (
-                ("REPLACE INTO sessions VALUES (?, ?)", [(interface, identity)]),
+                ("REPLACE INTO sessions VALUES (?, ?, ?)", [with_crc("sessions", (interface, identity))]),
                 ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
                 ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
                 (_PUT_SUBSCRIPTION, [_row(interface, each) for each in present]),
@@ -276,12 +327,12 @@ class StateStore:
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
         """Another broker has a session from now on."""
-        insert = "INSERT INTO moved (interface, broker, number) VALUES (?, ?, ?)"
+        insert = "INSERT INTO moved (interface, broker, number, crc) VALUES (?, ?, ?, ?)"
         oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
         self._write(
             (
                 *_forgetting([interface]),
-                (insert, [(interface, moved_to, number)]),
+                (insert, [with_crc("moved", (interface, moved_to, number))]),
                 (oldest, [(MOVED_SESSIONS,)]),
             )
         )
@@ -293,12 +344,14 @@ class StateStore:
             self._write([(_FORGET_COPIES, rows), ("DELETE FROM arrivals WHERE interface = ?", rows)])
             return
         row = (interface, arrival.receiver, json.dumps(dict(arrival.ends)), arrival.origin, arrival.number)
-        self._write([("REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", [row])])
+        self._write([("REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?, ?)", [with_crc("arrivals", row)])])
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
         """The broker that a session was handed over to, and the attempt; "" for none."""
-        rows = self._db.execute("SELECT broker, number FROM moved WHERE interface = ?", (interface,))
+        rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
+        if row is not None and row[2] != crc_of("moved", (interface, *row[:2])):
+            raise self._damaged("a row of moved is not as it was written")
         return ("", 0) if row is None else (row[0], row[1])
 
 
@@ -313,4 +366,5 @@ def _forgetting(interfaces: Iterable[Interface]) -> list[tuple[str, Iterable[Seq
 
 def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:
     event_type, values = encode_event_type(each.filter.event_type), encode_values(each.values)
-    return interface, each.subscription_id, event_type, str(each.filter), values, each.ends_ns
+    row = interface, each.subscription_id, event_type, str(each.filter), values, each.ends_ns
+    return with_crc("subscriptions", row)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from covey.overlay.core.access.identity import file_name
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.files import OsFiles
+
+log = logging.getLogger("covey.broker")
 
 STATE = "state.sqlite"
 _LOG = "log-"
@@ -54,7 +57,7 @@ def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStora
     try:
         state = StateStore(str(directory / STATE))
         try:
-            return BrokerStorage(
+            storage = BrokerStorage(
                 types,
                 lambda name: OsFiles(log_directory(directory, name), create=True),
                 state,
@@ -65,6 +68,27 @@ def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStora
         except BaseException:
             state.close()
             raise
+        _warn(directory, state, storage)
+        return storage
     except BaseException:
         lock.unlock()
         raise
+
+
+def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
+    """Say what was found at the opening and is not served."""
+    if state.cut:
+        log.warning(
+            "%s: the last %d changes are torn and left out; none was confirmed, unless a bit has flipped",
+            directory / STATE,
+            state.cut,
+        )
+    for name, missing in storage.not_found():
+        what = "torn, and cut" if missing.reason == "cut" else "damaged"
+        log.warning(
+            "%s: %d records from %d on are %s",
+            log_directory(directory, name),
+            missing.end - missing.first,
+            missing.first,
+            what,
+        )

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from covey.overlay.node.state_checks import CUT, UNSYNCED_TRANSACTIONS, cut_transactions, damage_of
+from covey.overlay.node.state_store import VERSION
 from covey.overlay.node.storage_directory import log_directories, stored_states
 from covey.overlay.storage.files import OsFiles
 from covey.overlay.storage.verify import verify
+
+_READINGS = 3
+"""Of a file to which a broker may write meanwhile, so that a part of a write is taken for no damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +62,19 @@ def verify_directory(
 def _verify_state(path: Path) -> StoredReport:
     damage = ""
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-            (said,) = database.execute("PRAGMA quick_check").fetchone()
-        database.close()
-        damage = "" if said == "ok" else said
-    except sqlite3.Error as error:
-        damage = str(error)
+        cuts = (cut_transactions(Path(f"{path}-wal")) for _ in range(_READINGS))
+        cut = all(each > UNSYNCED_TRANSACTIONS for each in cuts)
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            database.execute("BEGIN")  # one snapshot
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version not in range(1, VERSION + 1):
+                damage = f"it has version {version}: expected 1 to {VERSION}"
+            elif cut:
+                damage = CUT
+            else:
+                damage = damage_of(database, rows=version == VERSION)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        damage = str(error).replace("\n", " ")
     return StoredReport(str(path), 0, path.stat().st_size, 0, damage and f"damaged: {damage}")
 
 

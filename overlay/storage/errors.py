@@ -8,11 +8,21 @@ from typing import Literal
 from covey.matcher.errors import CoveyError
 
 Problem = Literal[
-    "missing", "read-only", "full", "in use", "failed", "version", "offset", "record", "input/output"
+    "missing",
+    "read-only",
+    "full",
+    "in use",
+    "failed",
+    "version",
+    "offset",
+    "record",
+    "damaged",
+    "input/output",
 ]
 """What is wrong: no such directory or file; no permission to write; no room; another process has the
 directory; a log takes no records after a failed write; a file of another version; an offset that the log does
-not have; a record over its bounds; all else that the operating system reports.
+not have; a record over its bounds; flipped bits in the state of a broker; all else that the operating
+system reports.
 """
 
 

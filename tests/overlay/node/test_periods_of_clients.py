@@ -15,6 +15,7 @@ from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.tickets import Ticket, Tickets
 from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.overlay.node.state_checks import TABLES
 from covey.overlay.node.state_store import VERSION, StateStore
 
 ORDER = EventType("Order", {"number": "int64"})
@@ -84,6 +85,8 @@ def test_a_store_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
     StateStore(path).close()
     with sqlite3.connect(path) as db:
+        for table in TABLES:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN crc")
         db.execute("ALTER TABLE subscriptions DROP COLUMN ends_ns")
         db.execute("PRAGMA user_version = 2")
     db.close()
