@@ -104,14 +104,9 @@ def gateway(
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
     from covey.overlay.node.server import descriptor_limit
-    from covey.overlay.transport.address import parse_address
     from covey.overlay.transport.event_loop import run
 
     import_modules(modules or ())
-    try:
-        parse_address(broker)
-    except ValueError as error:
-        raise InputError(f"--broker {broker!r}: {error}") from None
     if (serve_certificate is None) is not (serve_key is None):
         raise InputError("--serve-certificate and --serve-key: expected both or none")
     limits = Limits(

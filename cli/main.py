@@ -132,7 +132,22 @@ def _run(words: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(message())
             return 2
-        return _complain(f"{' '.join(message().split())} (see {command} --help)", 2)
+        said = _expected(" ".join(message().split()), error)
+        return _complain(f"{said} (see {command} --help)", 2)
+
+
+def _expected(message: str, error: Exception) -> str:
+    """The parser's sentence on an option, which lacks the value where it comes from pydantic."""
+    found: Callable[[], list[Any]] | None = getattr(error.__cause__, "errors", None)
+    if found is None:
+        return message
+    first = found()[0]
+    bounds = first.get("ctx", {})
+    expected = first["msg"].removeprefix("Input should be ").partition(",")[0]
+    for name, words in (("ge", "at least"), ("le", "at most"), ("gt", "more than"), ("lt", "less than")):
+        if name in bounds:
+            expected = f"{words} {bounds[name]}"
+    return f"{message.removesuffix(first['msg'])}{first['input']}: expected {expected}"
 
 
 def _paragraphs(function: Callable[..., object] | None) -> str | None:

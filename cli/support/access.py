@@ -94,8 +94,20 @@ def _check_readable(option: str, file: Path | None) -> None:
         raise InputError(f"{option} {file}: cannot be read: {error.strerror}") from None
 
 
+def _check_address(broker: str) -> None:
+    """`InputError` for what is no address, before anything is tried at it."""
+    from covey.overlay.transport.address import parse_address
+
+    try:
+        parse_address(broker)
+    except ValueError as error:
+        from covey.matcher.errors import InputError
+
+        raise InputError(f"--broker {broker!r}: {error}") from None
+
+
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter `access` is the four options."""
+    """A command whose parameter `access` is the four options; `broker`, if it has one, is an address."""
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "access"]
 
@@ -105,6 +117,8 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
         for name, file in files.items():
             _check_readable(f"--{name.replace('_', '-')}", file)
         access = Access(**files)
+        if "broker" in arguments:
+            _check_address(arguments["broker"])
         command(**arguments, access=access)
 
     del run.__wrapped__  # its signature is another

@@ -513,3 +513,26 @@ def test_health_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     reason = "covey: broker localhost:1: UNAVAILABLE: no broker answers at localhost:1\n"
     assert (done.returncode, done.stderr) == (0, reason)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("certs out --days 0", "Invalid value for '--days': 0"),
+        ("subscribe Quote --count 0", "Invalid value for '--count': 0"),
+        ("subscribe Quote --broker foo", "--broker 'foo': expected \"host:port\""),
+        ("publish Quote --broker foo:0", "--broker 'foo:0': expected \"host:port\""),
+        ("inspect --broker foo", "--broker 'foo': expected \"host:port\""),
+        ("health --broker unix:", "--broker 'unix:': expected a path"),
+        ("follow Quote price=1 --broker foo", "--broker 'foo': expected"),
+        ("explain price=1 a#1 --broker foo", "--broker 'foo': expected"),
+    ],
+)
+def test_options_that_are_wrong_end_with_two(
+    words: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
