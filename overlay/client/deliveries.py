@@ -27,8 +27,11 @@ class Deliveries(AsyncIterator[Matches]):
     (`Matches.expired`).
     """
 
-    def __init__(self, strict: Callable[[Matches], Matches]) -> None:
+    def __init__(
+        self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]
+    ) -> None:
         self._strict = strict
+        self._forget_expired = forget_expired
         self._inbox: Inbox[tuple[Matches, Release]] = Inbox()
 
     def __aiter__(self) -> Self:
@@ -40,6 +43,8 @@ class Deliveries(AsyncIterator[Matches]):
             self._inbox.pop()
             release()
             if matches.expired:
+                for subscription_id in matches.expired:
+                    self._forget_expired(subscription_id)
                 return matches
             matches = self._strict(matches)
             if len(matches.rows):

@@ -274,7 +274,7 @@ class SessionDriver:
         if self.views:
             raise SubscriptionError(f"deliveries() of client {self.name} with views: expected it without")
         if self._deliveries is None:
-            self._deliveries = Deliveries(self._hand_out)
+            self._deliveries = Deliveries(self._hand_out, self.core.forget_expired)
             waiting = [(part, s.id) for s in self.subscriptions.values() for part in s._drain()]
             for part, subscription_id in sorted(waiting, key=lambda each: each[0].claim.number):
                 self._deliveries._put(part.matches(subscription_id), part.claim.done)
@@ -400,6 +400,8 @@ class SessionDriver:
             subscription._expire()
             if self._deliveries is not None:
                 self._deliveries._expire(subscription_id, subscription.event_type)
+            else:
+                self.core.forget_expired(subscription_id)
             log.info("client %s: subscription %d has ended with its period", self.name, subscription_id)
 
     def _expire_missed(self) -> None:

@@ -382,6 +382,7 @@ class SimulatedClient:
     def _expire(self, subscription_ids: Iterable[int]) -> None:
         """The validity periods of subscriptions have ended."""
         for subscription_id in subscription_ids:
+            self.session.forget_expired(subscription_id)  # its user reads nothing more of it
             self._filters.pop(subscription_id, None)
             for observer in self._observers:
                 observer.expired(self, subscription_id)

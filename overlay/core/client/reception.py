@@ -84,6 +84,8 @@ class Reception:
         """Of the subscriptions that were updated without gaps."""
         self.in_views: dict[int, int] = {}
         """The subscriptions of views, with the epochs that have asked last for what is inside."""
+        self.expired: dict[int, ClientSubscription] = {}
+        """Those of which the period is over while events that came before wait to be handed out."""
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
@@ -168,18 +170,22 @@ class Reception:
         return Matches(batch, rows, ids, spurious, message.replayed, epoch)
 
     def strict(self, matches: Matches, epoch: int) -> Matches:
-        """Of what has waited, the pairs that match the newest values."""
-        view = self.views.get(matches.batch.event_type.name)
-        if view is None:
-            return Matches(matches.batch, _NO_IDS, _NO_IDS, {}, matches.replayed, epoch)
-        if matches.epoch >= view.newest:
+        """Of what has waited, the pairs that match the newest values, the last ones if a period is over."""
+        batch, rows, ids = matches.batch, matches.rows, matches.ids
+        view = self.views.get(batch.event_type.name)
+        if view is not None and matches.epoch >= view.newest:
             return matches
-        among = matches.rows, matches.ids
-        keys, newest = _keys(*among), _keys(*view.strictness.match(matches.batch, among))
-        spurious = {**matches.spurious}
-        for uid, count in _counts(keys, newest).items():
-            spurious[uid] = spurious.get(uid, 0) + count
+        keys = _keys(rows, ids)
+        newest = _NO_IDS if view is None else _keys(*view.strictness.match(batch, (rows, ids)))
         matching = np.isin(keys, newest)
+        for uid, subscription in self.expired.items():
+            own = np.flatnonzero(ids == uid)
+            if len(own):
+                unchanged = matches.epoch >= subscription.changed
+                matching[own] = unchanged or np.isin(rows[own], self.strict_rows(subscription, batch))
+        spurious = {**matches.spurious}
+        for uid, count in _counts(keys, keys[matching]).items():
+            spurious[uid] = spurious.get(uid, 0) + count
         return Matches(
             matches.batch, matches.rows[matching], matches.ids[matching], spurious, matches.replayed, epoch
         )

@@ -358,8 +358,17 @@ class ClientSession:
             if each.ends_ns is not None and each.ends_ns <= clock_ns
         ]
         for subscription in ended:
-            self._remove(subscription, self.epoch + 1)
+            self._expire(subscription)
         return [subscription.uid for subscription in ended]
+
+    def _expire(self, subscription: ClientSubscription) -> None:
+        self._remove(subscription, self.epoch + 1)
+        self._reception.expired[subscription.uid] = subscription
+
+    def forget_expired(self, subscription_id: int) -> None:
+        """All that had come for a subscription before the end of its period is handed out. To be called for
+        each that has ended."""
+        self._reception.expired.pop(subscription_id, None)
 
     def ends_ns(self, subscription_id: int) -> int | None:
         """When the validity period of a subscription is over, None for never."""
@@ -504,7 +513,7 @@ class ClientSession:
             subscription = self._subscriptions.get(self._reception.wire_ids.uid(message.subscription_id) or 0)
             if subscription is None or subscription.wire_id != message.subscription_id:
                 return []
-            self._remove(subscription, self.epoch + 1)
+            self._expire(subscription)
             return [replace(message, subscription_id=subscription.uid)]
         return []
 
@@ -550,8 +559,9 @@ class ClientSession:
         return self._reception.matches(message, self.epoch)
 
     def strict(self, matches: Matches) -> Matches:
-        """Of matches that have waited, the pairs that hold on the newest values (STRICTNESS). Called when
-        they are handed out.
+        """Of matches that have waited, the pairs that hold on the newest values (STRICTNESS), also of
+        subscriptions that have ended with their period since (`forget_expired`). Called when they are handed
+        out.
         """
         return self._reception.strict(matches, self.epoch)
 

@@ -110,6 +110,22 @@ async def test_deliveries_tell_that_a_subscription_has_ended_with_its_period() -
 
 
 @on_a_loop
+async def test_deliveries_that_wait_when_a_period_ends_are_handed_out() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me", durable=False) as me:
+        await me.advertise(NOTE)
+        ending = await me.subscribe("Note", "number < 3", valid_for=600)
+        deliveries = me.deliveries()
+        for number in range(3):
+            await me.publish("Note", number=number, confirm=True)
+        await until(lambda: len(deliveries._inbox) == 3)
+        await ending.renew(0.001)
+        await until(lambda: ending.expired)
+        got = [await anext(deliveries) for _ in range(4)]
+        assert [each["number"] for matches in got for each in matches.batch.to_pylist()] == [0, 1, 2]
+        assert [matches.expired for matches in got] == [(), (), (), (ending.id,)]
+
+
+@on_a_loop
 async def test_deliveries_take_over_several_subscriptions_in_order_of_arrival() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as me:
         await me.advertise(NOTE)

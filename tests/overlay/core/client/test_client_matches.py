@@ -15,7 +15,7 @@ from covey.matcher.events.results import Answers
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.actions import DeliverTo, Matches
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import Acknowledge, Deliver
+from covey.overlay.core.messages import Acknowledge, Deliver, Expired
 
 QUOTE = EventType("Quote", {"price": "float64"})
 BELOW = parse("price < $limit", QUOTE)
@@ -94,3 +94,36 @@ def test_dividing_takes_no_result_before_it_is_wanted(monkeypatch: pytest.Monkey
         assert answers is not None
         assert (answers.rows.tolist(), answers.truths.tolist()) == ([0], [False])
     assert len(looked_up) == 100
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_waits_when_a_period_ends_holds_on_the_last_values(others: int) -> None:
+    session = ClientSession("me", engine="naive")
+    for _ in range(1 + others):
+        session.subscribe(BELOW, {"limit": 10.0}, valid_for_ns=1_000)
+    session.receive(Acknowledge(session.epoch))
+
+    def arrives(first: int, *prices: float) -> Matches | None:
+        rows = [{"price": price} for price in prices]
+        events = EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first)
+        ids = np.tile(np.arange(1, 2 + others), len(rows))
+        offsets = np.arange(0, len(ids) + 1, 1 + others)
+        return session.matches(Deliver(events, offsets, ids, session.epoch))
+
+    early = arrives(1, 3.0, 7.0)
+    session.update(1, {"limit": 5.0})
+    late = arrives(3, 1.0, 2.0)
+    assert early is not None
+    assert late is not None
+    session.receive(Expired(1, "Quote"))
+    too_late = arrives(5, 1.0)
+    kept = session.strict(early)
+    ended = [row for row, i in zip(kept.rows.tolist(), kept.ids.tolist(), strict=True) if i == 1]
+    assert ended == [0], "not what its last values do not match"
+    assert kept.spurious == {1: 1}
+    assert session.strict(late).ids.tolist() == [*range(1, 2 + others)] * 2
+    assert too_late is None or 1 not in too_late.ids, "nothing comes behind the end"
+    if others:
+        assert kept.ids.tolist().count(2) == 2
+    session.forget_expired(1)
+    assert 1 not in session.strict(late).ids
