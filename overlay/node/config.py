@@ -14,14 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.access.identity import broker_uri, neighbour_denial
 from covey.overlay.documents import parse_document, read_text, validated
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_addresses
 from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
 from covey.overlay.node.tokens import TokenKeyError, TokenVerifier
 from covey.overlay.transport.address import is_local, parse_address, split_addresses
-from covey.overlay.transport.tls import TlsError, certified
+from covey.overlay.transport.tls import TlsError, check_broker
 
 
 class ConfigError(CoveyError, ValueError):
@@ -84,20 +83,14 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
 
 def check_certificate(overlay: Overlay, name: str) -> None:
     """`ConfigError` unless the broker's certificate, if the overlay has TLS, is one that its neighbours
-    accept: its key fits, the authority has signed it, it is valid now and names the broker.
+    accept.
     """
     if overlay.tls is None:
         return
-    files = overlay.tls.of(name)
     try:
-        denial = neighbour_denial(overlay.name, name, certified(files))
+        check_broker(overlay.tls.of(name), overlay.name, name)
     except TlsError as error:
         raise ConfigError(str(error)) from None
-    if denial is not None:
-        raise ConfigError(
-            f"certificate {files.certificate} does not name broker {name}: expected "
-            f"{broker_uri(overlay.name, name)} among its names (SAN)"
-        )
 
 
 def check_tokens(overlay: Overlay) -> None:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from covey.matcher.evaluation.evaluator import Evaluator
@@ -49,7 +50,7 @@ from covey.overlay.transport.codec import WireMessage, decode_from_client, decod
 from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
-from covey.overlay.transport.tls import TlsContexts
+from covey.overlay.transport.tls import TlsContexts, check_broker
 
 T = TypeVar("T")
 
@@ -117,8 +118,9 @@ class Node:
         """Rules of HTTP/2 that peers broke, by code."""
         self.refused_connections: Counter[str] = Counter()
         """By status."""
+        check = partial(check_broker, overlay=overlay.name, broker=name)
         self.credentials = Credentials(
-            None if overlay.tls is None else TlsContexts(overlay.tls.of(name)), check_host=False
+            None if overlay.tls is None else TlsContexts(overlay.tls.of(name), check), check_host=False
         )
         """Those of this broker where it dials."""
         self.denials = self.endpoint.guard.denials

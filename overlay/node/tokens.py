@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+from base64 import b64decode
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ _OF_KIND = {
     "oct": _HMAC,
 }
 _MOST_BYTES = 8_192
+_MOST_KEY_BYTES = 1 << 20
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+"""With which some editors begin a text in UTF-8 and UTF-16."""
 _LAST_S = 1 << 33
 
 
@@ -146,18 +151,24 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
     """Each key with its id, if it has one, and its algorithms."""
     try:
         import jwt
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ModuleNotFoundError as error:
         raise TokenKeyError(f"clients.tokens needs {error.name}: `pip install 'covey[security]'`") from None
 
-    content = path.read_bytes()
+    with path.open("rb") as file:
+        content = file.read(_MOST_KEY_BYTES + 1)
+    if len(content) > _MOST_KEY_BYTES:
+        raise TokenKeyError(f"clients.tokens.key {path} has more than {_MOST_KEY_BYTES:,} bytes")
+    for mark in _MARKS:
+        content = content.removeprefix(mark)
     if b"PRIVATE KEY-----" in content:
         raise TokenKeyError(f"clients.tokens.key {path} is a private key: expected its public key")
-    if content.lstrip().startswith(b"-----BEGIN"):
+    if b"-----BEGIN" in content.replace(b"\0", b""):
         try:
             public = load_pem_public_key(content)
-        except ValueError:
+        except (ValueError, UnsupportedAlgorithm):
             public = None
         kinds = {rsa.RSAPublicKey: "RSA", ec.EllipticCurvePublicKey: "EC"}
         kinds |= {ed25519.Ed25519PublicKey: "OKP", ed448.Ed448PublicKey: "OKP"}
@@ -165,10 +176,10 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         if kind is None:
             raise TokenKeyError(f"clients.tokens.key {path} is no PEM file of a public key")
         return [(None, public, _OF_KIND[kind])]
-    if content.lstrip().startswith(b"{"):
+    if content.lstrip().startswith((b"{", b"[")):
         try:
             keys = jwt.PyJWKSet.from_dict(json.loads(content)).keys
-        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             keys = []
         if not keys:
             raise TokenKeyError(f"clients.tokens.key {path} is no set of keys (JWKS)")
@@ -176,6 +187,8 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
             least = _LEAST_SECRET_BYTES
             raise TokenKeyError(f"clients.tokens.key {path} has a secret of less than {least} bytes")
         return [(key.key_id, key.key, _OF_KIND.get(key.key_type or "", ())) for key in keys]
+    if _is_public(content):
+        raise TokenKeyError(f"clients.tokens.key {path} is no secret: expected PEM for a public key")
     secret = content.strip()
     if len(secret) < _LEAST_SECRET_BYTES:
         raise TokenKeyError(
@@ -183,3 +196,24 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
             f"{_LEAST_SECRET_BYTES} or more, or a public key"
         )
     return [(None, secret, _HMAC)]
+
+
+def _is_public(content: bytes) -> bool:
+    """Whether it is a public key or certificate in another form (DER, bare base64, OpenSSH). Taken for a
+    secret it would let everybody sign who knows it.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_public_key, load_ssh_public_key
+    from cryptography.x509 import load_der_x509_certificate
+
+    forms = [content]
+    with suppress(ValueError):
+        forms.append(b64decode(b"".join(content.split()), validate=True))
+    for form in forms:
+        for load in (load_der_public_key, load_ssh_public_key, load_der_x509_certificate):
+            try:
+                load(form)
+            except (ValueError, UnsupportedAlgorithm):
+                continue
+            return True
+    return False

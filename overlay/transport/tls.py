@@ -2,7 +2,8 @@
 
 TLS 1.2 or newer, ALPN h2. Every handshake verifies certificates afresh: no session is resumed. A server asks
 for a certificate and takes connections without one; one that the authority has not signed ends the handshake.
-Contexts that cannot be made of new files leave the old ones in use.
+Files of which no contexts can be made, or with a certificate that peers would refuse, leave the old ones in
+use.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from covey.overlay.core.access.identity import Certified
+from covey.overlay.core.access.identity import Certified, broker_uri, neighbour_denial
 from covey.overlay.transport.tls_layer import TlsLayer
 
 log = logging.getLogger("covey.tls")
 
+RETRY_S = 60.0
+"""After so long files that could not be used are tried again: a certificate may have become valid."""
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -55,10 +60,14 @@ class Tls:
 
 
 class TlsContexts:
-    """The contexts of one side. `TlsError`, one sentence, for files that cannot be used the first time."""
+    """The contexts of one side. `TlsError`, one sentence, for files that cannot be used the first time.
+    `check` raises one for changed files that are not to be used.
+    """
 
-    def __init__(self, tls: Tls) -> None:
+    def __init__(self, tls: Tls, check: Callable[[Tls], object] = lambda _: None) -> None:
         self.tls = tls
+        self._check = check
+        self._retry_s = 0.0
         self._stamp: _Stamp | None = None
         self._failed: _Stamp | None = None
         self._server: ssl.SSLContext | None = None
@@ -83,7 +92,7 @@ class TlsContexts:
     def _refresh(self) -> None:
         try:
             stamp = _stamp(self.tls)
-            if stamp in (self._stamp, self._failed):
+            if stamp == self._stamp or (stamp == self._failed and time.monotonic() < self._retry_s):
                 return
         except TlsError:
             if self._stamp is None:
@@ -93,11 +102,14 @@ class TlsContexts:
             server = _context(self.tls, server=True) if self.tls.certificate is not None else None
             client = _context(self.tls, server=False)
             by_name = _context(self.tls, server=False)
+            if self._stamp is not None:
+                self._check(self.tls)
         except TlsError as error:
             if self._stamp is None:
                 raise
-            self._failed = stamp
-            log.warning("%s: the files read before stay in use", error)
+            if stamp != self._failed:
+                log.warning("%s: the files read before stay in use", error)
+            self._failed, self._retry_s = stamp, time.monotonic() + RETRY_S
             return
         by_name.check_hostname = True
         if self._stamp is not None:
@@ -128,6 +140,17 @@ def certified(tls: Tls) -> Certified:
             "that is valid now"
         )
     return own.certified
+
+
+def check_broker(tls: Tls, overlay: str, broker: str) -> None:
+    """`TlsError` unless the certificate is one that neighbours of this broker accept: its key fits, the
+    authority has signed it, it is valid now and names the broker.
+    """
+    if neighbour_denial(overlay, broker, certified(tls)) is not None:
+        raise TlsError(
+            f"certificate {tls.certificate} does not name broker {broker}: expected "
+            f"{broker_uri(overlay, broker)} among its names (SAN)"
+        )
 
 
 def _stamp(tls: Tls) -> _Stamp:

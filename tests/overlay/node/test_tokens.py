@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,31 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
         (b"short", "is a secret of 5 bytes: expected 32 or more"),
         (b"{}", "is no set of keys"),
         (b'{"keys": [{"kty": "oct", "k": "c2hvcnQ"}]}', "has a secret of less than 32 bytes"),
+        (b'{"keys": [' + b"[" * 100_000, "is no set of keys"),
         (b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n", "is no PEM file of a public key"),
+        (b"x" * (2 << 20), "has more than 1,048,576 bytes"),
     ):
         with pytest.raises(TokenKeyError, match=why):
             verifier(tmp_path, content)
     with pytest.raises(TokenKeyError, match="cannot be read: No such file"):
         TokenVerifier(TokenOptions(str(tmp_path / "none")))
+
+
+def test_a_public_key_in_another_form_is_not_taken_for_a_secret(tmp_path: Path) -> None:
+    """Who knows it could sign tokens."""
+    key, pem = EC_KEY.public_key(), public(EC_KEY)
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    for content in (
+        der,
+        b64encode(der) + b"\n",
+        key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH),
+        pem.decode().encode("utf-16"),
+        b'[{"kty": "EC", "crv": "P-256", "x": "0123456789012345678901234567890123456789"}]',
+    ):
+        with pytest.raises(TokenKeyError, match=r"is no secret|is no PEM file|is no set of keys"):
+            verifier(tmp_path, content)
+    for content in (b"\xef\xbb\xbf" + pem, b"# the key of the login service\n" + pem):
+        found = verifier(tmp_path, content)
+        assert found.verify(token(EC_KEY, "ES256"))["sub"] == "alice"
+        with pytest.raises(DeniedError):
+            found.verify(signed_with(content.strip(), "HS256", {"sub": "alice", "exp": time.time() + 600}))

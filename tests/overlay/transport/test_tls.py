@@ -243,9 +243,42 @@ async def test_certificates_are_read_again_when_their_files_change(
             await client.advertise(QUOTE)  # the connection that is open stays
             shutil.copy(tmp_path / "authority.pem", trusted)
             await client.inspect()
-            issue(tmp_path / "b1", new, broker="b1", valid=EXPIRED)
-            with pytest.raises(ConnectError, match="has expired"):
-                await client.inspect()
+            for authority, broker, valid, why in (
+                (new, "b1", EXPIRED, "has expired"),
+                (old, "b1", None, "is not signed by the authority"),
+                (new, "b2", None, "does not name broker b1"),
+            ):
+                caplog.clear()
+                issue(tmp_path / "b1", authority, broker=broker, valid=valid)
+                for _ in range(2):
+                    await client.inspect()  # with the certificate before it
+                (line,) = [each for each in caplog.messages if "stay in use" in each]
+                assert why in line
+
+
+def test_changed_files_that_are_refused_are_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate may be valid from a later time on."""
+    authority = Authority()
+    authority.write(tmp_path)
+    issue(tmp_path / "b1", authority, broker="b1")
+    tls = Tls(tmp_path / "authority.pem", tmp_path / "b1.pem", tmp_path / "b1.key")
+    refusals = [TlsError("not valid yet")] * 2
+
+    def check(_: Tls) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    contexts = TlsContexts(tls, check)
+    first = contexts.server()
+    issue(tmp_path / "b1", authority, broker="b1")
+    assert [contexts.server() is first for _ in range(5)] == [True] * 5
+    assert len(refusals) == 1, "not at every handshake"
+    monkeypatch.setattr("covey.overlay.transport.tls.RETRY_S", 0.0)
+    issue(tmp_path / "b1", authority, broker="b1")
+    assert contexts.server() is first
+    assert contexts.server() is not first
 
 
 @on_a_loop
