@@ -33,7 +33,7 @@ from covey.overlay.node.state_checks import (
     with_crc,
 )
 from covey.overlay.storage.errors import StorageError, storage_error
-from covey.overlay.storage.files import sync_file
+from covey.overlay.storage.files import check_linked, sync_file
 from covey.overlay.transport.wire_values import (
     decode_event_type,
     decode_values,
@@ -184,6 +184,7 @@ class StateStore:
             if self._log is None:
                 self._log = os.open(self._path + "-wal", os.O_RDWR | os.O_CLOEXEC)
             sync_file(self._log)
+            check_linked(self._log, self._path + "-wal")
         except OSError as error:
             raise storage_error(self._path, error) from None
 

@@ -180,6 +180,7 @@ class OsWriter:
     def sync(self) -> None:
         with _errors(self._path):
             sync_file(self._file)
+        check_linked(self._file, self._path)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -197,6 +198,12 @@ def sync_file(file: int) -> None:
         os.fsync(file)
     else:
         os.fdatasync(file)
+
+
+def check_linked(file: int, path: str) -> None:
+    """`StorageError` for a file that has been removed: what is written to it is lost when it is closed."""
+    if os.fstat(file).st_nlink == 0:
+        raise StorageError("missing", path, "it was removed while it was in use: expected that it stays")
 
 
 def _sync_directory(path: str) -> None:

@@ -168,3 +168,16 @@ print(log.end, peak() - before)
     records, growth_mb = map(int, done.stdout.split())
     assert records == 1 << 10
     assert growth_mb < 64
+
+
+def test_a_log_that_is_removed_while_it_is_in_use_confirms_nothing_more(tmp_path: Path) -> None:
+    log = opened(tmp_path / "log")
+    log.append(b"first", 1)
+    assert log.sync() == 1
+    (segment,) = (path for path in (tmp_path / "log").iterdir() if path.suffix == ".segment")
+    segment.unlink()
+    log.append(b"second", 2)
+    with pytest.raises(StorageError, match="it was removed while it was in use"):
+        log.sync()
+    assert log.synced == 1
+    log.close()
