@@ -92,6 +92,8 @@ def map_page(
     print("starting six brokers", flush=True)
     announce = _announced(open_it=not no_open and screenshot is None)
     counts = run(serve_map(settings, listen, announce, screenshot))
+    shares = f"{counts.missed:,} missed, {counts.duplicate + counts.late:,} duplicate"
+    print(f"ended: {counts.expected:,} events expected while boxes changed by update, {shares}", flush=True)
     raise typer.Exit(1 if counts.faults else 0)
 
 
@@ -127,10 +129,10 @@ def traders_page(
     print("starting five brokers", flush=True)
     announce = _announced(open_it=not no_open and screenshot is None)
 
-    async def serve() -> bool:
-        return failed(await Floor(load_quotes(), rate, listen).serve(announce, screenshot))
-
-    raise typer.Exit(1 if run(serve()) else 0)
+    floor = Floor(load_quotes(), rate, listen)
+    verdicts = run(floor.serve(announce, screenshot))
+    print(f"ended: {floor.summary()}", flush=True)
+    raise typer.Exit(1 if failed(verdicts) else 0)
 
 
 def _check_page(listen: str, screenshot: Path | None) -> None:

@@ -1,7 +1,8 @@
 """An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
 
-The processes are those of `covey broker`. Their output goes to a file per broker, whose end is shown when one
-does not start. A broker can be killed and restarted in place.
+The processes are those of `covey broker`, in sessions of their own: Ctrl-C in a terminal reaches the process
+that has the overlay, whose clients leave before the brokers end. Their output goes to a file per broker,
+whose end is shown when one does not start. A broker can be killed and restarted in place.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class LocalOverlay:
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
     `operators` is that section of the overlay file, and `repair_after_s` its field; the types named in
-    `durable` are stored until the block ends. `tickets` are files of keys.
+    `durable` are stored until the block ends. `tickets` are files of keys. At the end of the block brokers
+    drain for at most `drain_s`.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class LocalOverlay:
         repair_after_s: float = 0.0,
         durable: Sequence[str] = (),
         tickets: Sequence[str] = (),
+        drain_s: float = 10.0,
     ) -> None:
+        self._drain_s = drain_s
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link})) or ("b1",)
@@ -162,13 +166,13 @@ class LocalOverlay:
         await self._spawn(broker)
         await self._until_linked(broker)
 
-    async def stop(self, patience_s: float = 10.0) -> None:
+    async def stop(self) -> None:
         """Let every broker drain, and kill those that have not ended in time."""
         running = [process for process in self._processes.values() if process.returncode is None]
         for process in running:
             process.terminate()
         try:
-            await asyncio.wait_for(asyncio.gather(*(process.wait() for process in running)), patience_s)
+            await asyncio.wait_for(asyncio.gather(*(process.wait() for process in running)), self._drain_s)
         except TimeoutError:
             for process in running:
                 if process.returncode is None:
@@ -209,6 +213,7 @@ class LocalOverlay:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,
             )
 
     async def _until_linked(self, broker: str, patience_s: float = 60.0) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -23,6 +23,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
+from covey.sim.experiments.demo.clients import END_S, Clients
 from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy, Values
 from covey.sim.scenario.quotes import QUOTE
 
@@ -126,10 +127,10 @@ class Demonstration:
         Raises `CoveyError` if the run did not finish.
         """
         replay = self.replay
-        async with AsyncExitStack() as stack:
-            overlay = LocalOverlay(THREE_LEVELS, routing=replay.routing, compiled=False)
-            await stack.enter_async_context(overlay)
-            exchange = await stack.enter_async_context(Client(overlay.addresses[EXCHANGE], name="exchange"))
+        overlay = LocalOverlay(THREE_LEVELS, routing=replay.routing, compiled=False, drain_s=END_S)
+        async with overlay, Clients() as clients:
+            exchange = Client(overlay.addresses[EXCHANGE], name="exchange")
+            await clients.open(exchange)
             await exchange.advertise(QUOTE)
             await exchange.advertise(BELL)
             for strategy in STRATEGIES:
@@ -139,7 +140,8 @@ class Demonstration:
                     routing=replay.routing,
                     resubscribe=self._resubscribe,
                 )
-                replay.traders.append(await self._trader(strategy, await stack.enter_async_context(client)))
+                await clients.open(client)
+                replay.traders.append(await self._trader(strategy, client))
 
             if self._on_ready is not None:
                 await self._on_ready(overlay)

@@ -2,11 +2,10 @@
 
 import { COLOURS, fitted } from "./drawing.js";
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 24, 18];
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 8, 18];
 
 export class Chart {
   #canvas;
-  #title;
   #years;
   #total;
   #quotes = []; // [position, value]
@@ -16,8 +15,8 @@ export class Chart {
   #most = 1;
 
   // `years` are [position, year]; `total` is the number of all quotes.
-  constructor(canvas, title, years, total) {
-    [this.#canvas, this.#title, this.#years, this.#total] = [canvas, title, years, total];
+  constructor(canvas, years, total) {
+    [this.#canvas, this.#years, this.#total] = [canvas, years, total];
   }
 
   quote(position, value) {
@@ -66,10 +65,6 @@ export class Chart {
     }
     context.textAlign = "right";
     for (const share of [0, 0.5, 1]) context.fillText(short(share * this.#most), LEFT - 5, y(share * this.#most) + 4);
-    context.textAlign = "left";
-    context.fillStyle = COLOURS.broker;
-    context.font = "600 12px system-ui";
-    context.fillText(this.#title, LEFT, 15);
     this.#line(context, this.#quotes, x, y, COLOURS.vehicle, 1);
     context.fillStyle = colour;
     for (const position of this.#got) {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -23,6 +23,7 @@ import pyarrow as pa
 from covey.matcher.errors import InputError
 from covey.overlay import Client
 from covey.overlay.local_overlay import LocalOverlay
+from covey.sim.experiments.demo.clients import END_S, Clients
 from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle
 from covey.sim.experiments.pages.moving_boxes import (
     MARK,
@@ -102,7 +103,7 @@ class City:
 
     def __init__(self, settings: Settings, overlay: Overlay | None = None) -> None:
         self.settings = settings
-        self.overlay: Overlay = overlay or LocalOverlay(LINKS, compiled=False)
+        self.overlay: Overlay = overlay or LocalOverlay(LINKS, compiled=False, drain_s=END_S)
         self.roads = RoadNetwork()
         self.fleet = Fleet(self.roads, settings.vehicles)
         self.statistics = Statistics()
@@ -116,10 +117,10 @@ class City:
         self.control_per_change = 0.0
         """Control messages over links, since boxes change as they do."""
         self.error: BaseException | None = None
-        self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = Clients()
         self._publishers: list[Client] = []
-        self._clients: list[BoxClient] = []
+        self._boxes: list[BoxClient] = []
         self._movers: dict[int, asyncio.Task[None]] = {}
         self._order = np.random.default_rng(1).permutation(settings.vehicles)
         self._turn = 0.0
@@ -129,8 +130,7 @@ class City:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[City]:
-        async with self._stack:
-            await self._stack.enter_async_context(self.overlay)
+        async with self.overlay, self._opened:
             self.counters = OverlayCounters(self.overlay.addresses, LINKS)
             try:
                 await self._connect()
@@ -142,15 +142,15 @@ class City:
 
     async def _connect(self) -> None:
         for broker, address in self.overlay.addresses.items():
-            publisher = Client(address, name=f"vehicles-{broker}")
-            self._publishers.append(await self._stack.enter_async_context(publisher))
+            publisher = await self._opened.open(Client(address, name=f"vehicles-{broker}"))
+            self._publishers.append(publisher)
             await publisher.advertise(VEHICLE)
             await publisher.advertise(MARK)
         for broker, address in self.overlay.addresses.items():
-            client = await self._stack.enter_async_context(Client(address, name=f"boxes-{broker}"))
+            client = await self._opened.open(Client(address, name=f"boxes-{broker}"))
             boxes = BoxClient(client, self.oracle.recipient(), self.statistics, self._hear)
             await boxes.open()
-            self._clients.append(boxes)
+            self._boxes.append(boxes)
             self._start(boxes.read())
         await self.resize()
         self._start(every(lambda: 1 / _TICKS, self._tick))
@@ -229,21 +229,21 @@ class City:
         """Have as many boxes as the settings say."""
         wanted = self.settings.boxes
         for box in range(len(self._movers), wanted):
-            client = self._clients[self._home(box)]
+            client = self._boxes[self._home(box)]
             await client.add(box, self.rectangle(box))
             self._movers[box] = self._start(self._move(box, client))
         for box in range(wanted, len(self._movers)):
             mover = self._movers.pop(box)
             mover.cancel()
             await asyncio.gather(mover, return_exceptions=True)
-            await self._clients[self._home(box)].remove(box)
+            await self._boxes[self._home(box)].remove(box)
 
     @property
     def boxes(self) -> int:
         return len(self._movers)
 
     def _home(self, box: int) -> int:
-        return box % len(self._clients)
+        return box % len(self._boxes)
 
     def rectangle(self, box: int) -> Rectangle:
         """Around the vehicle of this number."""

@@ -76,14 +76,21 @@ function show(stats) {
   city.mark(stats.faults, seconds());
   box.keepMs = 1000 * stats.keep_s;
   for (const [id, value] of [
-    ["vehicles", stats.vehicles], ["reports", stats.reports_per_s], ["delivered", stats.delivered_per_s],
-    ["changed", stats.changes_per_s], ["lit", stats.lit], ["fps", state.fps],
-  ]) element(id).textContent = number(value);
+    ["vehicles", stats.vehicles], ["reports", stats.per_s.reports], ["delivered", stats.per_s.delivered],
+    ["changed", stats.per_s.changes], ["lit", stats.lit], ["fps", state.fps],
+  ]) element(id).textContent = number(value ?? 0);
+  keepsUp(stats);
   element("own-inside").textContent = stats.inside === null ? "…" : number(stats.inside);
   if (stats.control_per_change > 0) {
     delays[stats.how] = { delay: stats.delay_ms, control: stats.control_per_change };
   }
   for (const way of WAYS) row(way, stats.eras[way], delays[way], way === stats.how);
+}
+
+// A machine that is behind makes fewer events than the sliders ask for.
+function keepsUp({ behind, per_s: reached, asked_per_s: asked }) {
+  const shares = ["reports", "changes"].map((name) => `${number(reached[name])} of ${number(asked[name])} ${name}/s`);
+  element("behind").textContent = behind ? `This machine does not keep up: it reaches ${shares.join(" and ")}.` : "";
 }
 
 function row(way, counts, costs, current) {

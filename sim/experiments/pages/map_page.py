@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -19,6 +18,7 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.experiments.pages.city import LINKS, PLACES, City, Settings
+from covey.sim.experiments.pages.demand import Demand
 from covey.sim.experiments.pages.live_oracle import Change as OracleChange
 from covey.sim.experiments.pages.live_oracle import Rectangle
 from covey.sim.experiments.pages.moving_boxes import BOX, Change, every
@@ -42,7 +42,7 @@ class MapPage:
         self._recipient = city.recipient()
         self._changes: dict[int, OracleChange] = {}
         self._rectangle: Rectangle | None = None
-        self._history: deque[tuple[float, int, int, int]] = deque(maxlen=_RATES_OVER)
+        self._demand = Demand(_RATES_OVER)
 
     async def run(self) -> None:
         tasks = []
@@ -84,12 +84,12 @@ class MapPage:
 
     async def _send_stats(self) -> None:
         city, counts = self._city, self._city.oracle.total()
-        now = (perf_counter(), city.reports, counts.delivered, city.statistics.changes)
-        self._history.append(now)
-        seconds, reports, delivered, changes = (
-            float(a - b) for a, b in zip(now, self._history[0], strict=True)
+        settings, demand = city.settings, self._demand
+        demand.count(
+            perf_counter(),
+            {"reports": city.reports, "delivered": counts.delivered, "changes": city.statistics.changes},
+            {"reports": len(city.fleet) * settings.rate, "changes": city.boxes * settings.changes},
         )
-        per_s = 1 / seconds if seconds else 0.0
         p50, p99 = city.statistics.percentiles_ms()
         faults, city_faults = [], city.oracle.faults
         while city_faults:
@@ -99,9 +99,9 @@ class MapPage:
                 "kind": "stats",
                 "vehicles": len(city.fleet),
                 "boxes": city.boxes,
-                "reports_per_s": reports * per_s,
-                "delivered_per_s": delivered * per_s,
-                "changes_per_s": changes * per_s,
+                "per_s": demand.reached_per_s,
+                "asked_per_s": demand.asked_per_s,
+                "behind": demand.behind,
                 "control_per_change": city.control_per_change,
                 "delay_ms": [p50, p99],
                 "lit": int(city.lit().sum()),

@@ -121,6 +121,10 @@ async def _unless(failing: asyncio.Task[None], work: Awaitable[Any]) -> None:
         failing.result()
 
 
+def _share(outcome: MapOutcome, reached: float, count: str, rate: str) -> str:
+    return f"{reached:,.0f} of {outcome.settings[count] * outcome.settings[rate]:,.0f}"
+
+
 def summary(outcome: MapOutcome) -> Any:
     """A table for the terminal."""
     from rich.table import Table
@@ -131,9 +135,9 @@ def summary(outcome: MapOutcome) -> Any:
     counts = outcome.counts
     for what, value in (
         ("vehicles, boxes", f"{outcome.settings['vehicles']:,}, {outcome.settings['boxes']:,}"),
-        ("reports/s", f"{outcome.reports_per_s:,.0f}"),
+        ("reports/s, of asked", _share(outcome, outcome.reports_per_s, "vehicles", "rate")),
         ("delivered/s", f"{outcome.delivered_per_s:,.0f}"),
-        ("changes/s", f"{outcome.changes_per_s:,.0f}"),
+        ("changes/s, of asked", _share(outcome, outcome.changes_per_s, "boxes", "changes")),
         ("delay of a change, p50 / p99", f"{outcome.delay_p50_ms:.1f} / {outcome.delay_p99_ms:.1f} ms"),
         ("control messages per change", f"{outcome.control_per_change:.1f}"),
         ("expected events", f"{counts.expected:,}"),

@@ -18,12 +18,15 @@ let overlay, own, firms, covey, subscription, published = 0;
 const live = new Live({ start, news, stats: show, closed: () => say("The demonstration has ended.") });
 const say = (text) => (element("state").textContent = text);
 
-function canvas(label, height) {
-  const made = document.createElement("canvas");
-  made.setAttribute("aria-label", label);
+// A canvas below its title, which is text: it has as many lines as it needs on a phone.
+function canvas(title, height) {
+  const [figure, caption, made] = ["figure", "figcaption", "canvas"].map((name) => document.createElement(name));
+  caption.textContent = title;
+  made.setAttribute("aria-label", title);
   made.className = "chart";
   made.style.height = `${height}px`;
-  element("charts").append(made);
+  figure.append(caption, made);
+  element("charts").append(figure);
   return made;
 }
 
@@ -33,13 +36,13 @@ async function start(first) {
   for (const trader of first.traders) {
     const [firm, column, lines] = SHOWN[trader.name];
     const title = `${trader.name} at ${trader.broker}: ${trader.filter}`;
-    const chart = new Chart(canvas(title, 180), title, first.years, first.total);
+    const chart = new Chart(canvas(title, 160), first.years, first.total);
     charts.push({ name: trader.name, chart, firm, column, lines });
     for (const [name, value] of Object.entries(lines(trader.values))) chart.threshold(name, 0, value);
     row(trader.name);
   }
-  const drawn = canvas("your threshold", 180);
-  own = { chart: new Chart(drawn, `yours at the gateway: ${first.own.filter}`, first.years, first.total), ...first.own };
+  const drawn = canvas(`yours at the gateway: ${first.own.filter}`, 160);
+  own = { chart: new Chart(drawn, first.years, first.total), ...first.own };
   charts.push({ name: "yours", chart: own.chart, firm: own.firm, column: "price" });
   row("yours");
   drag(drawn);

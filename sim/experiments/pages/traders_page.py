@@ -31,9 +31,10 @@ _GATEWAY_BROKER = "b4"
 _SEND_S = 0.1
 _STATS_S = 0.5
 _MOST_AT_ONCE = 500
-_OWN_FIRM = "GOOG"
-_OWN_FILTER = 'firm == "GOOG" and price < $limit'
-_OWN_START = 400.0
+_OWN_FIRM = "IBM"
+"""Quoted in all years, so that the chart has something to drag through from the beginning."""
+_OWN_FILTER = 'firm == "IBM" and price < $limit'
+_OWN_START = 100.0
 
 
 def _own_matches(quote: Quote, values: Values) -> bool:
@@ -85,6 +86,15 @@ class Floor:
             for task in (running, judging, up):
                 task.cancel()
             await asyncio.gather(running, judging, up, return_exceptions=True)
+
+    def summary(self) -> str:
+        """What was published and judged so far, in one line."""
+        replay, verdicts = self.demonstration.replay, self.verdicts.values()
+        missed, duplicate, stale = (
+            sum(getattr(each, name) for each in verdicts) for name in ("missed", "duplicate", "stray")
+        )
+        faults = f"{missed:,} missed, {duplicate:,} duplicate, {stale:,} stale"
+        return f"{replay.published:,} of {replay.total:,} quotes published, {faults}"
 
     async def _run(self) -> None:
         outcome = await self.demonstration.run()

@@ -118,8 +118,8 @@ class DelayedOverlay(LocalOverlay):
             await self.stop()
             raise
 
-    async def stop(self, patience_s: float = 10.0) -> None:
-        await super().stop(patience_s)
+    async def stop(self) -> None:
+        await super().stop()
         for proxy in self._proxies:
             await proxy.stop()
         self._proxies.clear()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import commands
 import numpy as np
 import pytest
 from chromium import Page, chromium
+from interrupting import interrupted
 from running import Brokers, on_a_loop
 
 from covey.sim.experiments.pages.city import LINKS, City, Settings
@@ -113,6 +116,7 @@ def play(page: Page, url: str, city: City) -> None:
     assert shown(page, "subscribe-first")[2] > 0
     assert shown(page, "update")[0] > 200
     assert shown(page, "update")[1:] == [0, 0]
+    page.until("page.stats.behind === (document.getElementById('behind').textContent > '')")
     assert page.logged == []
     assert all(each.startswith(url) for each in page.requests if not each.startswith(("data:", "ws:")))
 
@@ -172,6 +176,22 @@ def test_the_map_without_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome["counts"]["expected"] > 0
     assert outcome["counts"]["missed"] == outcome["counts"]["duplicate"] == 0
     assert outcome["changes_per_s"] > 0
+
+
+@pytest.mark.thorough  # six broker processes
+def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
+    """The clients leave before the brokers, and nothing warns of what they had still to publish."""
+    words = [sys.executable, "-m", "covey.cli.main", "demo", "map", "--vehicles", "100", "--boxes", "2"]
+    ready = tmp_path / "ready"
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\ntouch {ready}\n")
+    browser.chmod(0o755)
+    environment = {**os.environ, "BROWSER": str(browser)}
+    status, output = interrupted(words, ready.exists, environment)
+    lines = output.splitlines()
+    assert status == 0, output
+    assert [line.partition(" ")[0] for line in lines] == ["starting", "the", "ended:"], output
+    assert lines[-1].endswith("0 missed, 0 duplicate")
 
 
 @pytest.mark.thorough
