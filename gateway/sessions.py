@@ -66,14 +66,19 @@ class Sessions:
         An address has as many sessions as connections: over that the one ends that is away longest.
         """
         entry = self._entries.get(hello.session or "")
-        if entry is not None and entry.purpose == purpose and self._resumes(entry, hello):
-            if entry.holder is not None:
+        if entry is not None and entry.purpose == purpose:
+            resumes = self._resumes(entry, hello)
+            begins_again = not resumes and bool(purpose) and entry.session.fits(hello.token)
+            if entry.holder is not None and (resumes or begins_again):
                 entry.holder.end(RefusedError("ABORTED", "another connection goes on with this session"))
-            if entry.lease is not None:
-                entry.lease.cancel()
-            entry.holder, entry.lease = holder, None
-            self._is_back(entry)
-            return entry.session, True
+            if resumes:
+                if entry.lease is not None:
+                    entry.lease.cancel()
+                entry.holder, entry.lease = holder, None
+                self._is_back(entry)
+                return entry.session, True
+            if begins_again:  # a stream, whose view need not wait for the end of its lease
+                self._end(entry.session)
         self._make_room(address)
         if len(self._entries) + self._opening >= self.limits.max_sessions:
             bound = self.limits.max_sessions

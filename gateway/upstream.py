@@ -188,7 +188,8 @@ class Upstream:
     async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """From now on no event of it is delivered; returns as `Subscription.unsubscribe`."""
         self._subscribers.pop(subscription.id, None)
-        await subscription.unsubscribe(timeout=timeout)
+        if not subscription.expired:
+            await subscription.unsubscribe(timeout=timeout)
 
     async def publish(self, type_name: str, events: list[dict[str, Any]]) -> None:
         """Publish events, advertised before the first of their type; returns when they are accepted."""

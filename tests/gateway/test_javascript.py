@@ -306,6 +306,9 @@ def play(page: Page, address: str) -> None:
     page.value("window.covey.publish('Quote', {firm: 'IBM', price: 2000})")
     page.until("window.streamed.some(message => message.kind === 'events')")
     assert page.value("window.streamed.at(-1).events[0].price") == 2000
+    page.until("window.inside.get(1)?.x === 5")  # which was published before
+    page.value("window.covey.publish('Ship', [{id: 1, x: 20}, {id: 2, x: 9}])")
+    page.until("[...window.inside.keys()].join() === '2'")
     assert page.value("window.quotes.update({limit: 'x'}).catch(error => error.message)") == (
         "variable $limit: value 'x', expected a number"
     )
@@ -316,8 +319,10 @@ def play(page: Page, address: str) -> None:
 async def test_a_page_in_the_browser() -> None:
     async with Brokers([("b1", "b2")]) as overlay, Client(overlay.address("b2")) as exchange:
         await exchange.advertise(QUOTE)
+        await exchange.advertise(EventType("Ship", {"id": "int64", "x": "int64"}, key="id"))
+        await exchange.publish("Ship", id=1, x=5)
         limits = Limits()
-        mounted = application(overlay.address("b1"), publish=["Quote"], limits=limits)
+        mounted = application(overlay.address("b1"), publish=["Quote", "Ship"], limits=limits)
 
         async def page(request: object) -> FileResponse:
             return FileResponse(Path(__file__).parent / "page.html")

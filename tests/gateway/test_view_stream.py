@@ -75,7 +75,7 @@ async def test_a_stream_goes_on_behind_its_last_change() -> None:
 
 @on_a_loop
 async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> None:
-    limits = Limits(window_bytes=2_000, lease_s=2)
+    limits = Limits(window_bytes=2_000, lease_s=3)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)
         await exchange.publish_batch("Ship", ships((1, 0), (2, 0)), confirm=True)
@@ -96,6 +96,10 @@ async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> 
             assert not (await drawn.until("welcome"))["resumed"]
             await drawn.until("answer")
             assert drawn.inside == {1: 40, 3: 3}
+            counts = EventSource(address, "/health")
+            await counts.open()
+            assert (await counts.body())["sessions"] == 1  # the earlier one does not wait for its lease
+            counts.writer.close()
             source.writer.transport.abort()
             await no_session_left(address)
             await source.open()
