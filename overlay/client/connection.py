@@ -78,7 +78,7 @@ class BrokerConnection:
         self._handlers = handlers
         self._pump: Pump | None = None
         self._closing = asyncio.Event()
-        self._timer = LoopTimer(self._on_timer)
+        self._timer = LoopTimer()
         self._refused_tokens = _REFUSED_TOKENS
 
     @property
@@ -194,7 +194,7 @@ class BrokerConnection:
             self._handlers.take(messages)
         self.endpoint.received()
         self._handlers.advanced()
-        self._timer.arm(self.endpoint.next_timer(), now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns, self._on_timer)
         if self.endpoint.ready:
             self.wake()
         return len(frames)
@@ -204,12 +204,12 @@ class BrokerConnection:
         frame = self.endpoint.next_frame(now_ns)
         if self.endpoint.outbox.finished:
             self._handlers.advanced()
-        self._timer.arm(self.endpoint.next_timer(), now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns, self._on_timer)
         return frame
 
     def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
-        self._timer.arm(self.endpoint.next_timer(), now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns, self._on_timer)
         self.wake()
 
     # --- closing --------------------------------------------------------------------------------------------

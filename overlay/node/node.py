@@ -130,7 +130,7 @@ class Node:
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
         self._on_failure = on_failure
-        self._timer = LoopTimer(self._on_timer)
+        self._timer = LoopTimer()
         self.syncing = None
         if self.storage is not None:
             self.syncing = Syncing(
@@ -310,7 +310,7 @@ class Node:
             if endpoint.deferred:
                 # Behind the frames for neighbours, which were woken before.
                 asyncio.get_running_loop().call_soon(self._deliver)
-            self._timer.arm(endpoint.next_timer(), now_ns)
+            self._timer.arm(endpoint.next_timer(), now_ns, self._on_timer)
             self._sync()
 
     def _sync(self) -> None:
@@ -348,7 +348,7 @@ class Node:
 
     def start(self) -> None:
         """Begin to keep time, on the running loop."""
-        self._timer.arm(self.endpoint.next_timer(), time.monotonic_ns())
+        self._timer.arm(self.endpoint.next_timer(), time.monotonic_ns(), self._on_timer)
 
     def _on_timer(self, _: int) -> None:
         if not self.failed:

@@ -40,21 +40,27 @@ class NodeConnection:
         self._call = call
         # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
         # do those of a durable session for its client.
-        schemas = durable or interface.startswith("broker/")
-        self._pump = Pump(self, call, schemas=schemas, await_end=dialled)
+        self._schemas = durable or interface.startswith("broker/")
+        self._dialled = dialled
+        self._pump: Pump | None = None
         self._refusal: StreamClosedError | None = None
         self._decided = asyncio.Event()
 
     async def run(self) -> None:
         """Serve the connection until it ends. `StreamClosedError` for the peer, if this side ends it."""
         await self._decided.wait()
-        if self._refusal is not None:
-            raise self._refusal
-        node, interface = self._node, self._interface
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                refusal = None  # its traceback has this frame
+        node, interface, pump = self._node, self._interface, self._pump
+        assert pump is not None
         why = "the connection broke"
         left = False
         try:
-            await self._pump.run()
+            await pump.run()
             why = self._call.details or why
         except PeerClosedError as error:
             moves = interface.startswith("client/") or node.repairing is not None
@@ -71,6 +77,7 @@ class NodeConnection:
             node.fail(error)
             raise
         finally:
+            self._pump = None  # it has this connection: else they were a reference cycle
             if left:
                 node.goodbye(interface, self, why)
             else:
@@ -93,16 +100,17 @@ class NodeConnection:
     def began(self, resumed: bool) -> None:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
+        self._pump = Pump(self, self._call, schemas=self._schemas, await_end=self._dialled)
         self._decided.set()
 
     def wake(self) -> None:
-        self._pump.wake()
+        self._call.wake()
 
     def close(self, status: str, reason: str) -> None:
         if not self._decided.is_set():
             self._refusal = StreamClosedError(status, reason)
             self._decided.set()
-        else:
+        elif self._pump is not None:
             self._pump.close(status, reason)
 
     # --- what the pump calls --------------------------------------------------------------------------------

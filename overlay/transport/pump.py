@@ -63,6 +63,7 @@ class Pump:
         self._await_end = await_end
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._error: Exception | None = None
         self._left: list[Frame[WireMessage]] = []
         """The first of the messages that its end has left, decoded."""
 
@@ -76,7 +77,8 @@ class Pump:
 
     def _fail(self, error: Exception) -> None:
         if not self._closed.done():
-            self._closed.set_exception(error)
+            self._error = error
+            self._closed.set_result(None)
 
     async def run(self) -> None:
         """Read and write until the call ends; raises the error that ended it, if it is known.
@@ -84,21 +86,28 @@ class Pump:
         A pump that is closed sends a goodbye, and waits a little for the peer to end the call.
         """
         self._call.attach(self)
+        error: Exception | None = None
         try:
             await self._closed
-        except PeerClosedError:
-            raise
-        except StreamClosedError as error:
-            say_goodbye(self._call, error.status, str(error))
-            if self._await_end:
-                self._call.detach()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        await self._call.drain()
-            raise
+            # Nothing keeps the error, whose traceback leads to the pump: a reference cycle would keep both,
+            # and the frames that arrived last, in memory until a full garbage collection.
+            error, self._error = self._error, None
+            if isinstance(error, StreamClosedError) and not isinstance(error, PeerClosedError):
+                await self._leave(error)
+            if error is not None:
+                raise error
         finally:
+            error = None
             self._call.detach()
             self._closed.cancel()
+
+    async def _leave(self, error: StreamClosedError) -> None:
+        say_goodbye(self._call, error.status, str(error))
+        if self._await_end:
+            self._call.detach()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._call.drain()
 
     # --- what the call calls --------------------------------------------------------------------------------
 
@@ -167,7 +176,10 @@ class Pump:
         if done < len(frames):
             self._left = frames[done:]
         elif error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                error = None  # its traceback has this frame
         return done
 
 

@@ -50,7 +50,7 @@ class RpcProtocol(asyncio.Protocol):
         self._unreached = unreached
         self._calls: dict[int, RpcCall] = {}
         self._transport: asyncio.Transport | None = None
-        self._timer = LoopTimer(self._on_timer)
+        self._timer = LoopTimer()
         self._paused = False
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
@@ -299,7 +299,7 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_later(_FLUSH_S, self._transport.abort)
 
     def _arm(self) -> None:
-        self._timer.arm(self.rpc.next_timer(), time.monotonic_ns())
+        self._timer.arm(self.rpc.next_timer(), time.monotonic_ns(), self._on_timer)
 
     def _on_timer(self, now_ns: int) -> None:
         self._handle(self.rpc.handle_timer(now_ns))

@@ -65,14 +65,17 @@ class ClusterEngine(RowEngine):
     def _new_plans(self) -> PlanTable:
         if self._forms == "normal":
             return super()._new_plans()
-        return FormPlans(self.columns.schema, lambda column: self.store.placement.events.of_column(column))
+        return FormPlans(self.columns.schema)
 
     def form(self, filter: Filter) -> str:
         choice = self.plans.choice(filter.gate) if isinstance(self.plans, FormPlans) else None
         return choice.reason if choice is not None and choice.conjunctions > 1 else ""
 
     def _new_store(self) -> ClusterStore:
-        return ClusterStore(self.event_type, self._policy, self._threads)
+        store = ClusterStore(self.event_type, self._policy, self._threads)
+        if isinstance(self.plans, FormPlans):  # of the store, not of the engine: that were a reference cycle
+            self.plans.sample = lambda column: store.placement.events.of_column(column)
+        return store
 
 
 class PropagationEngine(ClusterEngine):

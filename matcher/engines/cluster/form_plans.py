@@ -36,11 +36,14 @@ FEWEST_EVENTS = 64
 
 
 class FormPlans(PlanTable):
-    """Plans of filters in normal form; `sample` gives the keys of sampled events on a column."""
+    """Plans of filters in normal form. `sample`, which the engine sets, gives the keys of sampled events on a
+    column.
+    """
 
-    def __init__(self, schema: SchemaColumns, sample: Callable[[int], Keys]) -> None:
+    sample: Callable[[int], Keys]
+
+    def __init__(self, schema: SchemaColumns) -> None:
         super().__init__(schema)
-        self._sample = sample
         self._choices: dict[PlanKey, Choice] = {}
 
     def _is_tree(self, filter: Filter, key: PlanKey) -> bool:
@@ -85,7 +88,7 @@ class FormPlans(PlanTable):
         prior = PASSED[Shape(shape)]
         if shape != Shape.EQUAL or column < 0:
             return prior
-        keys = self._sample(column)
+        keys = self.sample(column)
         is_string = self._schema.kinds.get(column) is Kind.STRING
         keys = (
             keys[keys > 0] if is_string else keys[keys != MISSING]

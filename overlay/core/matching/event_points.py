@@ -10,7 +10,7 @@ filter calls is asked about the few events that do (`matcher/evaluation`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.covering.cuts import LINES
@@ -47,13 +47,17 @@ class Walkable:
 
 
 class _Alone(dict[str, Any]):
-    """The points of the only event of a batch, lazily by attribute."""
+    """The points of the only event of a batch, lazily by attribute. It does not refer to `EventPoints`, which
+    has it: a reference cycle per event would keep events in memory until a garbage collection.
+    """
 
-    def __init__(self, points_of: Callable[[str], list[Any]]) -> None:
-        self._points_of = points_of
+    def __init__(self, batch: EventBatch) -> None:
+        self._batch = batch
 
     def __missing__(self, attribute: str) -> Any:
-        point = self[attribute] = self._points_of(attribute)[0]
+        batch = self._batch
+        (point,) = _points(batch.event_type, attribute, batch.values(attribute))
+        self[attribute] = point
         return point
 
 
@@ -90,7 +94,7 @@ class EventPoints:
     def alone(self) -> Mapping[str, Any]:
         """The points of the only event, by attribute."""
         if self._alone is None:
-            self._alone = _Alone(self.points_of)
+            self._alone = _Alone(self.batch)
         return self._alone
 
     def inside(self, region: Region, rows: Rows) -> Rows:
@@ -150,12 +154,17 @@ class EventPoints:
         points = self._points.get(attribute)
         if points is not None:
             return points
-        line = LINES[self.batch.event_type.attributes[attribute]]
-        points = self._points[attribute] = [
-            line.missing if value is None else line.before(value) if value == value else line.top
-            for value in self._values_of(attribute)
-        ]
+        points = _points(self.batch.event_type, attribute, self._values_of(attribute))
+        self._points[attribute] = points
         return points
+
+
+def _points(event_type: EventType, attribute: str, values: list[Any]) -> list[Any]:
+    line = LINES[event_type.attributes[attribute]]
+    return [
+        line.missing if value is None else line.before(value) if value == value else line.top
+        for value in values
+    ]
 
 
 def _lies(point: Any, cuts: Cuts) -> bool:

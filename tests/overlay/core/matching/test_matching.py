@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 from typing import Any
 
 import numpy as np
@@ -162,6 +164,20 @@ def test_few_events_leave_changes_pending_and_many_apply_them() -> None:
     matching.put(interest, 1)
     matching.match(EventPoints(quotes(random.Random(0), 2000)))
     assert matching.installed() == {interest.uid: 1}
+
+
+def test_an_event_that_was_walked_is_freed_without_the_garbage_collector() -> None:
+    matching, _ = pending_matching(1)
+    batch = quotes(random.Random(0), 1)
+    gc.collect()
+    gc.disable()
+    try:
+        references = sys.getrefcount(batch)
+        matching.match(EventPoints(batch))
+        assert not matching.installed()
+        assert sys.getrefcount(batch) == references
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("events", "changes"), [(100, 200), (16, 500)])

@@ -1,0 +1,39 @@
+"""An engine that nobody uses any more is freed at once, not by a garbage collection, which brokers seldom do:
+event types come and go, and each has an engine.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, create_engine, parse
+from covey.matcher.engine import engine_names
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
+FILTERS = (
+    'firm == "IBM" and price < $top',
+    'firm == "IBM" and (price < $top or volume > 3) or firm == "ACME"',
+    'firm != "ACME" and firm contains "B"',
+)
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_an_engine_is_freed_without_the_garbage_collector(name: str) -> None:
+    events = EventBatch.from_pylist(QUOTE, [{"firm": "IBM", "price": 1.0, "volume": 5}])
+    gc.collect()
+    gc.disable()
+    try:
+        engine = create_engine(name, QUOTE)
+        for number, text in enumerate(FILTERS):
+            filter = parse(text, QUOTE)
+            engine.add(number, filter, {"top": 5.0} if "$top" in text else {})
+        assert len(engine.match(events).ids())
+        engine.remove(0)
+        freed = weakref.ref(engine)
+        del engine
+        assert freed() is None
+    finally:
+        gc.enable()
