@@ -139,7 +139,8 @@ class RpcCall:
 
     def wake(self) -> None:
         """Have the receiver send what it has, at the end of this turn of the loop."""
-        self._carrier.wake(self)
+        if self.status is None:  # else its connection, which may be gone, would keep the call
+            self._carrier.wake(self)
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""

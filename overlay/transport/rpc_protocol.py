@@ -244,6 +244,7 @@ class RpcProtocol(asyncio.Protocol):
             call._received(messages.pop(call_id))
 
     def _forget(self, call_id: int) -> RpcCall | None:
+        self._woken.pop(call_id, None)
         self._blocked.pop(call_id, None)
         return self._calls.pop(call_id, None)
 
