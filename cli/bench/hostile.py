@@ -12,14 +12,16 @@ from covey.cli.support.options import Json, choices
 
 def hostile(
     rate: Annotated[int, typer.Option(min=1, help="Events per second of the others.")] = 200,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Without and with each attack.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Of each of the three measurements of an attack.")
+    ] = 10.0,
     subscriptions: Annotated[
         int, typer.Option(min=1, help="Of the attacks subscriptions and end.")
     ] = 100_000,
     attacks: Annotated[
         str,
         typer.Option(
-            help="Of computing, subscriptions, churn, end, updates, filters, batches, connections, "
+            help="Of subscriptions, churn, end, updates, filters, batches, connections, "
             "malformed, packets; several separated by commas. all: these."
         ),
     ] = "all",
@@ -28,8 +30,8 @@ def hostile(
     """Measure the latency of clients while another one is hostile to their broker.
 
     Single events pass from b2 to subscribers at b1 and b2; the hostile client is a process that attacks b1.
-    Each attack has its own measurement without it before. The attack "computing" does nothing to brokers: it
-    is what any process costs on the same processors.
+    Before each attack its process is silent, and then computes: what any process costs on the same
+    processors.
 
     Example: covey bench hostile --attacks subscriptions,end --subscriptions 1000000 --seconds 60
     """
@@ -48,13 +50,14 @@ def hostile(
         return
     rows = []
     for each in results:
-        quiet, attacked = each.quiet, each.attacked
-        times = [quiet.p50, quiet.p99, quiet.max, attacked.p50, attacked.p99, attacked.max]
-        far = [each.neighbour_quiet.p99, each.neighbour.p99]
-        rows.append([each.attack, each.done, *times, each.ratio, *far, each.memory_mb, each.ended_s])
-    columns = ["p50", "p99", "max", "p50 with it", "p99 with it", "max with it", "ratio of p99"]
+        p99 = [each.silent.p99, each.computing.p99, each.attacked.p99]
+        at_b2 = [each.neighbour_silent.p99, each.neighbour_computing.p99, each.neighbour.p99]
+        most = [each.attacked.p50, each.attacked.max]
+        rows.append([each.attack, each.done, *p99, each.ratio, *most, *at_b2, each.memory_mb, each.ended_s])
+    near = ["p99", "p99 computing", "p99 attacked", "ratio", "p50 attacked", "max attacked"]
+    far = ["p99 at b2", "computing", "attacked"]
     print_table(
         f"{rate:,} events per second of others, ms from publishing to arrival",
-        ["attack", "done", *columns, "p99 at b2", "with it", "memory MB", "ended s"],
+        ["attack", "done", *near, *far, "memory MB", "ended s"],
         rows,
     )

@@ -1,14 +1,16 @@
 """How the clients of one broker share its time.
 
-What has arrived from an interface is handled in turns of at most `TURN_MESSAGES` messages, of which one with
-a long filter counts as several, and what else is ready comes between two turns. While other interfaces are
-active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn of
-`DEAR_NS` and more is dear: clients whose turns are dear stand in one line then, in which each turn is
-followed by as long a rest.
+What has arrived from an interface is handled in turns of at most `TURN_MESSAGES` messages, of which one
+with a long filter counts as several, and what else is ready comes between two turns. While other interfaces
+are active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn
+of `DEAR_NS` and more is dear: clients whose turns are dear stand in a line then, in which each turn is
+followed by as long a rest. Those whose turn was over `LONG_NS` stand in another line, with longer rests:
+while a turn of s ms lasts, others wait for s / 2 ms on average, so that with a rest of s ** 2 ms all events
+of theirs together wait as long as for turns of a millisecond.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
-whatever they send; a client that is alone has all of it. Neighbours never rest, and a frame of theirs has no
-parts, since merged updates take effect together.
+whatever they send, and those with long turns a small part of that; a client that is alone has all of it.
+Neighbours never rest, and a frame of theirs has no parts, since merged updates take effect together.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ TURN_MESSAGES = 128
 TURN_NS = 1_000_000
 DEAR_NS = 500_000
 """Less than `TURN_NS`, or short turns would have no rest."""
+LONG_NS = 4 * TURN_NS
+"""Of the processor's time. More than a turn of many messages works: one did, as a long filter."""
 FIRST_MESSAGES = 8
 """Of the first turn: nothing is known of what the messages take."""
 ACTIVE_NS = 1_000_000_000
@@ -29,12 +33,13 @@ whose turns are dear."""
 
 @dataclass(slots=True)
 class Share:
-    """The turns of one interface: the time that its last dear turn took, and until when its next one is
-    expected to be dear; its place in the line, None without one; the messages of its next turn beside others;
-    whether it rests, as clients do.
+    """The turns of one interface: the time that its last dear turn took, how long it rests after one, and
+    until when its next one is expected to be dear; its place in the line, None without one; the messages of
+    its next turn beside others; whether it rests, as clients do.
     """
 
     spent_ns: int = 0
+    rest_ns: int = 0
     dear_until_ns: int = 0
     place_ns: int | None = None
     messages: int = FIRST_MESSAGES
@@ -45,8 +50,8 @@ class Turns:
     """Those of one endpoint. Times are those of its clock."""
 
     def __init__(self) -> None:
-        self._line_ns = 0
-        """When a client that joins the line now may have its turn."""
+        self._lines_ns = [0, 0]
+        """When a client that joins the line of dear turns, or that of long ones, may have its turn."""
         self._active: list[tuple[Share, int]] = []
         """The last two interfaces whose turns were not dear, or that do not rest, and when."""
 
@@ -57,8 +62,9 @@ class Turns:
         if share.place_ns is None:
             if share.dear_until_ns <= now_ns or not self._others_active(share, now_ns):
                 return 0
-            share.place_ns = max(self._line_ns, now_ns)
-            self._line_ns = share.place_ns + 2 * share.spent_ns
+            long = share.rest_ns > share.spent_ns
+            share.place_ns = max(self._lines_ns[long], now_ns)
+            self._lines_ns[long] = share.place_ns + share.spent_ns + share.rest_ns
         if share.place_ns > now_ns:
             return share.place_ns - now_ns
         share.place_ns = None
@@ -75,11 +81,17 @@ class Turns:
         elif messages >= share.messages:
             share.messages = min(TURN_MESSAGES, 2 * share.messages)
 
-    def took(self, share: Share, spent_ns: int, now_ns: int) -> None:
-        """A turn has ended now, and is to be followed by a rest if it took long."""
+    def took(self, share: Share, spent_ns: int, worked_ns: int, now_ns: int) -> None:
+        """A turn has ended now, and is to be followed by a rest if it took long, `worked_ns` of it of the
+        processor's time.
+        """
         if share.rests and spent_ns >= DEAR_NS:
             share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
-            self._line_ns = max(self._line_ns, now_ns + spent_ns)
+            share.rest_ns = spent_ns
+            if worked_ns > LONG_NS:
+                share.rest_ns = max(spent_ns, min(worked_ns * worked_ns // TURN_NS, ACTIVE_NS))
+            long = share.rest_ns > spent_ns
+            self._lines_ns[long] = max(self._lines_ns[long], now_ns + share.rest_ns)
         elif not share.rests or share.dear_until_ns <= now_ns:
             if self._active and self._active[-1][0] is share:
                 self._active.pop()

@@ -5,8 +5,10 @@
                    hostile      a process (`hostile_client.py`)
 
 The publisher publishes single events at a steady rate. Before each attack the latency of the subscribers is
-measured without it, since other processes of the machine come and go. An event counts for the time in which
-it was published, however late it arrives. Before the next attack the hostile client's sessions have ended.
+measured without it, since other processes of the machine come and go: while the hostile process is silent,
+and while it only computes, since on one machine it takes as much of the processors from brokers as it uses.
+An event counts for the time in which it was published, however late it arrives. Before the next attack the
+hostile client's sessions have ended.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.progress import Progress, silent
 
 ATTACKS = {
-    "computing": "computes, beside the broker",
     "subscriptions": "subscribes, up to a number",
     "churn": "subscribes and unsubscribes",
     "end": "leaves, having so many subscriptions",
@@ -52,8 +53,8 @@ _LEAVING_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class HostilePlan:
-    """Events per second of the others, seconds without and with each attack, and the subscriptions of
-    "subscriptions" and "end".
+    """Events per second of the others, seconds of each of the three measurements of an attack, and the
+    subscriptions of "subscriptions" and "end".
     """
 
     rate: int = 200
@@ -74,21 +75,25 @@ class Latency:
 @dataclass(frozen=True, slots=True)
 class HostileResult:
     """One attack on b1: how many messages, connections or events it sent, the latency of the others at b1 and
-    at b2 without it and with it, the memory of b1 with it, and how long after it its sessions had ended.
+    at b2 while the hostile process is silent, computes and attacks, the memory of b1 with it, and how long
+    after it its sessions had ended.
     """
 
     attack: str
     done: int
-    quiet: Latency
+    silent: Latency
+    computing: Latency
     attacked: Latency
-    neighbour_quiet: Latency
+    neighbour_silent: Latency
+    neighbour_computing: Latency
     neighbour: Latency
     memory_mb: float
     ended_s: float
 
     @property
     def ratio(self) -> float:
-        return self.attacked.p99 / self.quiet.p99
+        """Of the p99 at b1 with the attack to that beside a process that computes."""
+        return self.attacked.p99 / self.computing.p99
 
 
 async def measure_hostile(plan: HostilePlan, progress: Progress = silent) -> list[HostileResult]:
@@ -148,8 +153,10 @@ class _Run:
             assert process.stdin is not None
             assert process.stdout is not None
             await asyncio.sleep(_PAUSE_S)
-            quiet = await self._latency(self._plan.seconds)
-            process.stdin.write(b"begin\n")
+            silent = await self._latency(self._plan.seconds)
+            process.stdin.write(b"compute\n")
+            computing = await self._latency(self._plan.seconds)
+            process.stdin.write(b"attack\n")
             attacked = await self._latency(self._plan.seconds)
             memory = resident_bytes(self._overlay.process_ids()["b1"])
             process.stdin.write(b"end\n")
@@ -161,7 +168,8 @@ class _Run:
         await self._until_gone(sessions)
         ended_s = time.perf_counter() - began
         done, mb = json.loads(output)["done"], round(memory / 1e6, 1)
-        return HostileResult(attack, done, quiet[0], attacked[0], quiet[1], attacked[1], mb, ended_s)
+        measured = (silent, computing, attacked)
+        return HostileResult(attack, done, *[m[0] for m in measured], *[m[1] for m in measured], mb, ended_s)
 
     async def _latency(self, seconds: float) -> list[Latency]:
         """The latency of what is published within some seconds, at each reader."""

@@ -1,8 +1,9 @@
 """The hostile client of `covey bench hostile`: a process that does one thing to a broker.
 
-It prepares itself and prints a line, attacks between two lines of its input, and prints how much it did. It
-speaks the protocol by itself, since the library's client merges its updates, waits for answers, and
-needs more time than the broker. No event matches what it subscribes, and no other filter covers it.
+It prepares itself and prints a line. Its input has three lines: from the first on it computes, from the
+second on it attacks, and after the third it prints how much it did. It speaks the protocol by itself, since
+the library's client merges its updates, waits for answers, and needs more time than the broker. No event
+matches what it subscribes, and no other filter covers it.
 """
 
 from __future__ import annotations
@@ -164,12 +165,6 @@ class Hostile:
             await session.send([session.subscribe(each) for each in ids])
             self.done += len(ids)
 
-    async def _attack_computing(self, session: Session) -> None:
-        """Nothing to the broker: what a second process on its machine costs."""
-        while True:
-            sum(range(10_000))
-            await asyncio.sleep(0)
-
     async def _attack_subscriptions(self, session: Session) -> None:
         await self._subscribe(session, self._subscriptions)
 
@@ -249,6 +244,13 @@ class Hostile:
             self.done += 1
 
 
+async def _compute() -> None:
+    """What a second process on the machine of a broker costs, whatever it does."""
+    while True:
+        sum(range(10_000))
+        await asyncio.sleep(0)
+
+
 async def main(address: str, attack: str, subscriptions: int, filter_bytes: int) -> None:
     hostile = Hostile(address, subscriptions, filter_bytes)
     loop = asyncio.get_running_loop()
@@ -258,6 +260,9 @@ async def main(address: str, attack: str, subscriptions: int, filter_bytes: int)
         await hostile.prepare(attack, session)
         print("ready", flush=True)
         await loop.run_in_executor(None, sys.stdin.readline)
+        computing = asyncio.create_task(_compute())
+        await loop.run_in_executor(None, sys.stdin.readline)
+        computing.cancel()
         attacking = asyncio.create_task(hostile.begin(attack, session))
         ending = loop.run_in_executor(None, sys.stdin.readline)
         await asyncio.wait({attacking, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -15,13 +15,14 @@ def test_the_command_prints_a_row_per_attack(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def measured(plan: HostilePlan, *_: object) -> list[HostileResult]:
-        quiet, attacked = Latency(1.0, 2.0, 3.0), Latency(2.0, 5.0, 9.0)
-        return [HostileResult(each, 7, quiet, attacked, quiet, quiet, 99.5, 0.1) for each in plan.attacks]
+        near = Latency(0.5, 1.5, 3.0), Latency(1.0, 2.0, 3.0), Latency(2.0, 5.0, 9.0)
+        far = Latency(0.5, 1.0, 3.0), Latency(1.0, 4.0, 5.0), Latency(2.0, 6.0, 7.0)
+        return [HostileResult(each, 7, *near, *far, 99.5, 0.1) for each in plan.attacks]
 
     monkeypatch.setattr(hostile, "measure_hostile", measured)
     assert run("bench", "hostile", "--attacks", "end,churn") == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    numbers = ["7", "1", "2", "3", "2", "5", "9", "2.5", "2", "2", "99.5", "0.1"]
+    numbers = ["7", "1.5", "2", "5", "2.5", "2", "9", "1", "4", "6", "99.5", "0.1"]
     assert [[row[0], *map(str, map(float, row[1:]))] for row in rows if row[:1] in (["end"], ["churn"])] == [
         [name, *map(str, map(float, numbers))] for name in ("end", "churn")
     ]
