@@ -168,8 +168,8 @@ class _Run:
         await self._until_gone(sessions)
         ended_s = time.perf_counter() - began
         done, mb = json.loads(output)["done"], round(memory / 1e6, 1)
-        measured = (silent, computing, attacked)
-        return HostileResult(attack, done, *[m[0] for m in measured], *[m[1] for m in measured], mb, ended_s)
+        near, far = zip(silent, computing, attacked, strict=True)
+        return HostileResult(attack, done, *near, *far, mb, ended_s)
 
     async def _latency(self, seconds: float) -> list[Latency]:
         """The latency of what is published within some seconds, at each reader."""
