@@ -20,6 +20,7 @@ from covey.cli.bench.peers import peers
 from covey.cli.bench.routing import routing
 from covey.cli.bench.soak import soak
 from covey.cli.bench.spark import spark
+from covey.cli.bench.stalled import stalled
 from covey.cli.bench.view import view
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
@@ -47,6 +48,7 @@ for command in (
     metrics,
     soak,
     spark,
+    stalled,
     view,
 ):
     bench.command(command.__name__)(command)
