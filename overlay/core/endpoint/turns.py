@@ -4,9 +4,8 @@ What has arrived from an interface is handled in turns of at most `TURN_MESSAGES
 with a long filter counts as several, and what else is ready comes between two turns. While other interfaces
 are active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn
 of `DEAR_NS` and more is dear: clients whose turns are dear stand in a line then, in which each turn is
-followed by as long a rest. Those whose turn was over `LONG_NS` stand in another line, with longer rests:
-while a turn of s ms lasts, others wait for s / 2 ms on average, so that with a rest of s ** 2 ms all events
-of theirs together wait as long as for turns of a millisecond.
+followed by as long a rest. Those whose turn was over `LONG_NS` stand in another line, with longer rests: a
+turn of s ms has s ** -2 of the time, so that the longer it has others wait, the fewer of their events do.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
 whatever they send, and those with long turns a small part of that; a client that is alone has all of it.
@@ -22,8 +21,10 @@ TURN_MESSAGES = 128
 TURN_NS = 1_000_000
 DEAR_NS = 500_000
 """Less than `TURN_NS`, or short turns would have no rest."""
-LONG_NS = 4 * TURN_NS
+LONG_NS = 2 * TURN_NS
 """Of the processor's time. More than a turn of many messages works: one did, as a long filter."""
+LONGEST_REST_NS = 4_000_000_000
+"""Of a turn that took less itself."""
 FIRST_MESSAGES = 8
 """Of the first turn: nothing is known of what the messages take."""
 ACTIVE_NS = 1_000_000_000
@@ -86,10 +87,10 @@ class Turns:
         processor's time.
         """
         if share.rests and spent_ns >= DEAR_NS:
-            share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
-            share.rest_ns = spent_ns
+            share.spent_ns = share.rest_ns = spent_ns
             if worked_ns > LONG_NS:
-                share.rest_ns = max(spent_ns, min(worked_ns * worked_ns // TURN_NS, ACTIVE_NS))
+                share.rest_ns = max(spent_ns, min(worked_ns**3 // TURN_NS**2, LONGEST_REST_NS))
+            share.dear_until_ns = now_ns + max(share.rest_ns, ACTIVE_NS)
             long = share.rest_ns > spent_ns
             self._lines_ns[long] = max(self._lines_ns[long], now_ns + share.rest_ns)
         elif not share.rests or share.dear_until_ns <= now_ns:

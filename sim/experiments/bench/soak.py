@@ -357,7 +357,7 @@ class _Soak:
     async def _judge_rest(self, before: list[Sample]) -> None:
         """Compare with the state before the first visitor, once leases have expired."""
         self._progress("waiting until leases have expired", 1.0)
-        until = time.monotonic() + self._plan.lease_s + 10.0
+        until = time.monotonic() + self._plan.lease_s + _PATIENCE_S
         while True:
             self._result.left = [
                 f"{broker.broker}: {getattr(broker, name)} {name}, {getattr(earlier, name)} before"
