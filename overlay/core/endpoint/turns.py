@@ -4,8 +4,9 @@ What has arrived from an interface is handled in turns of at most `TURN_MESSAGES
 with a long filter counts as several, and what else is ready comes between two turns. While other interfaces
 are active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn
 of `DEAR_NS` and more is dear: clients whose turns are dear stand in a line then, in which each turn is
-followed by as long a rest. Those whose turn was over `LONG_NS` stand in another line, with longer rests: a
-turn of s ms has s ** -2 of the time, so that the longer it has others wait, the fewer of their events do.
+followed by as long a rest. Those whose turn was over `LONG_NS` stand in another line, with rests that
+double from one such turn to the next, until a turn of s ms has s ** -2 of the time: the longer it has
+others wait, the fewer of their events do.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
 whatever they send, and those with long turns a small part of that; a client that is alone has all of it.
@@ -25,6 +26,8 @@ LONG_NS = 2 * TURN_NS
 """Of the processor's time. More than a turn of many messages works: one did, as a long filter."""
 LONGEST_REST_NS = 4_000_000_000
 """Of a turn that took less itself."""
+FORGIVEN_NS = 10_000_000_000
+"""How long after a long turn, or its rest, the rests of a client begin anew."""
 FIRST_MESSAGES = 8
 """Of the first turn: nothing is known of what the messages take."""
 ACTIVE_NS = 1_000_000_000
@@ -35,13 +38,16 @@ whose turns are dear."""
 @dataclass(slots=True)
 class Share:
     """The turns of one interface: the time that its last dear turn took, how long it rests after one, and
-    until when its next one is expected to be dear; its place in the line, None without one; the messages of
-    its next turn beside others; whether it rests, as clients do.
+    until when its next one is expected to be dear; the rest after its last long turn, and until when that
+    counts; its place in the line, None without one; the messages of its next turn beside others; whether it
+    rests, as clients do.
     """
 
     spent_ns: int = 0
     rest_ns: int = 0
     dear_until_ns: int = 0
+    long_rest_ns: int = 0
+    forgiven_ns: int = 0
     place_ns: int | None = None
     messages: int = FIRST_MESSAGES
     rests: bool = True
@@ -69,6 +75,7 @@ class Turns:
         if share.place_ns > now_ns:
             return share.place_ns - now_ns
         share.place_ns = None
+        share.forgiven_ns = now_ns + FORGIVEN_NS
         return 0
 
     def messages(self, share: Share, now_ns: int) -> int:
@@ -88,8 +95,11 @@ class Turns:
         """
         if share.rests and spent_ns >= DEAR_NS:
             share.spent_ns = share.rest_ns = spent_ns
-            if worked_ns > LONG_NS:
-                share.rest_ns = max(spent_ns, min(worked_ns**3 // TURN_NS**2, LONGEST_REST_NS))
+            if worked_ns > LONG_NS and self._others_active(share, now_ns):
+                before_ns = share.long_rest_ns if now_ns < share.forgiven_ns else 0
+                most_ns = min(worked_ns**3 // TURN_NS**2, LONGEST_REST_NS)
+                share.rest_ns = share.long_rest_ns = max(spent_ns, min(2 * before_ns, most_ns))
+                share.forgiven_ns = now_ns + FORGIVEN_NS
             share.dear_until_ns = now_ns + max(share.rest_ns, ACTIVE_NS)
             long = share.rest_ns > spent_ns
             self._lines_ns[long] = max(self._lines_ns[long], now_ns + share.rest_ns)
