@@ -45,10 +45,10 @@ class Draws:
 
 
 DRAWS = {
-    "engines against the oracle": Draws("cases per engine", 1_000, 8_000),
+    "engines against the oracle": Draws("cases per engine", 1_000, 5_000),
     "engines with calls against the oracle": Draws("histories per engine", 3, 24),
-    "fuzzer, parametric": Draws("histories", 100, 1_000),
-    "fuzzer, static": Draws("histories", 100, 1_000),
+    "fuzzer, parametric": Draws("histories", 100, 500),
+    "fuzzer, static": Draws("histories", 100, 500),
     "fuzzer, durable": Draws("histories", 300, 1_500),
     "fuzzer, repair": Draws("histories, and a twelfth of each of 5 other kinds", 100, 400),
     "fuzzer, faults": Draws("histories of stated seeds", 300, 600),
@@ -60,12 +60,12 @@ DRAWS = {
     "trees under churn": Draws("cases per engine", 2, 10),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 10),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
-    "endpoints together": Draws("histories", 30, 1_000),
-    "conversations with h2": Draws("conversations of client and of server", 30, 1_000),
+    "endpoints together": Draws("histories", 30, 500),
+    "conversations with h2": Draws("conversations of client and of server", 30, 500),
     "filters as Spark columns": Draws("filters, four events each", 60, 300),
     "logs on simulated disks": Draws("histories, with damage", 200, 1_000),
     "policies by content": Draws("triples of policy, filter and update", 3_000, 20_000),
-    "hostile frames": Draws("frames", 20_000, 1_000_000),
+    "hostile frames": Draws("frames", 20_000, 400_000),
     "hostile packets": Draws("packets, 200 for each broker", 400, 4_000),
     "hostile filters": Draws("texts", 1_000, 20_000),
 }

@@ -72,10 +72,10 @@ async def measure_stalled(plan: StalledPlan, progress: Progress = silent) -> lis
             for number in range(plan.rounds):
                 progress(f"{policy}: round {number + 1}", (at + number / plan.rounds) / len(plan.policies))
                 rounds.append([await side.latencies(plan.rate, plan.seconds) for side in sides])
-            medians = np.median(rounds, axis=0)
+            p50, p99, p50_stalled, p99_stalled = map(float, np.median(rounds, axis=0).ravel())
             ratio = float(np.median([stalled[1] / reading[1] for reading, stalled in rounds]))
             dropped = await sides[1].dropped()
-            times = map(float, medians.ravel())
+            times = (p50, p99, p50_stalled, p99_stalled)
             results.append(StalledResult(policy, *times, ratio, sides[1].published, dropped))
     return results
 
