@@ -53,7 +53,7 @@ def damage_of(database: sqlite3.Connection, *, rows: bool = True) -> str:
         stored = database.execute(f"SELECT {', '.join(columns)}, crc FROM {table}")
         damaged = sum(row[-1] != crc_of(table, row[:-1]) for row in stored)
         if damaged:
-            return f"{damaged:,} rows of {table} are not as they were written"
+            return f"rows of {table} that are not as they were written: {damaged:,}"
     return ""
 
 

@@ -352,7 +352,7 @@ class StateStore:
         rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
         if row is not None and row[2] != crc_of("moved", (interface, *row[:2])):
-            raise self._damaged("a row of moved is not as it was written")
+            raise self._damaged("rows of moved that are not as they were written: 1")
         return ("", 0) if row is None else (row[0], row[1])
 
 

@@ -79,16 +79,11 @@ def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
     """Say what was found at the opening and is not served."""
     if state.cut:
         log.warning(
-            "%s: the last %d changes are torn and left out; none was confirmed, unless a bit has flipped",
+            "%s: changes at its end that are torn and left out: %d; none was confirmed, unless a bit flipped",
             directory / STATE,
             state.cut,
         )
     for name, missing in storage.not_found():
         what = "torn, and cut" if missing.reason == "cut" else "damaged"
-        log.warning(
-            "%s: %d records from %d on are %s",
-            log_directory(directory, name),
-            missing.end - missing.first,
-            missing.first,
-            what,
-        )
+        path, count = log_directory(directory, name), missing.end - missing.first
+        log.warning("%s: records from %d on that are %s: %d", path, missing.first, what, count)
