@@ -169,16 +169,32 @@ class CatchingUp:
         name, offset = next(iter(queue.behind.items()))
         if name in queue.copies:
             return self._refill_copies(queue, name, queue.copies[name])
+        ends = queue.ends.get(name, ())
+        for each in ends:
+            each.until = self._storage.end(name) if each.until is None else each.until
         records, offset, lost = self._storage.read(name, offset, READ_BYTES, queue.interface)
         if lost:
             queue.lost(name, lost, records[0].batch.ingress_ns if records else 0)
         for record in records:
             for receiver in record.receivers:
                 queue.send_stored(message_of(record, receiver, late=True))
+        if ends:
+            self._end(queue, name, offset)
         del queue.behind[name]
         if offset < self._storage.end(name):
             queue.behind[name] = offset  # behind the other types
         return bool(queue.behind) and link.backlog_bytes <= QUEUED_BYTES // 2
+
+    @staticmethod
+    def _end(queue: InterfaceQueue, name: str, offset: int) -> None:
+        """Send the ends of subscriptions of which all events are read, below an offset."""
+        ends = queue.ends[name]
+        while ends and ends[0].until is not None and ends[0].until <= offset:
+            end = ends.popleft()
+            if end.life == queue.link.life:  # else the client has sent all its subscriptions since
+                queue.link.send(end.message)
+        if not ends:
+            del queue.ends[name]
 
     def _refill_copies(self, queue: InterfaceQueue, name: str, copies: Copies) -> bool:
         """As `refill`, of what was stored at another broker; its own records follow once all is

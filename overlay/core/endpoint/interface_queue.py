@@ -8,6 +8,7 @@ dropped event is counted, and told to the client in its stream.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ from covey.overlay.core.endpoint.turns import Share
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
-from covey.overlay.core.messages import Deliver, Gap, Interface, Message, Publish
+from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Message, Publish
 
 MAX_SESSION_CONTROL = 50_000
 ANSWER_BYTES = 64 << 20
@@ -53,6 +54,16 @@ class Copies:
     receiver: Interface
     next: int
     end: int
+
+
+@dataclass(slots=True)
+class WaitingEnd:
+    """The end of a subscription, to be sent in this `life` of the link behind the records of its type below
+    `until`; None for those that there are when it is read on."""
+
+    message: Expired
+    life: tuple[int, int]
+    until: int | None = None
 
 
 class InterfaceQueue:
@@ -96,6 +107,9 @@ class InterfaceQueue:
         """Whether it is promised the events of durable types."""
         self.behind: dict[str, int] = {}
         """By durable type the first record that is stored alone, for want of room in this queue."""
+        self.ends: dict[str, deque[WaitingEnd]] = {}
+        """By durable type in which it is behind, ends of subscriptions that have events among what it has not
+        read."""
         self.last_stored: dict[str, int] = {}
         """By durable type the last record that was queued."""
         self.copies: dict[str, Copies] = {}
@@ -149,6 +163,8 @@ class InterfaceQueue:
             self._drop("queue full, its own dropped", message)
         elif events_in(message):
             alive = self._send_events(message)
+        elif isinstance(message, Expired) and self._ends_later(message):
+            pass
         else:
             self.link.send(message)
             if self.connection is not None:
@@ -157,6 +173,15 @@ class InterfaceQueue:
                 self.link.give_up_control()
         self.wake()
         return alive
+
+    def _ends_later(self, message: Expired) -> bool:
+        """Whether the end of a subscription waits for events that are stored alone. A client could make any
+        number of ends; over the bound they go first."""
+        name = message.type_name
+        if name not in self.behind or len(self.ends.get(name, ())) >= MAX_SESSION_CONTROL:
+            return False
+        self.ends.setdefault(name, deque()).append(WaitingEnd(message, self.link.life))
+        return True
 
     def _has_room_for_answer(self, message: Message) -> bool:
         """Whether these are events that were asked for, such as the last ones of keys, and may wait. A

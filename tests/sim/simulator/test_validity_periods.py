@@ -200,6 +200,39 @@ def test_a_durable_subscription_ends_although_its_client_and_its_broker_were_awa
     row.check()
 
 
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("period_s", [4.0, 0.0])
+def test_the_end_comes_behind_the_events_that_are_in_the_log(
+    away: bool, period_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A durable session that is behind, or away, has what was published before."""
+    monkeypatch.setattr("covey.overlay.core.endpoint.catching_up.QUEUED_BYTES", 2_000)
+    row = Row(durable=True, window_bytes=600)
+    row.subscribe(period_s)
+    row.reader.subscribe(parse("number < 0", row.type), {})  # else the session ends while it is away
+    row.run(0.5)
+    if away:
+        row.simulation.disconnect("client/r", 8 * SECOND)
+    else:
+        row.reader.stop_reading()
+    for number in range(100):
+        row.publish(number)
+        row.run(0.02)
+    row.run(4)
+    assert not row.seen.expired_ns
+    broker = row.simulation.brokers["broker/b3"]
+    assert len(broker.core.tables.registry) == 1 + (period_s == 0.0)
+    for number in range(100, 110):
+        row.publish(number)
+    row.run(0.1)
+    row.reader.resume_reading()
+    row.run(10)
+    assert row.seen.numbers == [*range(100 if period_s else 110)]
+    assert len(row.seen.expired_ns) == (period_s > 0.0)
+    assert not broker.endpoint.queues["client/r"].ends
+    row.check()
+
+
 def stored(row: Row, broker: str = "broker/b3") -> list[object]:
     storage = row.simulation.brokers[broker].storage
     assert storage is not None
