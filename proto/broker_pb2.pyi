@@ -471,30 +471,34 @@ class OperatorResult(_message.Message):
     def __init__(self, key: _Optional[int] = ..., rows: _Optional[bytes] = ..., solutions: _Optional[bytes] = ...) -> None: ...
 
 class Publish(_message.Message):
-    __slots__ = ("events", "replayed", "for_views")
+    __slots__ = ("events", "replayed", "for_views", "live")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
     events: Events
     replayed: bool
     for_views: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ..., for_views: bool = ...) -> None: ...
+    live: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ..., for_views: bool = ..., live: bool = ...) -> None: ...
 
 class Deliver(_message.Message):
-    __slots__ = ("events", "offsets", "ids", "epoch", "replayed", "for_views")
+    __slots__ = ("events", "offsets", "ids", "epoch", "replayed", "for_views", "live")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
     events: Events
     offsets: bytes
     ids: bytes
     epoch: int
     replayed: bool
     for_views: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ..., for_views: bool = ...) -> None: ...
+    live: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ..., for_views: bool = ..., live: bool = ...) -> None: ...
 
 class Refuse(_message.Message):
     __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")

@@ -35,6 +35,10 @@ UNSTORED, PART = -1, -2
 MAX_VALIDITY_NS = 10 * 365 * 86_400 * 1_000_000_000
 """Of a subscription, ten years."""
 
+KEYS, ENDED = "keys/", "ended/"
+"""Begin the names of receivers of records that are read when the broker starts: a client has published their
+events here; its keys have left all views."""
+
 COPIES = "copies/"
 """Begins the name of the receiver of records that were stored for a session at another broker."""
 
@@ -160,7 +164,8 @@ class SyncEnd:
 class Publish:
     """PUB: a batch of events of one type from one publisher, in its order unless replayed. One `for_views`
     has the last events of keys if replayed, else *departures*: the next events of keys whose last event the
-    receiver has, of which it hears no more (`routing/keyed.py`).
+    receiver has, of which it hears no more (`routing/keyed.py`). Those `live` as well are the events of a
+    durable type themselves, as views get them beside the stored ones (`routing/durable_keys.py`).
 
     `offset` is that of its record in the log of a durable type, `PART` in all but the last of the messages of
     a record, `UNSTORED` for others. It never travels.
@@ -170,6 +175,7 @@ class Publish:
     replayed: bool = False
     offset: int = UNSTORED
     for_views: bool = False
+    live: bool = False
 
     @property
     def stored(self) -> bool:
@@ -182,7 +188,7 @@ class Deliver:
 
     `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
     that the broker had applied when it matched: where the client's own is newer, it evaluates its filters
-    again. `offset` and `for_views` as for a Publish.
+    again. `offset`, `for_views` and `live` as for a Publish.
     """
 
     batch: EventBatch
@@ -192,6 +198,7 @@ class Deliver:
     replayed: bool = False
     offset: int = UNSTORED
     for_views: bool = False
+    live: bool = False
 
     @property
     def stored(self) -> bool:
@@ -352,6 +359,24 @@ class AwaitClients:
 
 
 @message
+class RestoreKeys:
+    """From the endpoint, before all else: events that a client has published here in an earlier life of this
+    broker, each stored at its `stored_ns` (int64), are the last ones of their keys so far; or all keys of the
+    client had left, by `ended`.
+    """
+
+    interface: Interface
+    batch: EventBatch
+    stored_ns: np.ndarray
+    ended: bool = False
+
+
+@message
+class EndRestored:
+    """From the endpoint: publishers whose keys were restored have had the time to come back."""
+
+
+@message
 class Expire:
     """From the endpoint: the validity period of a subscription of the interface has ended."""
 
@@ -398,6 +423,8 @@ Message = (
     | SessionMove
     | Connect
     | AwaitClients
+    | RestoreKeys
+    | EndRestored
     | Expire
     | Tick
     | Disconnect

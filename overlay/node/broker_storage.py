@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from covey.matcher import EventBatch
 from covey.overlay.core.endpoint.storage import (
     Arrival,
@@ -18,9 +20,9 @@ from covey.overlay.core.endpoint.storage import (
     StoredSubscription,
     SubscriptionChanges,
 )
-from covey.overlay.core.messages import COPIES, Interface, Receiver
+from covey.overlay.core.messages import COPIES, ENDED, KEYS, Interface, Receiver, RestoreKeys
 from covey.overlay.node.state_store import StateStore
-from covey.overlay.node.stored_batches import decode_stored, encode_stored
+from covey.overlay.node.stored_batches import PublishedRecords, decode_stored, encode_stored
 from covey.overlay.storage.commit import Commit
 from covey.overlay.storage.errors import StorageError
 from covey.overlay.storage.files import Files
@@ -28,6 +30,10 @@ from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES, Log
 from covey.overlay.storage.segment import Missing
 
 _SCAN_BYTES = 4 << 20
+RESTORED_BYTES = 64 << 20
+"""Of the log of a type with a key, of which a restarted broker reads the last events of keys, and up to a
+segment more."""
+_JOINED_EVENTS = 4_096
 _MOST_DAMAGE = 10_000
 """Runs of damaged records of a type that are counted."""
 
@@ -76,6 +82,8 @@ class _TypeLog:
         """... of those that are being synced, ..."""
         self.unsynced: dict[str, int] = {}
         """... and of those that wait for it."""
+        self.published = False
+        """Whether it has last events of keys."""
         self._replay_marks()
 
     @property
@@ -106,13 +114,48 @@ _NONE: Mapping[str, int] = {}
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
-    """Whether a record was stored for a session at another broker, and did not come by routing."""
-    return all(receiver.interface.startswith(COPIES) for receiver in receivers)
+    """Whether a record was stored for a session at another broker, or since keys have left, and did not come
+    by routing."""
+    return all(receiver.interface.startswith((COPIES, ENDED)) for receiver in receivers)
 
 
 def _raise(marks: dict[str, int], batch: EventBatch) -> None:
     last = int(batch.sequences().max())
     marks[batch.publisher] = max(marks.get(batch.publisher, -1), last)
+
+
+class _Run:
+    """Batches that a client has published one after the other, to be joined, and when they were stored."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._batches: list[EventBatch] = []
+        self._times_ns: list[int] = []
+        self._events = 0
+
+    def takes(self, name: str, batch: EventBatch) -> bool:
+        if not self._batches:
+            return True
+        first, of_one = self._batches[0], self._name.startswith(KEYS) and name == self._name
+        return (
+            of_one
+            and self._events + batch.count <= _JOINED_EVENTS
+            and batch.publisher == first.publisher
+            and batch.event_type is first.event_type
+            and batch.first_sequence >> 31 == first.first_sequence >> 31
+        )
+
+    def add(self, name: str, batch: EventBatch, time_ns: int) -> None:
+        self._name = name
+        self._batches.append(batch)
+        self._times_ns.append(time_ns)
+        self._events += batch.count
+
+    def joined(self) -> Iterator[RestoreKeys]:
+        if self._batches:
+            kind, _, interface = self._name.partition("/")
+            times_ns = np.repeat(self._times_ns, [batch.count for batch in self._batches])
+            yield RestoreKeys(interface, EventBatch.concat(self._batches), times_ns, f"{kind}/" == ENDED)
 
 
 class BrokerStorage:
@@ -161,6 +204,7 @@ class BrokerStorage:
         of_type = self._logs[batch.event_type.name]
         offset = of_type.log.append(encode_stored(batch, receivers), self._now_ns())
         _raise(of_type.unsynced, batch)
+        of_type.published = of_type.published or receivers[-1].interface.startswith(KEYS)
         return offset
 
     def append_copy(self, batch: EventBatch, receiver: Receiver) -> int:
@@ -193,6 +237,26 @@ class BrokerStorage:
                 assert batch is not None
                 if not _is_copy(receivers):
                     yield batch
+            offset = reading.next
+
+    def published(self, type_name: str) -> Iterator[RestoreKeys]:
+        of_type = self._logs[type_name]
+        log, records = of_type.log, PublishedRecords()
+        offset = log.newest(RESTORED_BYTES)
+        while offset < log.end:
+            reading = log.read(offset, _SCAN_BYTES)
+            of_type.note_damage(reading.missing)
+            run = _Run()
+            for record in reading.records:
+                published = records.decode(record.payload)
+                if published is not None:
+                    of_type.published = True
+                    name, batch = published
+                    if not run.takes(name, batch):
+                        yield from run.joined()
+                        run = _Run()
+                    run.add(name, batch, record.time_ns)
+            yield from run.joined()
             offset = reading.next
 
     def end(self, type_name: str) -> int:
@@ -260,7 +324,8 @@ class BrokerStorage:
     def trim(self, type_name: str, before: int) -> None:
         """Remove what every receiver has acknowledged, and what retention does not keep."""
         of_type = self._logs[type_name]
-        of_type.log.trim(before)
+        kept_from = of_type.log.newest(RESTORED_BYTES) if of_type.published else before
+        of_type.log.trim(min(before, kept_from))
         kept = of_type.retention
         removed = of_type.log.retain(
             max_bytes=kept.max_bytes, since_ns=self._now_ns() - round(kept.max_age_s * 1_000_000_000)

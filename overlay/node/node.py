@@ -109,6 +109,7 @@ class Node:
             timings=Timings(time.perf_counter_ns) if name in overlay.metrics else None,
             tracing=tracing,
         )
+        self._log_restored()
         self.repairing: Repairing | None = None
         """Where links move."""
         if overlay.repair_after_s:
@@ -174,6 +175,13 @@ class Node:
         """See to links that may move."""
         if self.repairing is not None and not self.failed:
             self._run(self.repairing.advance)
+
+    def _log_restored(self) -> None:
+        """What the log had of the last events of keys."""
+        for name, state in self.core.tables.types.items():
+            if state.restored and state.keys is not None:
+                took_s = (time.time_ns() - self.started_ns) / 1e9
+                log.info("%s: %s keys restored from the log, in %.1f s", name, f"{len(state.keys):,}", took_s)
 
     def _log_released(self, interface: Interface) -> None:
         self.link_faults.pop(interface, None)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.messages import Interface, Receiver
+from covey.matcher.events.event_type import EventType
+from covey.overlay.core.messages import ENDED, KEYS, Interface, Receiver
 from covey.overlay.transport.wire_values import (
     event_type_of,
     events_of,
@@ -45,6 +46,29 @@ def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatc
         return None, []
     event_type = event_type_of(stored.event_type)
     return events_of(stored.events, lambda _: event_type, checked=True), receivers
+
+
+class PublishedRecords:
+    """Decodes records one after the other; the schemas that they have in common once."""
+
+    def __init__(self) -> None:
+        self._types: dict[bytes, EventType] = {}
+
+    def decode(self, data: bytes) -> tuple[str, EventBatch] | None:
+        """A batch with the receiver that begins with `KEYS` or `ENDED`, None if it has none."""
+        stored = pb.StoredBatch.FromString(data)
+        name = next((wire.interface for wire in stored.receivers if _is_publisher(wire.interface)), None)
+        if name is None:
+            return None
+        schema = stored.event_type.SerializeToString()
+        event_type = self._types.get(schema)
+        if event_type is None:
+            event_type = self._types[schema] = event_type_of(stored.event_type)
+        return name, events_of(stored.events, lambda _: event_type, checked=True)
+
+
+def _is_publisher(interface: Interface) -> bool:
+    return interface.startswith((KEYS, ENDED))
 
 
 def _receiver(wire: pb.StoredReceiver) -> Receiver:

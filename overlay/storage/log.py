@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from covey.overlay.storage.commit import Commit
 from covey.overlay.storage.errors import StorageError
@@ -311,6 +312,16 @@ class Log:
         self._hints[offset] = name, position
         if len(self._hints) > _HINTS:
             del self._hints[next(iter(self._hints))]
+
+    def newest(self, least_bytes: int) -> int:
+        """The first offset of the newest segments that have so many bytes together, and no segment more."""
+        first, size = self.first, self.stored_bytes
+        for segment, following in pairwise(self._segments):
+            size -= segment.size
+            if size < least_bytes:
+                break
+            first = following.first
+        return first
 
     # --- removal --------------------------------------------------------------------------------------------
 

@@ -142,6 +142,7 @@ def _encode_publish(wire: pb.Message, m: Publish) -> None:
     fill_events(wire.publish.events, m.batch)
     wire.publish.replayed = m.replayed
     wire.publish.for_views = m.for_views
+    wire.publish.live = m.live
 
 
 def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
@@ -150,6 +151,7 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver.epoch = m.epoch
     deliver.replayed = m.replayed
     deliver.for_views = m.for_views
+    deliver.live = m.live
     ids = _ids_of_each(m)
     if ids is None:
         ids = m.ids
@@ -260,7 +262,8 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     else:
         offsets = np.arange(len(batch) + 1, dtype=np.int64) * len(ids)
         ids = np.tile(ids, len(batch))
-    return Deliver(batch, offsets, ids, deliver.epoch, deliver.replayed, for_views=deliver.for_views)
+    replayed, for_views = deliver.replayed, deliver.for_views
+    return Deliver(batch, offsets, ids, deliver.epoch, replayed, for_views=for_views, live=deliver.live)
 
 
 def _decode_session_move(wire: pb.Message, lookup: TypeLookup) -> SessionMove:
@@ -362,7 +365,8 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 
 def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> Publish:
     batch = events_of(wire.publish.events, lookup, checked=checked)
-    return Publish(batch, wire.publish.replayed, for_views=wire.publish.for_views)
+    publish = wire.publish
+    return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
 
 
 def encode_message(wire: WireMessage, message: Message) -> None:

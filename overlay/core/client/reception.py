@@ -138,7 +138,7 @@ class Reception:
         batch = view.own(message.batch)
         broker_pairs = rows, ids = self._pairs(message)
         if message.for_views:
-            return Matches(batch, rows, ids, {}, message.replayed, epoch, for_views=True)
+            return Matches(batch, rows, ids, {}, message.replayed, epoch, for_views=not message.live)
         fresh: npt.NDArray[np.bool_] | None = None
         if message.replayed:
             gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))

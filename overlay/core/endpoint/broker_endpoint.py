@@ -33,7 +33,7 @@ from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQue
 from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
-from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.recovery import NS_PER_S, Recovery
 from covey.overlay.core.endpoint.repeats import Repeats
 from covey.overlay.core.endpoint.session_moves import SessionMoves
 from covey.overlay.core.endpoint.storage import Storage
@@ -50,6 +50,7 @@ from covey.overlay.core.messages import (
     AwaitClients,
     Connect,
     Disconnect,
+    EndRestored,
     Expire,
     Interface,
     Message,
@@ -169,7 +170,9 @@ class BrokerEndpoint(Generic[M]):
             admit=None if storage is None else lambda peer: self._moves.admit(peer),
             ticket=lambda queue: self._moves.issue(queue),
         )
-        if storage is not None:
+        if self._durability is not None and storage is not None:
+            until_ns = now_ns + round(options.sessions.lease_s * NS_PER_S)
+            self._durability.restore_keys(self._driver.tell, until_ns)
             self._recovery.begin(now_ns, storage.awaited())
         for interface in neighbours:
             self._interfaces.add_neighbour(interface)
@@ -542,6 +545,8 @@ class BrokerEndpoint(Generic[M]):
                 self._expire()
             elif what == "clients":
                 self._driver.tell(AwaitClients(False), "")
+            elif what == "restored":
+                self._driver.tell(EndRestored(), "")
             elif what == "recovery":
                 if self._durability is not None and not self.core.synced:
                     self._recovery.wait(now_ns)

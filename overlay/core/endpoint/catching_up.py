@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
-from covey.overlay.core.messages import Deliver, Interface, Receiver, Store
+from covey.overlay.core.messages import ENDED, KEYS, Deliver, Interface, Receiver, Store
 
 QUEUED_BYTES = 2 << 20
 READ_BYTES = 256 << 10
@@ -45,7 +45,7 @@ class CatchingUp:
         others: list[tuple[InterfaceQueue, Receiver]] = []
         for receiver in action.receivers:
             queue = self._queues.get(receiver.interface)
-            if queue is not None and queue.durable:
+            if receiver.interface.startswith((KEYS, ENDED)) or (queue is not None and queue.durable):
                 promised.append(receiver)
             elif queue is not None:
                 others.append((queue, receiver))
@@ -53,7 +53,9 @@ class CatchingUp:
             offset = self._storage.append(action.batch, promised)
             record = Record(offset, action.batch, promised)
             for receiver in promised:
-                self._send(self._queues[receiver.interface], record, receiver)
+                queue = self._queues.get(receiver.interface)
+                if queue is not None:
+                    self._send(queue, record, receiver)
         return others
 
     def _send(self, queue: InterfaceQueue, record: Record, receiver: Receiver) -> None:

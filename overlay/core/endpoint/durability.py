@@ -20,14 +20,22 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.validity import Validity
-from covey.overlay.core.messages import UNSTORED, Acknowledge, Deliver, Interface, Message, Publish, Store
+from covey.overlay.core.messages import (
+    UNSTORED,
+    Acknowledge,
+    Deliver,
+    Interface,
+    Message,
+    Publish,
+    Store,
+)
 
 PROGRESS_NS = 1_000_000_000
 
 
 class Durability:
-    """That of one endpoint: `queues` are those of its interfaces. Sets the timers "leaving", "progress"
-    and, of an interface, "refill".
+    """That of one endpoint: `queues` are those of its interfaces. Sets the timers "leaving", "progress",
+    "restored" and, of an interface, "refill".
     """
 
     def __init__(
@@ -68,6 +76,13 @@ class Durability:
                 if session.arrival.origin:
                     self.unconfirmed[interface] = session.arrival
             self.restore(restored)
+
+    def restore_keys(self, tell_core: Callable[[Message, Interface], None], until_ns: int) -> None:
+        """The last events of keys of an earlier life; until then their publishers may come back."""
+        for name in self.storage.types:
+            for message in self.storage.published(name):
+                tell_core(message, "")
+                self._timers.set(("restored", ""), until_ns)
 
     def restore(self, queue: InterfaceQueue) -> None:
         """An interface that may have records to come from an earlier life."""

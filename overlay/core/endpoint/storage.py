@@ -7,11 +7,11 @@ after a restart does not depend on what has been subscribed since. Offsets count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from covey.overlay.core.messages import Deliver, Interface, Publish, Receiver
+from covey.overlay.core.messages import Deliver, Interface, Publish, Receiver, RestoreKeys
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, Filter
@@ -90,6 +90,10 @@ class Storage(Protocol):
     ) -> tuple[Sequence[Record], int, int]:
         """Of some records from an offset on those with this receiver, and it alone; where to read on; and how
         many records, for whomever, retention had removed or damage has lost."""
+        ...
+
+    def published(self, type_name: str) -> Iterator[RestoreKeys]:
+        """Of the newest records those that clients have published here, or whose keys have left."""
         ...
 
     def end(self, type_name: str) -> int:

@@ -86,6 +86,7 @@ def _alike(a: Publish | Deliver, b: Publish | Deliver) -> bool:
         a.__class__ is b.__class__
         and a.replayed == b.replayed
         and a.for_views == b.for_views
+        and a.live == b.live
         and a.stored == b.stored
         and a.batch.publisher == b.batch.publisher
         and (a.batch.event_type is b.batch.event_type or a.batch.event_type == b.batch.event_type)
@@ -103,11 +104,13 @@ def _flush(run: _Run | None, joined: list[Message]) -> None:
     batch = EventBatch.concat([message.batch for message in run.messages])
     deliveries = [message for message in run.messages if isinstance(message, Deliver)]
     if not deliveries:
-        joined.append(Publish(batch, first.replayed, run.messages[-1].offset, first.for_views))
+        last = run.messages[-1]
+        joined.append(Publish(batch, first.replayed, last.offset, first.for_views, first.live))
         return
     counts = np.concatenate([np.diff(deliver.offsets) for deliver in deliveries])
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     ids = np.concatenate([deliver.ids for deliver in deliveries])
     epoch, offset = deliveries[0].epoch, deliveries[-1].offset
-    joined.append(Deliver(batch, offsets, ids, epoch, first.replayed, offset, first.for_views))
+    replayed, for_views = first.replayed, first.for_views
+    joined.append(Deliver(batch, offsets, ids, epoch, replayed, offset, for_views, first.live))

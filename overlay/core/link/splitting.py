@@ -16,11 +16,11 @@ def part(message: Message, start: int, stop: int) -> Message:
     batch = message.batch.slice(start, stop - start)
     offset = PART if message.stored and stop < message.batch.count else message.offset
     if isinstance(message, Publish):
-        return Publish(batch, message.replayed, offset, message.for_views)
+        return Publish(batch, message.replayed, offset, message.for_views, message.live)
     first, last = int(message.offsets[start]), int(message.offsets[stop])
     offsets = message.offsets[start : stop + 1] - first
-    ids, replayed = message.ids[first:last], message.replayed
-    return Deliver(batch, offsets, ids, message.epoch, replayed, offset, message.for_views)
+    ids, replayed, for_views = message.ids[first:last], message.replayed, message.for_views
+    return Deliver(batch, offsets, ids, message.epoch, replayed, offset, for_views, message.live)
 
 
 def pieces(message: Message, max_bytes: int) -> list[Message]:

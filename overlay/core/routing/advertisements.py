@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from covey.matcher.errors import EventTypeError
 from covey.overlay.core.messages import Advertise, Refuse, Subscribe, Unadvertise
+from covey.overlay.core.routing import durable_keys
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import forward
 from covey.overlay.core.routing.keyed import ask_for_views, retire_source
@@ -46,6 +47,7 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         if neighbour is not peer:
             _forward_advertisement(tables, call, state, neighbour)
     if not peer.is_broker:
+        durable_keys.claim(state, peer)
         return
     outgoing = state.outgoing.get(peer.name)
     if outgoing is None:  # never of a type that floods
@@ -85,7 +87,9 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     name = state.event_type.name
-    retire_source(tables, call, state, peer)
+    if not (state.floods and peer.is_broker):  # a neighbour has said what has left, and may have more
+        retire_source(tables, call, state, peer.name, peer.serial)
+        state.answers.remove_neighbour(peer.name)
     del state.publishers[peer.name], state.declared[peer.name], peer.advertised[name]
     state.refused.pop(peer.name, None)
     state.set_promise(peer.name, None)
@@ -95,7 +99,6 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
             del state.advertised_to[neighbour]
             other = tables.peers[neighbour]
             call.send(other, Unadvertise(tables.next_epoch(other), name))
-    state.answers.remove_neighbour(peer.name)
     tables.answering[name] = None
     if peer.name in state.outgoing and not state.floods:
         messages = state.close(peer.name)
@@ -117,6 +120,7 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
                 slot.refused = True
                 # The link may have merged a later request into the refused message.
                 each.answers.refused(peer.name, max(message.epoch, slot.epoch))
+                durable_keys.answered(tables, call, each, peer, max(message.epoch, slot.epoch))
                 tables.answering[each.event_type.name] = None
         return
     sent = None if state is None else state.advertised_to.get(peer.name)

@@ -42,12 +42,14 @@ from covey.overlay.core.messages import (
     Connect,
     Disconnect,
     Drop,
+    EndRestored,
     Expire,
     Interface,
     Message,
     Notice,
     Publish,
     Refuse,
+    RestoreKeys,
     Subscribe,
     SyncBegin,
     SyncEnd,
@@ -61,12 +63,13 @@ from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
+from covey.overlay.core.routing.durable_keys import on_answered, on_restore_keys, retire_restored
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
-from covey.overlay.core.routing.keyed import evict_over_common, on_answered, retire_old, send_answers
+from covey.overlay.core.routing.keyed import evict_over_common, retire_old, send_answers
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
@@ -248,6 +251,10 @@ class Broker:
                 on_connect(tables, call)
             elif isinstance(message, AwaitClients):
                 on_await_clients(tables, call, message)
+            elif isinstance(message, RestoreKeys):
+                on_restore_keys(tables, call, message)
+            elif kind is EndRestored:
+                retire_restored(tables, call)
             elif peer is not None:
                 peer.counters.received[kind] += 1
                 if kind in _WITH_EPOCH:

@@ -102,10 +102,12 @@ class Dispatch:
             words = state.links.match_interfaces(events, exclude)
             numbers = [peer.number for peer in neighbours]
             self.links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
+        if state.floods and self.message.for_views:
+            self.links = [(peer, mask) for peer, mask in self.links if peer.name in state.viewing]
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
-        batch, replayed, for_views = self.message.batch, self.message.replayed, self.message.for_views
+        message, batch = self.message, self.message.batch
         matched = self._match_sessions(peers, registry)
         if batch.results is not None:
             batch = batch.with_results(None)
@@ -115,7 +117,10 @@ class Dispatch:
             if not sure:
                 epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
             own = own if rows is None else own.take(rows)
-            messages.append((session, Deliver(own, ends, ids, epoch, replayed, for_views=for_views)))
+            deliver = Deliver(
+                own, ends, ids, epoch, message.replayed, for_views=message.for_views, live=message.live
+            )
+            messages.append((session, deliver))
         return messages
 
     def _match_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, bool, Share]]:
@@ -127,8 +132,8 @@ class Dispatch:
         offsets, uids, (_, undecided) = self._decided or self._decide()
         if state.keys is not None:
             events = np.repeat(np.arange(batch.count), np.diff(offsets))
-            if self.message.for_views:
-                own = state.keys.views.among(uids)
+            if self.message.for_views or (state.floods and len(state.keys.views)):
+                own = state.keys.views.among(uids) == self.message.for_views
                 events, uids = events[own], uids[own]
                 offsets = np.searchsorted(events, np.arange(batch.count + 1))
             self.pairs = events, uids

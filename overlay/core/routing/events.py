@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.messages import Drop, Publish, Refuse, Store
+from covey.overlay.core.messages import KEYS, Drop, Publish, Receiver, Refuse, Store
+from covey.overlay.core.routing import durable_keys
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.keyed import (
@@ -40,7 +41,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
         return
-    if message.for_views and not message.replayed and peer.is_broker:
+    if message.for_views and not (message.replayed or message.live) and peer.is_broker:
         on_departures(tables, call, batch, state, peer)
         return
     promise = None if peer.is_broker else state.promises.get(peer.name)
@@ -49,7 +50,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         _refuse_outside(call, promise, batch, promised, peer)
         batch = batch.filter(promised)
         message, count = replace(message, batch=batch), len(batch)
-    durable = None if message.replayed else tables.durable.get(name)
+    durable = None if message.replayed or message.live else tables.durable.get(name)
     if durable is not None and count:
         fresh = durable.fresh(batch)
         if fresh is not None:
@@ -59,8 +60,12 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         return
     dispatched = Dispatch(message, peer, state, tables.results)
     if durable is not None:
-        _store(tables, call, batch, dispatched)
-        return
+        published = state.keys is not None and not peer.is_broker
+        _store(tables, call, batch, dispatched, KEYS + peer.name if published else "")
+        shown = durable_keys.live(tables, call, batch, state, peer) if published else None
+        if shown is None:
+            return
+        dispatched, message = shown, shown.message
     for link, publish in dispatched.to_links(tables.peers):
         link.counters.events_sent += publish.batch.count
         call.send(link, publish)
@@ -72,11 +77,14 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         call.deferred.append(dispatched)
 
 
-def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch) -> None:
+def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch, publisher: str) -> None:
+    """Store events for their receivers, and as those of a publisher whose keys are to be restored."""
     receivers = dispatched.receivers(tables.peers, tables.registry)
     for receiver in receivers:
         rows = receiver.rows
         tables.peers[receiver.interface].counters.events_sent += batch.count if rows is None else len(rows)
+    if publisher:
+        receivers = (*receivers, Receiver(publisher))
     if receivers:
         call.actions.append(Store(batch.with_results(None), receivers))
 

@@ -98,9 +98,10 @@ class KeyTable:
         rows: dict[object, int] = self._rows
         return np.fromiter(map(rows.get, self._keys_of(batch), repeat(-1)), np.int64, batch.count)
 
-    def take(self, batch: EventBatch, source: int, now_ns: int = 0) -> Int64s:
-        """Store the last event of each key in a batch that comes now from an interface; the row of each
-        event's key, -1 where that is absent. `excess` says afterwards which keys are to be evicted.
+    def take(self, batch: EventBatch, source: int, now_ns: int | Int64s = 0) -> Int64s:
+        """Store the last event of each key in a batch that comes now from an interface, or whose events have
+        come at these times; the row of each event's key, -1 where that is absent. `excess` says afterwards
+        which keys are to be evicted.
         """
         keys = self._keys_of(batch)
         found = list(map(self._rows.get, keys))
@@ -115,7 +116,8 @@ class KeyTable:
         chunk = self._add(batch, len(kept))
         self._release(kept)
         self._chunk[kept], self._place[kept] = chunk, last
-        self._source[kept], self._age[kept], self._came_ns[kept] = source, chunk, now_ns
+        self._source[kept], self._age[kept] = source, chunk
+        self._came_ns[kept] = now_ns if isinstance(now_ns, int) else now_ns[last]
         if len(self._small) > self._join_at:
             self._join()
         return rows
@@ -145,11 +147,20 @@ class KeyTable:
         rows = self.rows_of(batch)
         return np.append(self._source, -1)[rows] == serial if len(self._source) else rows >= 0
 
-    def of_source(self, serial: int) -> Int64s:
-        """The rows whose events came from an interface."""
+    @property
+    def next_batch(self) -> int:
+        """The number of the next batch, which `of_source` takes."""
+        return self._next_chunk
+
+    def of_source(self, serial: int, before: int | None = None) -> Int64s:
+        """The rows whose events came from an interface, of those that came before a batch of that number."""
         used = self._used()
         rows: Int64s = used[self._source[used] == serial]
-        return rows
+        return rows if before is None else rows[self._age[rows] < before]
+
+    def give(self, serial: int, to: int) -> None:
+        """The events that came from an interface are another one's."""
+        self._source[self._source == serial] = to
 
     def came_before(self, time_ns: int, serials: Iterable[int]) -> tuple[Int64s, int]:
         """The rows of events that came from some interfaces up to a time, and when the oldest of the others

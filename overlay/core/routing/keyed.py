@@ -26,14 +26,14 @@ from covey.matcher.errors import FilterError
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import FilterAt, Matching
-from covey.overlay.core.messages import Answered, Deliver, Publish, Update
+from covey.overlay.core.messages import ENDED, Answered, Deliver, Publish, Receiver, Store, Update
 from covey.overlay.core.moving.motion import still
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.holders import Bits
 from covey.overlay.core.routing.key_table import Int64s, KeyTable
-from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+    from covey.overlay.core.messages import Interface
     from covey.overlay.core.routing.slots import Slot
 
 
@@ -76,7 +77,7 @@ def followed_by_views(tables: Tables, call: Call, dispatched: Dispatch) -> None:
         _depart_views(tables, call, table, batch, left)
     while len(excess := table.excess()):
         table.evicted += len(excess)
-        _retire(tables, call, table, excess)
+        retire(tables, call, table, excess)
 
 
 def on_departures(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> None:
@@ -108,10 +109,18 @@ def departed_for_views(tables: Tables, call: Call, departures: Departures) -> No
     _depart_views(tables, call, table, batch, left)
 
 
-def retire_source(tables: Tables, call: Call, state: TypeState, source: Peer) -> None:
-    """An interface publishes no more, or has lost its state: its keys leave all views."""
-    if state.keys is not None:
-        _retire(tables, call, state.keys, state.keys.of_source(source.serial))
+def retire_source(tables: Tables, call: Call, state: TypeState, source: Interface, serial: int) -> None:
+    """An interface publishes no more, or has lost its state: its keys leave all views. Of a client's, of a
+    durable type, that is stored (`durable_keys.py`).
+    """
+    table = state.keys
+    if table is None:
+        return
+    rows = table.of_source(serial)
+    if state.floods and len(rows) and not source.startswith(BROKER):
+        batch, _ = next(table.events(rows[:1]))
+        call.actions.append(Store(batch, (Receiver(ENDED + source, np.zeros(0, np.int64)),)))
+    retire(tables, call, table, rows)
 
 
 def evict_over_common(tables: Tables, call: Call) -> None:
@@ -123,7 +132,7 @@ def evict_over_common(tables: Tables, call: Call) -> None:
         largest = max(keys, key=lambda table: table.nbytes)
         rows = largest.quarter()
         largest.evicted += len(rows)
-        _retire(tables, call, largest, rows)
+        retire(tables, call, largest, rows)
 
 
 def retire_old(tables: Tables, call: Call) -> None:
@@ -133,14 +142,16 @@ def retire_old(tables: Tables, call: Call) -> None:
         if table is None:
             continue
         serials = [peer.serial for peer in tables.peers.values() if not peer.is_broker]
+        serials += tables.types[name].restored.values()
         rows, oldest_ns = table.came_before(call.now_ns - tables.key_ages.max_age_ns[name], serials)
         table.aged += len(rows)
-        _retire(tables, call, table, rows)
+        retire(tables, call, table, rows)
         if oldest_ns:
             tables.key_ages.looked(name, oldest_ns, call.now_ns)
 
 
-def _retire(tables: Tables, call: Call, table: KeyTable, rows: Int64s) -> None:
+def retire(tables: Tables, call: Call, table: KeyTable, rows: Int64s) -> None:
+    """The keys of these rows leave all views."""
     if not len(rows):
         return
     for batch, own in table.events(rows):
@@ -180,8 +191,7 @@ def check_for_views(state: TypeState, peer: Peer, filter: Filter) -> None:
     if peer.is_broker:
         reason = "of a neighbour: expected one of a client"
     elif state.keys is None:
-        wrong = "without a key: expected one with a key"
-        reason = wrong if state.keyed else "that is durable: expected one that is not"
+        reason = "without a key: expected one with a key"
     elif filter.calls:
         reason = f"with {filter}: expected no calls of operators"
     else:
@@ -214,6 +224,8 @@ def on_update_for_views(
     table = state.keys
     if table is not None:
         state.has_views = True
+        if peer.is_broker:
+            state.viewing[peer.name] = None
         for neighbour, slot in state.covering_slots(interest):
             requested = _ask(tables, call, state, tables.peers[neighbour], slot)
             waits.setdefault(neighbour, requested)
@@ -247,7 +259,7 @@ def _send_last_events(
             had = rows[table.views.has(interest.uid, rows)]
             had = _matching(table, state, interest, before, had)
             rows = np.setdiff1d(rows, had, assume_unique=True)
-    elif peer.name in state.advertised_to:
+    elif peer.name in state.advertised_to or state.floods:
         rows = table.not_at(peer.name, peer.serial)
         rows = _matching(table, state, interest, still(interest.values, call.now_ns), rows)
     else:
@@ -287,14 +299,6 @@ def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer)
 
 
 # --- the ends of answers ----------------------------------------------------------------------------------
-
-
-def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> None:
-    """A neighbour has sent all that it was asked for."""
-    state = tables.types.get(message.type_name)
-    if state is not None and peer.is_broker:
-        state.answers.answered(peer.name, message.epoch)
-        tables.answering[message.type_name] = None
 
 
 def send_answers(tables: Tables, call: Call) -> None:

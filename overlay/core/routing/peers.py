@@ -123,10 +123,14 @@ class Peers(dict[Interface, Peer]):
         else:
             number = self._next[kind]
             self._next[kind] += 1
-        self._serials += 1
-        peer = self[name] = Peer(name, number, self._serials)
+        peer = self[name] = Peer(name, number, self.next_serial())
         (self._links if peer.is_broker else self._sessions)[number] = peer
         return peer
+
+    def next_serial(self) -> int:
+        """A number that no interface has had."""
+        self._serials += 1
+        return self._serials
 
     def remove(self, peer: Peer) -> None:
         """Remove an interface; its number may be reused."""

@@ -16,6 +16,7 @@ from covey.overlay.core.messages import (
     SyncEnd,
     Withdraw,
 )
+from covey.overlay.core.routing import durable_keys
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
@@ -45,7 +46,10 @@ def on_connect(tables: Tables, call: Call) -> None:
         return
     for state in tables.types.values():
         state.answers.defer(name)
-        retire_source(tables, call, state, peer)
+        if state.floods:
+            durable_keys.outdate(state, peer)
+        else:
+            retire_source(tables, call, state, name, peer.serial)
         if state.keys is not None:
             state.keys.links.lose(name)
     call.send(peer, SyncBegin())
@@ -100,9 +104,14 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
             state.keys.links.discard(peer.name)
         if state.floods:
             state.outgoing.pop(peer.name, None)
+            state.viewing.pop(peer.name, None)
+            state.outdated.pop(peer.name, None)
     _revoke(tables, call, peer, list(peer.subscriptions), list(peer.advertised))
-    if peer.is_broker:
+    if not peer.is_broker:
+        durable_keys.retire_restored(tables, call, peer)
+    else:
         for name, state in tables.types.items():
+            retire_source(tables, call, state, peer.name, peer.serial)
             state.answers.remove_neighbour(peer.name)
             tables.answering[name] = None
         tables.acks.remove_neighbour(peer.name)
@@ -140,8 +149,12 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
     subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
     peer.stale_subscriptions, peer.stale_types = {}, {}
     _revoke(tables, call, peer, subscriptions, types)
+    if not peer.is_broker:
+        durable_keys.retire_restored(tables, call, peer)
     for name, state in tables.types.items() if peer.is_broker else ():
-        state.answers.synced(peer.name, ask_for_views(tables, call, state, peer))
+        requested = ask_for_views(tables, call, state, peer)
+        state.answers.synced(peer.name, requested)
+        durable_keys.asked_again(tables, call, state, peer, requested)
         tables.answering[name] = None
     if peer.name in tables.unsynced:
         del tables.unsynced[peer.name]

@@ -89,7 +89,6 @@ class Tables:
             state = self.types[schema.name] = self.new_type(schema)
             state.floods = schema.name in self.durable
             if state.floods:
-                state.keyed, state.keys = False, None
                 for peer in self.peers.neighbours():
                     state.open(peer.name, self.new_slots(peer))
         else:

@@ -123,11 +123,16 @@ class TypeState:
         """The promises of publishers that do not promise everything."""
         self.ring = Ring(replay_events) if replay_events else None
         """Recent events, for updates without gaps."""
-        self.keyed = True
-        """Whether the last events of its keys are kept, if it has a key."""
         self.keys: KeyTable | None = None
         """The last events of its keys, for views; `has_views` once somebody has asked for them."""
         self.has_views = False
+        self.viewing: dict[Interface, None] = {}
+        """Of a durable type the neighbours that have asked for them, ..."""
+        self.restored: dict[Interface, int] = {}
+        """... by client the serial of keys of an earlier life that it has not claimed yet, ..."""
+        self.outdated: dict[Interface, tuple[int, int]] = {}
+        """... and by neighbour that has lost its state, from which batch on its events are new, and the epoch
+        of the request for them, 0 before that (`durable_keys.py`)."""
         self.answers = Answers()
         """What is under way for views."""
         self._key_bytes = key_bytes
@@ -137,8 +142,8 @@ class TypeState:
 
     @property
     def idle(self) -> bool:
-        """Whether the type has neither publishers nor interest and is not pinned."""
-        return not (self.pinned or self.publishers or self.groups)
+        """Whether the type has neither publishers nor interest, nor restored keys, and is not pinned."""
+        return not (self.pinned or self.publishers or self.groups or self.restored)
 
     def declare(self, schema: EventType, broker_id: str) -> None:
         """Add the attributes of a schema. `EventTypeError` where it does not agree with those in use."""
@@ -160,7 +165,7 @@ class TypeState:
         self.sessions.widen(self.event_type)
 
     def _key(self) -> None:
-        if self.keyed and self.keys is None and self.event_type.key is not None:
+        if self.keys is None and self.event_type.key is not None:
             self.keys = KeyTable(self.event_type.key, common=self._key_bytes)
 
     def _used(self) -> EventType:

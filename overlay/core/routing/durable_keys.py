@@ -1,0 +1,132 @@
+"""The last events of the keys of durable types: how views get them, and how they outlive a restart.
+
+Stored events are sent again after a crash, and late to receivers that are behind; `keyed.py` rests on one
+order of each key on a link. So views of a durable type get its events beside the stored ones, as Publish and
+Deliver that are `live`: these are not stored, not sent again, and follow the rules of other types. The broker
+at which an event is published makes them, for the neighbours that have asked for views (`viewing`), and
+stores the event in any case, with the name of its client as a receiver (`KEYS`).
+
+A broker that restarts is given these records again (RestoreKeys). The keys so restored stay while their
+publisher may come back with its session, and are its own again when it advertises; what is not claimed leaves
+(EndRestored). Keys that have left with their publisher have a record which says so (`ENDED`).
+
+A neighbour that has lost its state may have its keys restored. So those that came from it stay, *outdated*,
+until it has sent what it has now; what was not among that leaves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from covey.matcher.errors import EventTypeError
+from covey.overlay.core.messages import Answered, Publish, RestoreKeys
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.dispatch import Dispatch
+from covey.overlay.core.routing.keyed import followed_by_links, followed_by_views, retire, retire_source
+from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+
+
+def live(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> Dispatch | None:
+    """Stored events that a client has published here are the last ones of their keys; what views get of them,
+    None where there are none yet.
+    """
+    message = Publish(batch.with_results(None), for_views=True, live=True)
+    dispatched = Dispatch(message, source, state, tables.results)
+    if state.has_views:
+        return dispatched
+    followed_by_links(tables, call, dispatched, source)
+    followed_by_views(tables, call, dispatched)
+    return None
+
+
+# --- a restart of this broker -----------------------------------------------------------------------------
+
+
+def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
+    """Take what was stored in an earlier life. Events of a schema that is not that of the type any more, or
+    without a key, are of no use.
+    """
+    batch, name = message.batch, message.batch.event_type.name
+    try:
+        state = tables.declare(batch.event_type)
+    except EventTypeError:
+        return
+    table = state.keys
+    if table is None:
+        return
+    serial = state.restored.get(message.interface)
+    if serial is None:
+        serial = state.restored[message.interface] = tables.peers.next_serial()
+    if message.ended:
+        table.drop(table.of_source(serial))
+        return
+    table.take(batch, serial, message.stored_ns)
+    tables.key_ages.stored(name, int(message.stored_ns.min()))
+    while len(excess := table.excess()):
+        table.evicted += len(excess)
+        table.drop(excess)
+
+
+def claim(state: TypeState, source: Peer) -> None:
+    """A publisher has come back: what was restored of its keys is its own again."""
+    serial = state.restored.pop(source.name, None)
+    if serial is not None and state.keys is not None:
+        state.keys.give(serial, source.serial)
+
+
+def retire_restored(tables: Tables, call: Call, source: Peer | None = None) -> None:
+    """A client has come back without them, or none comes back any more: what is left of restored keys leaves
+    all views, for good.
+    """
+    for name in tables.durable:
+        state = tables.types.get(name)
+        if state is None:
+            continue
+        for interface in [source.name] if source is not None else list(state.restored):
+            serial = state.restored.pop(interface, None)
+            if serial is not None:
+                retire_source(tables, call, state, interface, serial)
+                tables.maybe_idle[name] = None
+
+
+# --- a restart of a neighbour -------------------------------------------------------------------------------
+
+
+def outdate(state: TypeState, neighbour: Peer) -> None:
+    """A neighbour has lost its state: its keys stay until it has sent what it has restored."""
+    if state.keys is not None:
+        state.outdated[neighbour.name] = state.keys.next_batch, 0
+
+
+def asked_again(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
+    """It was asked for its keys in requests up to this epoch, 0 for none."""
+    if neighbour.name in state.outdated:
+        before, _ = state.outdated[neighbour.name]
+        state.outdated[neighbour.name] = before, epoch
+        if not epoch:
+            answered(tables, call, state, neighbour, 0)
+
+
+def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> None:
+    """A neighbour has sent all that it was asked for."""
+    state = tables.types.get(message.type_name)
+    if state is not None and peer.is_broker:
+        state.answers.answered(peer.name, message.epoch)
+        tables.answering[message.type_name] = None
+        answered(tables, call, state, peer, message.epoch)
+
+
+def answered(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
+    """It has sent what it was asked for up to this epoch: of its earlier keys what was not among that has
+    left.
+    """
+    before, awaited = state.outdated.get(neighbour.name, (0, 0))
+    if neighbour.name in state.outdated and epoch >= awaited and (awaited or not epoch):
+        del state.outdated[neighbour.name]
+        if state.keys is not None:
+            retire(tables, call, state.keys, state.keys.of_source(neighbour.serial, before))
