@@ -18,8 +18,10 @@ from covey.overlay.core.messages import (
     Answered,
     Connect,
     Deliver,
+    EndRestored,
     Message,
     Publish,
+    RestoreKeys,
     Send,
     Subscribe,
     Unsubscribe,
@@ -159,6 +161,17 @@ class NoDepartures(NoLastEvents):
         return self._without(actions, replayed=False)
 
 
+class NoRestoredKeys(Defect):
+    """A broker that restarts drops the last events of keys that it is given again."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        if not isinstance(message, RestoreKeys):
+            return actions
+        self.fired += 1
+        core.handle(EndRestored(), source, int(message.stored_ns[-1]))
+        return actions
+
+
 class EarlyAnswer(Defect):
     """Last events are said to be complete before the brokers further on have sent theirs."""
 
@@ -226,6 +239,7 @@ DEFECTS: dict[str, type[Defect]] = {
     "no-replay": NoReplay,
     "no-last-events": NoLastEvents,
     "no-departures": NoDepartures,
+    "no-restored-keys": NoRestoredKeys,
     "early-answer": EarlyAnswer,
     "repeat-event": RepeatEvent,
     "wrong-results": WrongResults,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from covey.matcher import EventBatch
 from covey.overlay.core.endpoint.storage import Record
-from covey.overlay.core.messages import Interface, Receiver
+from covey.overlay.core.messages import ENDED, KEYS, Interface, Receiver
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.records import SEGMENT_HEADER_BYTES, Found, scan
@@ -40,7 +40,8 @@ class ObservedStorage(BrokerStorage):
 
     def append(self, batch: EventBatch, receivers: Sequence[Receiver]) -> int:
         offset = super().append(batch, receivers)
-        names = tuple(receiver.interface for receiver in receivers)
+        named = (receiver.interface for receiver in receivers)
+        names = tuple(name for name in named if not name.startswith((KEYS, ENDED)))
         events = StoredEvents(batch.publisher, tuple(batch.sequences().tolist()), names)
         self.appended(batch.event_type.name, offset, events)
         return offset

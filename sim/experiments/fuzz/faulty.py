@@ -26,6 +26,7 @@ from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions
 from covey.sim.experiments.fuzz.outcome import HistoryOutcome
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
+from covey.sim.simulator.storage import StoredEvents
 from covey.sim.topology import Topology
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
         merging, damping = options.merging, options.damping
     if options.views:  # what views are not promised with
         routing = options.routing
-        on |= dict.fromkeys(("durable", "calls", "widen", "repair"), False)
+        on |= dict.fromkeys(("calls", "widen", "repair"), False)
+        on["durable"] = options.durable
     fixed = replace(options, routing=routing, merging=merging, damping=damping, faults=",".join(kinds))
     return replace(fixed, **on)  # type: ignore[arg-type]
 
@@ -124,7 +126,7 @@ class FaultyHistory(FuzzHistory):
             },
         )
         simulation.observers.append(self.damage)
-        simulation.on_damage = self.damage.damaged
+        simulation.on_damage = self._damaged
         simulation.on_stop = self._stopped
         self.network = Network(simulation)
         for action in (self._partition, self._crash, self._move):
@@ -181,6 +183,10 @@ class FaultyHistory(FuzzHistory):
             f"client/c{self._joined}", self._some_broker(), policy, durable=durable, policies=policies
         )
         client.clock_offset_ns = _EPOCH_NS
+
+    def _damaged(self, broker: str, type_name: str, events: StoredEvents) -> None:
+        self.damage.damaged(broker, type_name, events)
+        self.views.damaged(events)
 
     def _behind(self, broker: str, interface: str) -> list[str]:
         """The clients that a broker reaches over one of its links."""

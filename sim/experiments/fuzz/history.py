@@ -125,7 +125,8 @@ class FuzzHistory:
             prompt="clocks" not in options.fault_kinds,
         )
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
-        self.views = Views(self.findings, lambda: clock.now_ns)
+        durable = DURABLE if options.durable else ()
+        self.views = Views(self.findings, lambda: clock.now_ns, durable)
         self.simulation.observers += [self.judge, self.traffic]
         if options.views:
             self.simulation.observers.append(self.views)
@@ -338,7 +339,7 @@ class FuzzHistory:
 
     def _view(self) -> None:
         client = self._some_client()
-        if client is not None:
+        if client is not None and not client.durable:
             filter = self._random.choice(self._filters[self._random.choice(self._types).name])
             client.view(filter, self._values(filter))
 

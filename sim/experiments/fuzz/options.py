@@ -46,9 +46,10 @@ class FuzzOptions:
     kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
     of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
     brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of
-    the subscriptions a validity period, and renews some. `views` gives types keys, and clients views beside
-    their subscriptions. With `faults`, names of `FAULTS` with commas between them or "all", histories have
-    these and no others, and draw the kind of their overlay where options do not set it (`faulty.py`).
+    the subscriptions a validity period, and renews some. `views` gives types keys, and clients that are not
+    durable views beside their subscriptions. With `faults`, names of `FAULTS` with commas between them or
+    "all", histories have these and no others, and draw the kind of their overlay where options do not set it
+    (`faulty.py`).
     """
 
     routing: str = "parametric"
@@ -106,7 +107,7 @@ class FuzzOptions:
                 f"service is {self.service!r}: expected broker with {name}, since the other services accept "
                 "events before they store them"
             )
-        without = [name for name in ("durable", "widen", "calls", "repair", "stalls") if getattr(self, name)]
+        without = [name for name in ("widen", "calls", "repair", "stalls") if getattr(self, name)]
         without += ["routing static"] * (self.routing == "static")
         if self.views and without:
             raise FuzzError(f"views is on with {without[0]}: expected it off, as it is not played")

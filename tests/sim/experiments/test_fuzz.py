@@ -29,12 +29,13 @@ SEEN = {
     "no-last-events": {"view answer", "view state"},
     "no-departures": {"view answer", "view state"},
     "early-answer": {"view answer"},
+    "no-restored-keys": {"view answer", "view state"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
-OF_VIEWS = ("no-last-events", "no-departures", "early-answer")
+OF_VIEWS = ("no-last-events", "no-departures", "early-answer", "no-restored-keys")
 
-SEEDS = {"no-replay": 45}
+SEEDS = {"no-replay": 45, "no-restored-keys": 30}
 """How many histories it takes, where 15 are too few."""
 
 
@@ -47,6 +48,7 @@ def test_every_seeded_defect_is_seen(defect: str, operators: bool) -> None:
         operators=operators,
         calls=defect == "wrong-results",
         views=defect in OF_VIEWS,
+        durable=defect == "no-restored-keys",
     )
     outcomes = [play_history(seed, options) for seed in range(SEEDS.get(defect, 15))]
     assert not [outcome.error for outcome in outcomes if outcome.error]

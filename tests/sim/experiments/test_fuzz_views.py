@@ -24,8 +24,10 @@ def test_histories() -> None:
         FuzzOptions(views=True, damping=2.0, gapless=True),
         FuzzOptions(views=True, dense=True),
         FuzzOptions(views=True, faults="all"),
+        FuzzOptions(views=True, durable=True),
+        FuzzOptions(views=True, durable=True, faults="all"),
     ],
-    ids=["perfect", "budget", "damping", "dense", "faults"],
+    ids=["perfect", "budget", "damping", "dense", "faults", "durable", "durable-faults"],
 )
 def test_histories_of_other_kinds(options: FuzzOptions) -> None:
     play_all(range(SEEDS, SEEDS + SEEDS // 6), options)
@@ -51,8 +53,8 @@ def test_histories_that_have_failed(options: FuzzOptions, seed: int) -> None:
 
 
 def test_views_are_refused_with_what_has_none() -> None:
-    with pytest.raises(FuzzError, match="views is on with durable: expected it off"):
-        FuzzOptions(views=True, durable=True)
+    with pytest.raises(FuzzError, match="views is on with widen: expected it off"):
+        FuzzOptions(views=True, widen=True)
     with pytest.raises(FuzzError, match="views is on with routing static"):
         FuzzOptions(views=True, routing="static")
 
