@@ -84,7 +84,7 @@ def cut_transactions(wal: Path) -> int:
             commits += committed > 0
         elif not torn:
             return 0
-    return max(torn, commits)
+    return max(int(torn), commits)
 
 
 def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:

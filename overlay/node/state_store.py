@@ -67,6 +67,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     ends_ns INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL,
     PRIMARY KEY (interface, id)) WITHOUT ROWID;
 """
+_BUSY_MS = 5_000
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of tables or columns that it does not find where they were written."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
@@ -99,7 +100,9 @@ class StateStore:
                     raise self._damaged(damage)
                 self._db.execute(f"PRAGMA user_version = {VERSION}")  # fails where it cannot be written
                 # What an earlier process has written may be in memory alone, before torn frames.
+                self._db.execute("PRAGMA busy_timeout = 0")  # a backup may read; it is not waited for
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             except BaseException:
                 self._db.close()
                 raise

@@ -175,3 +175,15 @@ def test_a_state_of_an_earlier_version_gets_checks(tmp_path: Path) -> None:
         with closing(StateStore(path)) as store:
             assert content(store) == sound
     assert all(report.sound for report in verify_directory(tmp_path))
+
+
+def test_a_state_is_opened_while_another_process_reads_it(directory: Path) -> None:
+    path = directory / "state.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as backup:
+        backup.execute("BEGIN")
+        assert backup.execute("SELECT count(*) FROM cursors").fetchone() == (2,)
+        with closing(StateStore(str(path))) as store:
+            store.save({("client/a", "T"): 20}, {}, {})
+    with closing(StateStore(str(path))) as store:
+        assert store.cut == 0
+        assert store.cursors()["client/a", "T"] == 20
