@@ -14,35 +14,35 @@ _BEHIND, _KEEPS_UP = 0.85, 0.95
 
 
 class Demand:
-    """Over the last `spans` calls of `count`. `reached_per_s` has what was counted; `asked_per_s` what was
+    """Over the last `spans` calls of `count`. `reached_per_s` has what was counted; `demanded_per_s` what was
     asked of those that have a demand; `behind` is true while one of them is far from it.
     """
 
     def __init__(self, spans: int) -> None:
         self.reached_per_s: dict[str, float] = {}
-        self.asked_per_s: dict[str, float] = {}
+        self.demanded_per_s: dict[str, float] = {}
         self.behind = False
         self._history: deque[tuple[float, dict[str, float], dict[str, float]]] = deque(maxlen=spans + 1)
 
-    def count(self, now_s: float, totals: Mapping[str, float], asked_per_s: Mapping[str, float]) -> None:
-        """`totals` are since the beginning; `asked_per_s` holds since the last call."""
-        asked = dict.fromkeys(asked_per_s, 0.0)
+    def count(self, now_s: float, totals: Mapping[str, float], demanded_per_s: Mapping[str, float]) -> None:
+        """`totals` are since the beginning; `demanded_per_s` holds since the last call."""
+        demanded = dict.fromkeys(demanded_per_s, 0.0)
         if self._history:
             then_s, _, before = self._history[-1]
-            asked = {
-                name: before.get(name, 0.0) + rate * (now_s - then_s) for name, rate in asked_per_s.items()
+            demanded = {
+                name: before.get(name, 0.0) + rate * (now_s - then_s) for name, rate in demanded_per_s.items()
             }
-        self._history.append((now_s, dict(totals), asked))
-        first_s, first_totals, first_asked = self._history[0]
+        self._history.append((now_s, dict(totals), demanded))
+        first_s, first_totals, first_demanded = self._history[0]
         span_s = now_s - first_s
         if span_s <= 0:
             return
         self.reached_per_s = {name: (totals[name] - first_totals[name]) / span_s for name in totals}
-        self.asked_per_s = {name: (asked[name] - first_asked[name]) / span_s for name in asked}
+        self.demanded_per_s = {name: (demanded[name] - first_demanded[name]) / span_s for name in demanded}
         if len(self._history) == self._history.maxlen:
-            share = min((self._share(name) for name in asked), default=1.0)
+            share = min((self._share(name) for name in demanded), default=1.0)
             self.behind = share < (_KEEPS_UP if self.behind else _BEHIND)
 
     def _share(self, name: str) -> float:
-        asked = self.asked_per_s[name]
-        return self.reached_per_s[name] / asked if asked else 1.0
+        demanded = self.demanded_per_s[name]
+        return self.reached_per_s[name] / demanded if demanded else 1.0

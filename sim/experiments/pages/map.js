@@ -88,8 +88,8 @@ function show(stats) {
 }
 
 // A machine that is behind makes fewer events than the sliders ask for.
-function keepsUp({ behind, per_s: reached, asked_per_s: asked }) {
-  const shares = ["reports", "changes"].map((name) => `${number(reached[name])} of ${number(asked[name])} ${name}/s`);
+function keepsUp({ behind, per_s: reached, demanded_per_s: demanded }) {
+  const shares = ["reports", "changes"].map((name) => `${number(reached[name])} of ${number(demanded[name])} ${name}/s`);
   element("behind").textContent = behind ? `This machine does not keep up: it reaches ${shares.join(" and ")}.` : "";
 }
 

@@ -100,7 +100,7 @@ class MapPage:
                 "vehicles": len(city.fleet),
                 "boxes": city.boxes,
                 "per_s": demand.reached_per_s,
-                "asked_per_s": demand.asked_per_s,
+                "demanded_per_s": demand.demanded_per_s,
                 "behind": demand.behind,
                 "control_per_change": city.control_per_change,
                 "delay_ms": [p50, p99],

@@ -18,7 +18,7 @@ def test_a_machine_is_behind_until_it_keeps_up_again() -> None:
         at, reports = at + 0.5, reports + 0.5 * reached_per_s
     # 85 % is behind, and above 95 % is not.
     assert [at for at, (a, b) in enumerate(pairwise(behind)) if a != b] == [7, 19]
-    assert demand.asked_per_s == {"reports": 100}
+    assert demand.demanded_per_s == {"reports": 100}
     assert demand.reached_per_s["reports"] == pytest.approx(100)
     assert demand.reached_per_s["delivered"] == 0
 
@@ -32,7 +32,7 @@ def test_more_that_is_asked_for_is_no_shortfall() -> None:
         demand.count(at, {"reports": reports}, {"reports": rate})
         assert not demand.behind
         if at:
-            assert demand.reached_per_s == pytest.approx(demand.asked_per_s)
+            assert demand.reached_per_s == pytest.approx(demand.demanded_per_s)
 
 
 def test_nothing_is_asked_for() -> None:
