@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import time
+import weakref
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -364,6 +365,25 @@ async def test_descriptors_are_closed_without_the_garbage_collector() -> None:
             await until(lambda: descriptors() <= before + 2, "descriptors")
         finally:
             gc.enable()
+
+
+@on_a_loop
+async def test_a_call_that_is_woken_after_its_end_is_freed_without_the_garbage_collector() -> None:
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    gc.disable()
+    try:
+        async with Channel(f"127.0.0.1:{port}") as channel:
+            call = channel.call("/t/echo")
+            call.wake()
+        call.wake()
+        freed = weakref.ref(call)
+        del call, channel
+        await until(lambda: freed() is None, "the call is freed")
+    finally:
+        gc.enable()
+    await server.stop(0.0)
 
 
 @on_a_loop
