@@ -103,7 +103,7 @@ def outdate(state: TypeState, neighbour: Peer) -> None:
         state.outdated[neighbour.name] = state.keys.next_batch, 0
 
 
-def asked_again(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
+def requested_again(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
     """It was asked for its keys in requests up to this epoch, 0 for none."""
     if neighbour.name in state.outdated:
         before, _ = state.outdated[neighbour.name]

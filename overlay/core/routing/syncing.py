@@ -154,7 +154,7 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
     for name, state in tables.types.items() if peer.is_broker else ():
         requested = ask_for_views(tables, call, state, peer)
         state.answers.synced(peer.name, requested)
-        durable_keys.asked_again(tables, call, state, peer, requested)
+        durable_keys.requested_again(tables, call, state, peer, requested)
         tables.answering[name] = None
     if peer.name in tables.unsynced:
         del tables.unsynced[peer.name]
