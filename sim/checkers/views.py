@@ -21,8 +21,9 @@ From a crash until all is at rest a key may leave and enter again without a caus
 what was not acknowledged.
 
 Keys of durable types keep their last event over a crash of the broker, if their publisher is back with its
-advertisement once all is at rest. What a crash may undo is excused until the next event of the key: a record
-that was damaged, a withdrawal since all was at rest last.
+advertisement within its lease. What a crash may undo is excused until the next event of the key: a record
+that was damaged, a withdrawal since all was at rest last. So is an event that comes again after its key has
+left with its publisher.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from covey.overlay.core.messages import (
     Action,
     Advertise,
     Disconnect,
+    EndRestored,
     Gap,
     Message,
     Publish,
@@ -135,6 +137,9 @@ class Views(Observer):
     def handled(
         self, broker: str, source: str, messages: Sequence[Message], actions: Sequence[Action]
     ) -> None:
+        if any(isinstance(message, EndRestored) for message in messages):
+            for place in [place for place in self._restored if place[0] == broker]:
+                self._withdraw(place, self._restored.pop(place))
         if not source.startswith("client/"):
             return
         place = broker, source
@@ -169,7 +174,11 @@ class Views(Observer):
         for sequence in batch.sequences().tolist():
             event = self._events.get((batch.publisher, sequence))
             if event is not None and sequence not in refused:
+                taken_before = event.place[0] == place[0] and event.key not in self._last
                 event.place = place
+                if taken_before and event.key[0] in self._durable:
+                    self._unsure.add(event.key)
+                    continue
                 self._last[event.key] = event
                 self._unsure.discard(event.key)
                 self._withdrawn.pop(event.key, None)
@@ -255,7 +264,7 @@ class Views(Observer):
         values, matches = client.session.values(view_id), view.filter.matches
         name = view.filter.event_type.name
         for key, base in view.base.items() if not (self._disturbed or view.lost) else ():
-            if (name, key) in self._ended:
+            if (name, key) in self._ended or (name, key) in self._unsure:
                 continue
             since = [event for event in self._of_key[name, key] if event.number >= base.number]
             held = view.inside.get(key)

@@ -42,6 +42,9 @@ def test_histories_of_other_kinds(options: FuzzOptions) -> None:
         # a client that moves to a broker that is behind, whose last event of a key is older than its leave
         (FuzzOptions(views=True), 2030),
         (FuzzOptions(views=True), 1224),
+        (FuzzOptions(views=True, durable=True, faults="all"), 1096),  # a record was damaged
+        # a publisher whose session has ended, and which sends again what was stored before
+        (FuzzOptions(views=True, durable=True, moves=True, steps=120), 66),
         # a client that was told of a gap, in the last one before an update
         (FuzzOptions(views=True, faults="all"), 9628),
         (FuzzOptions(views=True, faults="all"), 9710),
