@@ -6,6 +6,7 @@
     _source    int64  by row: the serial of the interface that it came from
     _age       int64  by row: the number of the batch that brought it
     _came_ns   int64  by row: when it came
+    _leaving   int64  by row: how many departures of the key have yet to reach views
     links      bits   by row: the neighbours that have it
     views      bits   by row: the views of this broker that have it
     _columns   int64  by row: the attributes that views compare (`key_columns.py`)
@@ -79,7 +80,7 @@ class KeyTable:
         self._rows: dict[object, int] = {}
         self._keys: list[object] = []
         self._free: list[int] = []
-        self._chunk = self._place = self._source = self._age = self._came_ns = _NO_ROWS
+        self._chunk = self._place = self._source = self._age = self._came_ns = self._leaving = _NO_ROWS
         self._chunks: dict[int, EventBatch] = {}
         self._live: dict[int, int] = {}
         """By chunk, the keys whose last event it has."""
@@ -206,20 +207,24 @@ class KeyTable:
             yield EventBatch.concat([batch for batch, _ in parts]), np.concatenate([own for _, own in parts])
 
     def leave(self, rows: Int64s) -> None:
-        """The events of these keys are no longer the last ones; -1 is no key. `drop_left` frees the rows."""
+        """The events of these keys are no longer the last ones; -1 is no key. As many calls of `drop_left`
+        free the rows.
+        """
         rows = np.unique(rows[rows >= 0])
         self._release(rows)
         self._chunk[rows] = -1
+        self._leaving[rows] += 1
 
     def drop_left(self, rows: Int64s) -> None:
-        """Forget those of these keys that have left and have not come back."""
+        """Forget those of these keys that have left, not come back, and are not to be dropped later again."""
         rows = np.unique(rows[rows >= 0])
-        self.drop(rows[self._chunk[rows] < 0])
+        self._leaving[rows] = np.maximum(self._leaving[rows] - 1, 0)  # a row may be another key's by now
+        self.drop(rows[(self._chunk[rows] < 0) & (self._leaving[rows] == 0)])
 
     def drop(self, rows: Int64s) -> None:
         """Forget the events of these keys, each once. Holders are to be cleared before."""
         self._release(rows)
-        self._chunk[rows] = -1
+        self._chunk[rows], self._leaving[rows] = -1, 0
         for row in rows.tolist():
             del self._rows[self._keys[row]]
             self._keys[row] = None
@@ -311,6 +316,7 @@ class KeyTable:
         self._chunk, self._place = np.append(self._chunk, unused), np.append(self._place, unused)
         self._source, self._age = np.append(self._source, unused), np.append(self._age, unused)
         self._came_ns = np.append(self._came_ns, unused)
+        self._leaving = np.append(self._leaving, np.zeros(after - before, np.int64))
         self.links.resize(after)
         self.views.resize(after)
         self._columns.resize(after)

@@ -226,6 +226,21 @@ def test_keys_of_a_neighbour_that_restarts_stay_if_it_has_restored_them() -> Non
     assert shown(broker) == [("b", 2)]
 
 
+def test_a_key_that_leaves_comes_back_and_leaves_in_one_call_has_left() -> None:
+    broker = started(NEXT)
+    join(broker, VIEW, view())
+    broker.handle(Publish(batch(("a", 1)), True, for_views=True), NEXT, 0)
+    events = [
+        Publish(batch(("a", 8), first=2), for_views=True),
+        Publish(batch(("a", 2), first=3), for_views=True, live=True),
+        Publish(batch(("a", 9), first=4), for_views=True),
+    ]
+    assert not sent(broker.handle_all(events, NEXT, 0, defer=True), VIEW)
+    told = [(rows(each), flags(each)) for each in sent(broker.deliver(), VIEW)]
+    assert told == [([("a", 8)], DEPARTURE), ([("a", 2)], LIVE), ([("a", 9)], DEPARTURE)]
+    assert shown(broker) == []
+
+
 def test_keys_of_a_neighbour_that_is_removed_leave() -> None:
     broker = started(NEXT)
     join(broker, VIEW, view())
