@@ -35,8 +35,10 @@ _MAGIC, _WORD = 0x377F0682, 0xFFFFFFFF
 
 
 def crc_of(table: str, row: Sequence[object]) -> int:
-    """The check of a row: its values and their kinds, and the table in which it is."""
-    return crc32(repr((table, *row)).encode())
+    """The check of a row: its values and their kinds, and the table in which it is. `ascii`, since what
+    `repr` shows of a character depends on the Unicode of the Python that reads it.
+    """
+    return crc32(ascii((table, *row)).encode())
 
 
 def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:

@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.storage import Arrival, StoredSubscription
-from covey.overlay.node.state_checks import TABLES, UNSYNCED_TRANSACTIONS, cut_transactions
+from covey.overlay.node.state_checks import TABLES, UNSYNCED_TRANSACTIONS, crc_of, cut_transactions
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.node.verifying import verify_directory
 from covey.overlay.storage.errors import StorageError
@@ -53,6 +54,12 @@ def directory(tmp_path: Path) -> Path:
         for path in running.iterdir():
             (killed / path.name).write_bytes(path.read_bytes())
     return killed
+
+
+def test_a_check_is_the_same_under_every_version_of_python() -> None:
+    """Python 3.11 does not know U+1FAE8, and `repr` escapes it; that of 3.12 shows it."""
+    escaped = r"('awaited', 'client/\xe9\U0001fae8')"
+    assert crc_of("awaited", ("client/\xe9\U0001fae8",)) == crc32(escaped.encode())
 
 
 def flipped_value(value: int | str | bytes) -> int | str | bytes:
