@@ -355,8 +355,10 @@ class Node:
             self._run(lambda _: self.endpoint.deliver())
 
     def start(self) -> None:
-        """Begin to keep time, on the running loop."""
-        self._timer.arm(self.endpoint.next_timer(), time.monotonic_ns(), self._on_timer)
+        """Begin to keep time, on the running loop: it listens."""
+        now_ns = time.monotonic_ns()
+        self.endpoint.opened(now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns, self._on_timer)
 
     def _on_timer(self, _: int) -> None:
         if not self.failed:

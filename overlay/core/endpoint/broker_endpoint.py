@@ -171,8 +171,7 @@ class BrokerEndpoint(Generic[M]):
             ticket=lambda queue: self._moves.issue(queue),
         )
         if self._durability is not None and storage is not None:
-            until_ns = now_ns + round(options.sessions.lease_s * NS_PER_S)
-            self._durability.restore_keys(self._driver.tell, until_ns)
+            self._durability.restore_keys(self._driver.tell, self._lease_ends_ns())
             self._recovery.begin(now_ns, storage.awaited())
         for interface in neighbours:
             self._interfaces.add_neighbour(interface)
@@ -276,6 +275,18 @@ class BrokerEndpoint(Generic[M]):
         self._interfaces.remove_neighbour(interface, reason, status)
 
     # --- connections ----------------------------------------------------------------------------------------
+
+    def opened(self, now_ns: int) -> None:
+        """It can be connected to from now on: whom it waits for has its time from now on, however long it has
+        read its log. To be called at most once, before all else.
+        """
+        self._clock.now_ns = now_ns
+        self._recovery.opened(now_ns)
+        if ("restored", "") in self._timers:
+            self._timers.set(("restored", ""), self._lease_ends_ns())
+
+    def _lease_ends_ns(self) -> int:
+        return self._clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
 
     def accept(self, peer: Peer, connection: IncomingConnection, now_ns: int) -> None:
         """A connection was opened by its peer. It is opened now, or after the holder of its name has had the

@@ -61,6 +61,13 @@ class Recovery:
             self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
         self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
 
+    def opened(self, now_ns: int) -> None:
+        """Neighbours and clients can connect from now on: until now it has read what it had stored."""
+        self._started_ns = now_ns
+        for what, period_ns in (("clients", CLIENTS_NS), ("recovery", RECOVERY_NS)):
+            if (what, "") in self._timers:
+                self._timers.set((what, ""), now_ns + period_ns)
+
     @property
     def awaits_clients(self) -> bool:
         """Whether clients still have the time to connect."""

@@ -13,7 +13,12 @@ from running import on_a_loop
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, View
-from covey.overlay.core.messages import ENDED, KEYS, Receiver
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.recovery import CLIENTS_NS, NS_PER_S
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.messages import ENDED, KEYS, Message, Receiver
+from covey.overlay.core.routing.broker import Broker
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.node import broker_storage
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
@@ -132,3 +137,32 @@ def test_the_newest_of_a_log_stay_for_views_where_they_are_published(
     storage.close()
     assert found == ([f"v{number}" for number in range(60 - len(found), 60)] if published else [])
     assert bool(found) is published
+
+
+def test_whom_a_broker_waits_for_has_its_time_once_the_log_is_read(tmp_path: Path) -> None:
+    """With some hundred MiB to read, clients and publishers of restored keys had none."""
+    storage = opened(tmp_path)
+    storage.append(batch(1), [Receiver(KEYS + "client/feed")])
+    storage.save_awaited(["client/reader"], [])
+    core = Broker("b1", durable=["Vehicle"])
+    endpoint: BrokerEndpoint[Message] = BrokerEndpoint(
+        core,
+        [],
+        EndpointOptions(),
+        new_link=Link,
+        life=1,
+        decode=lambda message, _: message,
+        warn=lambda _interface, _sentence: None,
+        now_ns=0,
+        storage=storage,
+    )
+    lease_ns, read_ns = round(endpoint.options.sessions.lease_s * NS_PER_S), 60 * NS_PER_S
+    endpoint.opened(read_ns)
+    endpoint.handle_timer(read_ns + CLIENTS_NS - 1)
+    assert core.tables.awaiting_clients
+    endpoint.handle_timer(read_ns + CLIENTS_NS)
+    assert not core.tables.awaiting_clients
+    endpoint.handle_timer(read_ns + lease_ns - 1)
+    assert core.tables.types["Vehicle"].restored
+    endpoint.handle_timer(read_ns + lease_ns)
+    assert "Vehicle" not in core.tables.types
