@@ -33,6 +33,8 @@ _MOST_BYTES = 8_192
 _MOST_KEY_BYTES = 1 << 20
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 """With which some editors begin a text in UTF-8 and UTF-16."""
+_OPENSSH = (b"ssh-", b"ecdsa-", b"sk-")
+"""With which the kinds of keys begin that OpenSSH has; before them there may be options and comments."""
 _LAST_S = 1 << 33
 
 
@@ -165,7 +167,8 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         content = content.removeprefix(mark)
     if b"PRIVATE KEY-----" in content:
         raise TokenKeyError(f"clients.tokens.key {path} is a private key: expected its public key")
-    if b"-----BEGIN" in content.replace(b"\0", b""):
+    text = content.replace(b"\0", b"")  # also of UTF-16
+    if b"---- BEGIN" in text or b"-----BEGIN" in text:
         try:
             public = load_pem_public_key(content)
         except (ValueError, UnsupportedAlgorithm):
@@ -176,11 +179,11 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         if kind is None:
             raise TokenKeyError(f"clients.tokens.key {path} is no PEM file of a public key")
         return [(None, public, _OF_KIND[kind])]
-    if content.lstrip().startswith((b"{", b"[")):
+    if text.lstrip().startswith((b"{", b"[")):
         try:
             keys = jwt.PyJWKSet.from_dict(json.loads(content)).keys
-        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            keys = []
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RuntimeError):
+            keys = []  # RuntimeError: nested too deeply, or with the algorithm "none"
         if not keys:
             raise TokenKeyError(f"clients.tokens.key {path} is no set of keys (JWKS)")
         if any(isinstance(key.key, bytes) and len(key.key) < _LEAST_SECRET_BYTES for key in keys):
@@ -206,9 +209,13 @@ def _is_public(content: bytes) -> bool:
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_ssh_public_key
     from cryptography.x509 import load_der_x509_certificate
 
-    forms = [content]
+    text = content.replace(b"\0", b"")
+    words = text.split()
+    base64 = b"".join(words).translate(bytes.maketrans(b"-_", b"+/")).rstrip(b"=")
+    forms = [content, *(content.removesuffix(end) for end in (b"\n", b"\r\n"))]  # as editors end lines
+    forms += [b" ".join(words[at : at + 2]) for at, word in enumerate(words) if word.startswith(_OPENSSH)]
     with suppress(ValueError):
-        forms.append(b64decode(b"".join(content.split()), validate=True))
+        forms.append(b64decode(base64 + b"=" * (-len(base64) % 4), validate=True))
     for form in forms:
         for load in (load_der_public_key, load_ssh_public_key, load_der_x509_certificate):
             try:

@@ -127,6 +127,7 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
         (b"{}", "is no set of keys"),
         (b'{"keys": [{"kty": "oct", "k": "c2hvcnQ"}]}', "has a secret of less than 32 bytes"),
         (b'{"keys": [' + b"[" * 100_000, "is no set of keys"),
+        (b'{"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB", "alg": "none"}]}', "is no set of keys"),
         (b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n", "is no PEM file of a public key"),
         (b"x" * (2 << 20), "has more than 1,048,576 bytes"),
     ):
@@ -140,10 +141,20 @@ def test_a_public_key_in_another_form_is_not_taken_for_a_secret(tmp_path: Path) 
     """Who knows it could sign tokens."""
     key, pem = EC_KEY.public_key(), public(EC_KEY)
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    openssh = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    kept = jwt.algorithms.ECAlgorithm.to_jwk(key, True)
     for content in (
         der,
+        der + b"\n",
         b64encode(der) + b"\n",
-        key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH),
+        b64encode(der).decode().encode("utf-16"),
+        urlsafe_b64encode(der).rstrip(b"="),
+        openssh,
+        b"\n" + openssh,
+        b"# of the login service\n" + openssh + b" alice@host\n",
+        openssh.decode().encode("utf-16"),
+        b"---- BEGIN SSH2 PUBLIC KEY ----\n" + openssh.split()[1] + b"\n---- END SSH2 PUBLIC KEY ----\n",
+        b"\xfe\xff" + json.dumps({"keys": [{**kept, "alg": "none"}]}).encode("utf-16-be"),
         pem.decode().encode("utf-16"),
         b'[{"kty": "EC", "crv": "P-256", "x": "0123456789012345678901234567890123456789"}]',
     ):
