@@ -131,7 +131,8 @@ class EventStream(Response):
     async def open(self, request: Request, model: type[Query]) -> None:
         """Raises what the session and the subscription or view raise."""
         query = check(model, _single(request.query_params), model.kind)
-        message = _message(query, request.path_params["type"])
+        type_name = request.path_params["type"]
+        message = _message(query, type_name)
         last, _, number = request.headers.get("last-event-id", "").rpartition(":")
         hello = Hello(
             token=_bearer(request.headers.get("authorization")),
@@ -140,12 +141,17 @@ class EventStream(Response):
             overflow=query.overflow if isinstance(query, EventsQuery) else "drop_oldest",
             format="json",
         )
+        purpose = f"{query.kind} {type_name} {query.model_dump_json(exclude={'overflow'})}"
         session, self._resumed = await self._sessions.open(
-            hello, self, self._address, acknowledges=False, purpose=encode(message)
+            hello, self, self._address, acknowledges=False, purpose=purpose
         )
         self._session = session
-        if not self._resumed:
+        if self._resumed:
+            return
+        try:
             await session.stream(message)
+        except RecursionError:  # values may have any depth
+            raise MessageError(f"{query.kind}: values is nested too deeply") from None
 
     def end(self, error: Exception) -> None:
         self._error = error

@@ -139,6 +139,11 @@ async def test_more_is_inside_than_a_queue_holds() -> None:
         ("/events/Quote", {"max_rate": "1"}, 400, "Quote has no key: expected an event type with one"),
         ("/views/Ship", {"overflow": "block"}, 400, "view: overflow is unknown: expected one of"),
         ("/views/Ship", {"values": "7"}, 400, "view: values is 7: expected"),
+        *(
+            (path, {"filter": "x > $x", "values": '{"x": ' + "[" * depth + "]" * depth + "}"}, 400, "")
+            for path in ("/events/Ship", "/views/Ship")
+            for depth in (300, 1_000)
+        ),
         ("/views/Ship", {"filter": "x > 1", "leave": "x > 2"}, 400, "leave 'x > 2': expected a filter"),
     ],
 )
