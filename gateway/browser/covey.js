@@ -21,14 +21,13 @@ export class Subscription {
   #held; // the values that the gateway has accepted
   #updates = []; // behind the oldest that is unanswered, in order
   #validFor; // seconds, if it has a validity period
-  #endsMs; // of that
+  #endsMs; // of that, counted from an answer: what a request waits for a connection is no part of it
 
   constructor(client, number, type, filter, values, onEvents, { maxRate, validFor } = {}) {
     this.#client = client;
     this.#onEvents = onEvents;
     this.maxRate = maxRate;
-    this.#validFor = validFor;
-    this.#endsMs = endOf(validFor);
+    this.#validFor = period(validFor);
     this.expired = false;
     this.number = number;
     this.type = type;
@@ -63,9 +62,8 @@ export class Subscription {
 
   // Have it end in so many seconds, counted anew. Resolves when the broker has applied it.
   async renew(validFor) {
-    const endsMs = endOf(validFor);
-    await this.#client._request({ kind: "renew", subscription: this.number, valid_for: validFor });
-    [this.#validFor, this.#endsMs] = [validFor, endsMs];
+    await this.#client._request({ kind: "renew", subscription: this.number, valid_for: period(validFor) });
+    this.#begins(validFor);
   }
 
   async unsubscribe() {
@@ -85,6 +83,12 @@ export class Subscription {
 
   _applied({ attributes }) {
     this.attributes = attributes;
+    this.#begins(this.#validFor);
+  }
+
+  #begins(validFor) {
+    this.#validFor = validFor;
+    this.#endsMs = validFor === undefined ? undefined : performance.now() + 1000 * validFor;
   }
 
   // In a new session it has the rest of its validity period, and ends at once where that is over.
@@ -412,10 +416,9 @@ export class Client {
 
 const isSubscribe = (each) => each.message.kind === "subscribe" || each.message.kind === "view";
 
-function endOf(validFor) {
-  if (validFor === undefined) return undefined;
-  if (!Number.isFinite(validFor)) throw invalid(`validFor is ${validFor}: expected seconds`);
-  return performance.now() + 1000 * validFor;
+function period(validFor) {
+  if (validFor !== undefined && !Number.isFinite(validFor)) throw invalid(`validFor is ${validFor}: expected seconds`);
+  return validFor;
 }
 
 const invalid = (message) => new CoveyError("INVALID_ARGUMENT", message);

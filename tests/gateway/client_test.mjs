@@ -21,6 +21,10 @@ const client = new Client(process.argv[3], {
   onNotice: (notice) => notices.push(notice),
 });
 const subscriptions = {};
+const now = performance.now.bind(performance);
+let later = 0;
+let begun;
+performance.now = () => now() + later;
 const steps = {
   opened: () => client.opened(),
   subscribe: async (name, ...rest) => {
@@ -43,6 +47,9 @@ const steps = {
     subscriptions[name] = await client.subscribe(type, "", {}, collect, { validFor });
   },
   renew: (name, validFor) => subscriptions[name].renew(validFor),
+  begin: (step, ...rest) => void (begun = steps[step](...rest)),
+  begun: () => begun,
+  pass: (seconds) => void (later += 1000 * seconds),
   expired: (name) => subscriptions[name].expired,
   inside: (name) => [...subscriptions[name].inside.values()],
   update: (name, values, options) => subscriptions[name].update(values, options),

@@ -166,6 +166,30 @@ async def test_a_validity_period_over_two_gateways() -> None:
 
 @needs_node
 @on_a_loop
+async def test_a_validity_period_begins_with_its_answer() -> None:
+    """What a request waits for a connection is no part of it."""
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
+            proxy = await Proxy(int(first.rpartition(":")[2])).start()
+            async with node(proxy.address) as step:
+                for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
+                    proxy.freeze()
+                    await step("begin", *asked)
+                    await step("pass", 3_000)
+                    proxy.thaw()
+                    await step("begun")
+                    proxy._target = int((second, first)[at].rpartition(":")[2])  # where a new session begins
+                    proxy.cut()
+                    await step("update", "a", {})
+                    await exchange.publish_batch("Quote", quotes(at))
+                    assert await step("got", 1) == [at]
+                    assert not await step("expired", "a")
+            await proxy.stop()
+
+
+@needs_node
+@on_a_loop
 async def test_a_view_over_two_gateways() -> None:
     """What has changed while there was no session is told as changes."""
     ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
