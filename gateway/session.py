@@ -511,7 +511,7 @@ class Session:
         self.upstream.leave(self)
         for number in [*self._keys]:
             self._forget(number)
-        for future in self._subscriptions.values():
+        for future in [*self._subscriptions.values()]:  # some may end meanwhile
             if _is_applied(future):
                 with contextlib.suppress(CoveyError):
                     await self._cancel(future.result())

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gateways import Browser, gateway_to
 from running import QUOTE, Brokers, on_a_loop
 
+from covey.gateway import Limits
+from covey.gateway.messages import Hello, Subscribe
+from covey.gateway.sessions import Sessions
+from covey.gateway.upstream import Access
 from covey.matcher import EventType
 from covey.overlay import Client
 
@@ -64,6 +70,30 @@ async def test_what_waits_for_its_rate_comes_before_the_end() -> None:
             await browser.request("renew", subscription=1, valid_for=0.001)
             await end_of(browser, 1)
             assert [event["x"] for event in await browser.events(1)] == [2]
+
+
+class Nobody:
+    """Who has opened a session, and is not told its end."""
+
+    def end(self, error: Exception) -> None: ...
+
+
+@on_a_loop
+async def test_a_subscription_that_ends_while_its_session_does() -> None:
+    """All others of the session are cancelled, though it is one of many at the shared client."""
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        sessions = Sessions(Access(overlay.address("b1")), Limits(), ())
+        session, _ = await sessions.open(Hello(), Nobody(), "127.0.0.1")
+        for number in range(4):
+            each = Subscribe(request=number, subscription=number, type="Quote", valid_for=1_000)
+            await session.stream(each)
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(0)  # it waits for the broker now
+        session.expire(2)
+        await closing
+        assert not session.upstream._subscribers
+        await sessions.close()
 
 
 @on_a_loop
