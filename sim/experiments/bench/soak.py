@@ -41,7 +41,7 @@ from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.background import BackgroundTasks
-from covey.sim.experiments.bench.soak_visitors import STEADY
+from covey.sim.experiments.bench.soak_visitors import STEADY, VISIT
 from covey.sim.experiments.bench.usage import descriptors, resident_bytes
 from covey.sim.progress import Progress, silent
 
@@ -175,6 +175,7 @@ async def measure_soak(plan: SoakPlan, progress: Progress = silent) -> SoakResul
         far = await stack.enter_async_context(Client(overlay.addresses["b3"]))
         soak = _Soak(plan, overlay, publisher, progress)
         await publisher.advertise(STEADY)
+        await publisher.advertise(VISIT)  # else what brokers keep of it goes with the last visitor
         for client in (near, far):
             soak.read(await client.subscribe(STEADY))
         return await soak.run()
