@@ -1,6 +1,7 @@
 // The client of Covey's gateway, for browsers and Node: one module, no dependencies.
 // Typed by covey.d.ts; the messages are those of /asyncapi.json.
 
+const WELCOME_MS = 20_000; // Node 20 tells nothing of a connection that the other end closes at once
 const SOON_MS = 1_000; // received messages are acknowledged at least this often: ten times as often takes a gateway as much CPU as ten events a second
 const FINAL = 1008; // after this close code another attempt does not help
 const SHARE = 0.25; // of the gateway's window; from so many bytes on they are acknowledged at once
@@ -253,6 +254,11 @@ export class Client {
     }
     if (this.#error) return;
     const socket = (this.#socket = new this.#WebSocket(this.#url));
+    this.#timer = setTimeout(() => {
+      if (socket !== this.#socket) return;
+      this.#closed({ reason: `no welcome within ${WELCOME_MS / 1_000} s` });
+      socket.close();
+    }, WELCOME_MS);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       const { overflow, format } = this.#options;
@@ -345,6 +351,8 @@ export class Client {
   }
 
   #welcome(message) {
+    clearTimeout(this.#timer);
+    this.#timer = null;
     this.connected = true;
     this.#session = message.session;
     this.#window = message.window_bytes;

@@ -71,6 +71,26 @@ def quotes(*prices: float) -> list[dict[str, object]]:
 
 
 @needs_node
+def test_an_attempt_of_which_nothing_is_heard_is_given_up() -> None:
+    """Node 20 told of no error where the other end had closed the connection at once."""
+    script = """
+        const later = setTimeout;
+        globalThis.setTimeout = (call, ms) => later(call, ms / 100);
+        const told = [];
+        class Silent {
+          constructor() { told.push("made"); }
+          close() { told.push("closed"); }
+        }
+        const { Client } = await import(process.argv[1]);
+        new Client("http://127.0.0.1:1", { WebSocket: Silent });
+        setInterval(() => told.length > 4 && (console.log(told.join(" ")), process.exit()), 10);
+    """
+    command = (str(NODE), "--input-type=module", "--no-warnings", "--eval", script, SCRIPT.as_uri())
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    assert told[:4] == ["made", "closed", "made", "closed"]
+
+
+@needs_node
 @on_a_loop
 async def test_the_client_in_node() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
