@@ -48,6 +48,13 @@ LINES: dict[str, tuple[str, ...]] = {
     "read the changed key of tokens, %s": ("token_key_reloaded", "file"),
     "%s: the keys read before stay in use": ("token_key_not_reloaded", "reason"),
     "%s: the link has been released": ("link_released", "interface"),
+    "%s: %s keys restored from the log, in %.1f s": ("keys_restored", "type", "keys", "seconds"),
+    "%s: changes at its end that are torn and left out: %d; none was confirmed, unless a bit flipped": (
+        "state_cut",
+        "file",
+        "changes",
+    ),
+    "%s: records from %d on that are %s: %d": ("records_not_served", "log", "first", "what", "records"),
     "operator %s %s": ("operator_fault", "operator", "reason"),
     "the overlay file was not reloaded and nothing has changed: %s": ("reload_failed", "reason"),
     "the overlay file has options that need a restart: %s": ("reload_kept", "options"),
