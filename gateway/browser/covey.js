@@ -242,7 +242,12 @@ export class Client {
 
   async _cancel(subscription) {
     if (!this.#subscriptions.delete(subscription.number)) return; // it was cancelled before
-    await this._request({ kind: "unsubscribe", subscription: subscription.number });
+    try {
+      await this._request({ kind: "unsubscribe", subscription: subscription.number });
+    } catch (error) {
+      if (error.status !== "INVALID_ARGUMENT") throw error;
+      subscription.expired = true; // the end of its period was on its way
+    }
   }
 
   async #connect() {

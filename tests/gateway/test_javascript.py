@@ -91,6 +91,38 @@ def test_an_attempt_of_which_nothing_is_heard_is_given_up() -> None:
 
 
 @needs_node
+def test_unsubscribing_from_what_ends_meanwhile_is_no_error() -> None:
+    script = """
+        class Gateway {
+          readyState = 1;
+          constructor() { setTimeout(() => this.onopen()); }
+          send(text) {
+            const { kind, request, subscription } = JSON.parse(text);
+            const answers = {
+              hello: [{ kind: "welcome", session: "s", window_bytes: 1e6, max_message_bytes: 1e6 }],
+              subscribe: [{ kind: "answer", request, attributes: {} }],
+              unsubscribe: [
+                { kind: "ended", subscription, reason: "its period is over" },
+                { kind: "error", request, status: "INVALID_ARGUMENT", message: "not of this session" },
+              ],
+            };
+            const tell = (each) => this.onmessage({ data: JSON.stringify(each) });
+            for (const each of answers[kind] ?? []) setTimeout(() => tell(each));
+          }
+          close() {}
+        }
+        const { Client } = await import(process.argv[1]);
+        const client = new Client("http://127.0.0.1:1", { WebSocket: Gateway });
+        const subscription = await client.subscribe("Quote", "", {}, () => {}, { validFor: 60 });
+        await subscription.unsubscribe();
+        console.log(subscription.expired);
+        process.exit();
+    """
+    command = (str(NODE), "--input-type=module", "--no-warnings", "--eval", script, SCRIPT.as_uri())
+    assert subprocess.run(command, capture_output=True, timeout=60, check=True).stdout == b"true\n"
+
+
+@needs_node
 @on_a_loop
 async def test_the_client_in_node() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
