@@ -22,8 +22,6 @@ from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, en
 from covey.overlay.transport.rpc_call import RpcCall
 
 _GOODBYE_S = 1.0
-_LONG_DELAY_S = 0.1
-"""After which nobody waits for what came on a connection that has ended."""
 _DECODED_MESSAGES = 1_000
 """From how many messages on no further frame is decoded before those are received."""
 
@@ -118,8 +116,6 @@ class Pump:
             return len(messages)
         delay_s = self._end.delay_s()
         if delay_s:
-            if delay_s > _LONG_DELAY_S and self._call.status is not None:
-                return len(messages)  # not acknowledged: who resumes the session sends it again
             self._loop.call_later(delay_s, self._call.resume)
             return 0
         taken = 0

@@ -419,11 +419,11 @@ class BrokerEndpoint(Generic[M]):
         """
         queue = self.queues.get(interface)
         if queue is not None:
-            worked_ns = spent_ns if worked_ns is None else worked_ns
             if self._turn_weight and (self._more_than_events or not queue.is_broker):
+                worked_ns = spent_ns if worked_ns is None else worked_ns
                 self._turns.measure(queue.share, self._turn_weight, worked_ns)
             # Credit and holds bound events, whose publishers do not rest.
-            self._turns.took(queue.share, spent_ns if self._more_than_events else 0, worked_ns, now_ns)
+            self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 
     def _congested(self, interface: Interface) -> bool:
         """Whether a client has many changes on their way, and a neighbour cannot keep up."""

@@ -1,17 +1,14 @@
 """How the clients of one broker share its time.
 
-What has arrived from an interface is handled in turns of at most `TURN_MESSAGES` messages, of which one
-with a long filter counts as several, and what else is ready comes between two turns. While other interfaces
-are active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn
-of `DEAR_NS` and more is dear: clients whose turns are dear stand in a line then, in which each turn is
-followed by as long a rest. After a turn over `LONG_NS` its client rests longer, four times as long after
-each further one, until a turn of s ms has s ** -2 of the time: the longer it has others wait, the fewer of
-their events do.
+What has arrived from an interface is handled in turns of at most `TURN_MESSAGES` messages, of which one with
+a long filter counts as several, and what else is ready comes between two turns. While other interfaces are
+active a turn has as many messages as would have taken `TURN_NS` by its last turn, one at least. A turn of
+`DEAR_NS` and more is dear: clients whose turns are dear stand in one line then, in which each turn is
+followed by as long a rest.
 
-Invariant: all clients with dear turns together have at most half of the broker's time while others need
-any, whatever they send, one with long turns a small part of that; a client that is alone has all of it.
-What it acknowledges waits as long as it rests, so rests are far shorter than the stall limit. Neighbours
-never rest, and a frame of theirs has no parts, since merged updates take effect together.
+Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
+whatever they send; a client that is alone has all of it. Neighbours never rest, and a frame of theirs has no
+parts, since merged updates take effect together.
 """
 
 from __future__ import annotations
@@ -23,12 +20,6 @@ TURN_MESSAGES = 128
 TURN_NS = 1_000_000
 DEAR_NS = 500_000
 """Less than `TURN_NS`, or short turns would have no rest."""
-LONG_NS = 2 * TURN_NS
-"""Of the processor's time. More than a turn of many messages works: one did, as a long filter."""
-LONGEST_REST_NS = 2_000_000_000
-"""Of a turn that took less itself."""
-FORGIVEN_NS = 10_000_000_000
-"""How long after a long turn, or its rest, the rests of a client begin anew."""
 FIRST_MESSAGES = 8
 """Of the first turn: nothing is known of what the messages take."""
 ACTIVE_NS = 1_000_000_000
@@ -39,16 +30,12 @@ whose turns are dear."""
 @dataclass(slots=True)
 class Share:
     """The turns of one interface: the time that its last dear turn took, and until when its next one is
-    expected to be dear; the rest after its last long turn, when that ends, and until when it counts; its
-    place in the line, None without one; the messages of its next turn beside others; whether it rests, as
-    clients do.
+    expected to be dear; its place in the line, None without one; the messages of its next turn beside others;
+    whether it rests, as clients do.
     """
 
     spent_ns: int = 0
     dear_until_ns: int = 0
-    rest_ns: int = 0
-    rested_ns: int = 0
-    forgiven_ns: int = 0
     place_ns: int | None = None
     messages: int = FIRST_MESSAGES
     rests: bool = True
@@ -70,13 +57,11 @@ class Turns:
         if share.place_ns is None:
             if share.dear_until_ns <= now_ns or not self._others_active(share, now_ns):
                 return 0
-            self._line_ns = max(self._line_ns, now_ns)
-            share.place_ns = max(self._line_ns, share.rested_ns)
-            self._line_ns += 2 * share.spent_ns
+            share.place_ns = max(self._line_ns, now_ns)
+            self._line_ns = share.place_ns + 2 * share.spent_ns
         if share.place_ns > now_ns:
             return share.place_ns - now_ns
         share.place_ns = None
-        share.forgiven_ns = now_ns + FORGIVEN_NS
         return 0
 
     def messages(self, share: Share, now_ns: int) -> int:
@@ -90,18 +75,10 @@ class Turns:
         elif messages >= share.messages:
             share.messages = min(TURN_MESSAGES, 2 * share.messages)
 
-    def took(self, share: Share, spent_ns: int, worked_ns: int, now_ns: int) -> None:
-        """A turn has ended now, and is to be followed by a rest if it took long, `worked_ns` of it of the
-        processor's time.
-        """
+    def took(self, share: Share, spent_ns: int, now_ns: int) -> None:
+        """A turn has ended now, and is to be followed by a rest if it took long."""
         if share.rests and spent_ns >= DEAR_NS:
-            rest_ns = spent_ns
-            if worked_ns > LONG_NS and self._others_active(share, now_ns):
-                before_ns = share.rest_ns if now_ns < share.forgiven_ns else 0
-                most_ns = min(worked_ns**3 // TURN_NS**2, LONGEST_REST_NS)
-                rest_ns = share.rest_ns = max(spent_ns, min(4 * before_ns, most_ns))
-                share.rested_ns, share.forgiven_ns = now_ns + rest_ns, now_ns + FORGIVEN_NS
-            share.spent_ns, share.dear_until_ns = spent_ns, now_ns + max(rest_ns, ACTIVE_NS)
+            share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
             self._line_ns = max(self._line_ns, now_ns + spent_ns)
         elif not share.rests or share.dear_until_ns <= now_ns:
             if self._active and self._active[-1][0] is share:

@@ -9,10 +9,7 @@ from running import QUOTE, Brokers, on_a_loop
 
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError, RefusedError
-from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.transport.channel import Channel
-from covey.sim.experiments.bench.hostile_client import TRADE, Session
 
 
 @on_a_loop
@@ -85,26 +82,3 @@ async def test_a_long_filter_does_no_harm() -> None:
             await feed.publish("Quote", volume=volume)
         assert [(await asyncio.wait_for(anext(long), 60))["volume"] for _ in range(2)] == [10_000, 49_999]
         assert [(await asyncio.wait_for(anext(short), 60))["volume"] for _ in range(2)] == [9_999, 10_000]
-
-
-@on_a_loop
-async def test_long_filters_of_a_client_that_is_gone_do_not_keep_its_session() -> None:
-    """They had rests of 4 s each, and 256 of them wait in a window."""
-    bounds = Bounds(filter_bytes=1 << 16)
-    sessions = SessionLimits(lease_s=1.0)
-    async with Brokers(bounds=bounds, sessions=sessions) as overlay, Client(overlay.address("b1")) as feed:
-        await feed.advertise(QUOTE)
-        await feed.advertise(TRADE)
-        async with Channel(overlay.address("b1")) as channel:
-            hostile = Session(channel)
-            await hostile.greet()
-            for number in range(1, 41):
-                values = ", ".join(str(number * 10_000 + i) for i in range(8_000))
-                await hostile.send([hostile.subscribe(number, f"sent_ns in ({values})")])
-            for _ in range(200):  # the longer it sends, the longer it waits
-                await feed.publish("Quote", price=1.0, confirm=True)
-                await asyncio.sleep(0.01)
-        async with asyncio.timeout(60):
-            while len(overlay.nodes["b1"].core.tables.peers.all()) > 1:
-                await feed.publish("Quote", price=1.0)
-                await asyncio.sleep(0.1)
