@@ -45,7 +45,7 @@ class Draws:
 
 
 DRAWS = {
-    "engines against the oracle": Draws("cases per engine", 1_000, 3_000),
+    "engines against the oracle": Draws("cases per engine", 1_000, 3_200),
     "engines with calls against the oracle": Draws("histories per engine", 3, 24),
     "fuzzer, parametric": Draws("histories", 100, 300),
     "fuzzer, static": Draws("histories", 100, 300),
