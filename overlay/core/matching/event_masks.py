@@ -20,23 +20,33 @@ from covey.matcher.expressions.expression import Predicate
 if TYPE_CHECKING:
     from covey.matcher.covering.conjunction import Conjunction
     from covey.matcher.covering.covering import Region
+    from covey.matcher.events.event_type import EventType
     from covey.overlay.core.matching.event_points import EventPoints
 
 Mask = npt.NDArray[np.bool_]
+_RANK_BYTES = 128
+"""Of an event in one attribute: its value, its point and its rank."""
+_ATOM_BYTES = 512
 _Ranks = tuple[list[Any], npt.NDArray[np.int64]]
 
 
 class EventMasks:
     """The events of one batch, by rank."""
 
-    __slots__ = ("_atoms", "_events", "_none", "_ranks")
+    __slots__ = ("_atoms", "_events", "_none", "_ranks", "nbytes")
 
     def __init__(self, events: EventPoints) -> None:
         self._events = events
+        self.nbytes = 0
+        """About what this takes besides the batch."""
         self._none: Mask = np.zeros(len(events), np.bool_)
         """Of all regions with an interval that no event is in."""
         self._ranks: dict[str, _Ranks] = {}
         self._atoms: dict[Predicate, Mask] = {}
+
+    @property
+    def event_type(self) -> EventType:
+        return self._events.batch.event_type
 
     def inside(self, region: Region) -> Mask:
         """Which events lie in the region: bool[n_events]."""
@@ -57,6 +67,7 @@ class EventMasks:
             entry = self._ranks.get(attribute)
             if entry is None:
                 entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
+                self.nbytes += _RANK_BYTES * len(self._events)
             points, ranks = entry
             bounds = [bisect_left(points, cut) for cut in cuts]
             if bounds[0] == bounds[-1]:
@@ -72,6 +83,7 @@ class EventMasks:
             if passing is None:
                 passing = self._atoms[atom] = np.zeros(len(mask), np.bool_)
                 passing[self._events.passing(atom, self._events.rows)] = True
+                self.nbytes += _ATOM_BYTES + len(mask)
             mask &= passing
         return mask
 

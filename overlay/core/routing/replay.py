@@ -30,13 +30,11 @@ def replay(
     if peer.is_broker:
         if peer.name not in state.advertised_to:
             return  # the advertisement was withdrawn: events would meet no interest there
-        for batch in ring.to_link(peer.serial, peer.number, since_ns, state.links):
+        for batch in ring.to_link(peer.serial, peer.number, interest, since_ns, state.links):
             yield Publish(results.sealed(batch), True)
         return
     subscription_id = interest.subscription_id
-    for batch, is_unsure in ring.to_session(
-        peer.serial, interest.uid, subscription_id, since_ns, state.sessions
-    ):
+    for batch, is_unsure in ring.to_session(peer.serial, interest, since_ns, state.sessions):
         own = results.sealed(batch, peer.call_keys() if is_unsure else ())
         ids = np.full(len(batch), subscription_id, np.int64)
         yield Deliver(own, np.arange(len(batch) + 1), ids, 0 if is_unsure else peer.received, True)

@@ -3,7 +3,8 @@
 Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
 sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
 events, and `MAX_BYTES` at the most, its records included; a replay from before them is counted as `short`.
-Cost: one entry per batch; per replay one match of the batches since the update's call.
+Cost: one entry per batch; a replay tests the events since the update's call against the one interest that has
+changed, column by column (`event_masks.py`), whatever the number of others.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.matching.event_masks import EventMasks
 from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import region_alone
 from covey.overlay.core.matching.splitting import Share, split_by_link
 from covey.overlay.core.matching.travelling import opened
 
 if TYPE_CHECKING:
+    from covey.matcher.covering.covering import Region
     from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
     from covey.matcher.events.results import Results
+    from covey.overlay.core.covering.interest import Interest
     from covey.overlay.core.matching.interest_matching import InterestMatching
 
 Bools = npt.NDArray[np.bool_]
@@ -59,6 +65,8 @@ class _Entry:
     received: Results | None = None
     """The results with which the batch came."""
     is_opened: bool = False
+    masks: EventMasks | None = None
+    """The events as replays test them, once one has."""
 
     def answers(self, row: int) -> dict[int, tuple[bool, bool]]:
         """By call the truth for an event, and whether the answer came with it."""
@@ -70,6 +78,12 @@ class _Entry:
         if matching.calls and not self.is_opened:
             self.batch, self.is_opened = opened(self.batch), True
         return EventPoints(self.batch)
+
+    def masks_over(self, event_type: EventType) -> EventMasks:
+        """The events, to be tested against filters over this schema of their type."""
+        if self.masks is None or self.masks.event_type != event_type:
+            self.masks = EventMasks(EventPoints(self.batch).over(event_type))
+        return self.masks
 
     def sent_to_session(self, serial: int) -> list[tuple[Int64s, Int64s]]:
         """All (event, subscription) pairs sent to a session."""
@@ -159,45 +173,67 @@ class Ring:
         return entries[::-1]
 
     def to_link(
-        self, serial: int, number: int, since_ns: int, matching: InterestMatching
+        self, serial: int, number: int, interest: Interest, since_ns: int, matching: InterestMatching
     ) -> Iterator[EventBatch]:
-        """The events since that match a link's interest and were not sent to it; records them as sent."""
+        """The events since that match an interest of a link and were not sent to it; records them as sent."""
+        region = region_alone(interest)
         for entry in self._since(since_ns):
             sent = entry.links.get(serial, _NOTHING)
             if entry.source == serial or sent is None:
                 continue
-            replayed: EventBatch | None = None
-            for _, mask in split_by_link(matching.match_interfaces(entry.events(matching)), [number]):
-                matching_rows = np.ones(len(entry.batch), np.bool_) if mask is None else mask
-                unsent = matching_rows if sent is _NOTHING else matching_rows & ~sent
-                entry.links[serial] = matching_rows if sent is _NOTHING else matching_rows | sent
-                if unsent.any():
-                    replayed = entry.batch.filter(unsent)
-            self._hold(entry)
-            if replayed is not None:
-                self.replayed += len(replayed)
-                yield replayed
+            if region is not None:
+                wanted = self._inside(entry, region, interest.filter.event_type)
+            else:
+                split = list(split_by_link(matching.match_interfaces(entry.events(matching)), [number]))
+                self._hold(entry)
+                if not split:
+                    continue
+                ((_, mask),) = split
+                wanted = np.ones(len(entry.batch), np.bool_) if mask is None else mask
+            unsent = wanted if sent is _NOTHING else wanted & ~sent
+            if unsent.any():
+                entry.links[serial] = wanted if sent is _NOTHING else wanted | sent
+                self.replayed += int(unsent.sum())
+                yield entry.batch.filter(unsent)
 
     def to_session(
-        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: InterestMatching
+        self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
     ) -> Iterator[tuple[EventBatch, bool]]:
         """The events since that match a subscription and were not sent for it, and whether some of them are
         undecided; records them as sent.
         """
+        uid, subscription_id, region = interest.uid, interest.subscription_id, region_alone(interest)
         for entry in self._since(since_ns):
-            events = entry.events(matching)
-            offsets, uids, (unsure, unsure_uids) = matching.decide(events)
-            self._hold(entry)
-            rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
+            unsure = _NO_ROWS
+            if region is not None:
+                rows = np.flatnonzero(self._inside(entry, region, interest.filter.event_type))
+            else:
+                offsets, uids, undecided = matching.decide(entry.events(matching))
+                self._hold(entry)
+                rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
+                unsure = undecided[0][undecided[1] == uid]
+            if not len(rows):
+                continue
             for sent, ids in entry.sent_to_session(serial):
                 rows = np.setdiff1d(rows, sent[ids == subscription_id], assume_unique=True)
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
                 entry.replays.setdefault(serial, []).append(pairs)
-                entry.bytes += 16 * len(rows)
-                self._bytes += 16 * len(rows)
+                self._grow(entry, 16 * len(rows))
                 self.replayed += len(rows)
-                yield events.batch.take(rows), bool(np.isin(rows, unsure[unsure_uids == uid]).any())
+                yield entry.batch.take(rows), bool(np.isin(rows, unsure).any())
+
+    def _inside(self, entry: _Entry, region: Region, event_type: EventType) -> Bools:
+        """The events of an entry that are in a region over this schema."""
+        masks = entry.masks_over(event_type)
+        before = masks.nbytes
+        inside = masks.inside(region)
+        self._grow(entry, masks.nbytes - before)
+        return inside
+
+    def _grow(self, entry: _Entry, size: int) -> None:
+        entry.bytes += size
+        self._bytes += size
 
     def find(
         self, publisher: str, sequence: int
@@ -251,3 +287,4 @@ def _bytes_of(share: Share) -> int:
 
 
 _NOTHING: Bools = np.zeros(0, np.bool_)
+_NO_ROWS: Int64s = np.zeros(0, np.int64)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.recent import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
-from covey.overlay.core.matching.interest_matching import Decided
+from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.operator_matching import OperatorMatching
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -109,12 +112,39 @@ def test_records_count_towards_the_ring_bound() -> None:
         share = (1, None, np.array([0, len(ids)]), ids)
         ring.record(batch(moment, 1, at_s=moment), 9, {}, {1: share})
     assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
-    everything = SimpleNamespace(calls=False, decide=lambda _: Decided(np.array([0, 1]), np.array([5])))
+    everything = Interest(5, "client/s", 5, parse("x >= 0", TICK), {})
+    matching = OperatorMatching(partial(Matching, "naive"), TICK, Evaluator(), reads=False)
     before = ring._bytes
-    replayed = list(ring.to_session(2, 5, 5, 95 * SECOND, everything))
+    replayed = list(ring.to_session(2, everything, 95 * SECOND, matching))
     assert len(replayed) == 5
     assert ring._bytes > before
     assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+
+
+@pytest.mark.parametrize("others", [2, 100])
+def test_filters_of_any_size_are_tested(others: int) -> None:
+    """Those of many intervals by the engine."""
+    bench = Bench()
+    listed = parse(f"x in ({', '.join(str(2 * each + 4) for each in range(others))}) and x < $limit", TICK)
+    bench("client/s", Subscribe(2, 8, listed, {"limit": 0}))
+    bench("broker/n", Subscribe(2, 2, listed, {"limit": 0}))
+    bench.events("client/p", Publish(batch(1, 5, 4, 4, 3, at_s=20)))
+    update = Update(3, 8, {"limit": 5}, 15 * SECOND)
+    assert bench.events("client/s", update) == [("client/s", True, [2, 3])]
+    bench.events("client/p", Publish(batch(5, 12, 2 * others + 2, 2 * others + 3, at_s=21)))
+    update = Update(3, 2, {"limit": 2 * others + 3}, 15 * SECOND)
+    expected = [6] if others == 2 else [5, 6]
+    assert bench.events("broker/n", update) == [("broker/n", True, [2, 3]), ("broker/n", True, expected)]
+
+
+def test_a_replay_to_a_link_has_what_the_updated_filter_matches() -> None:
+    """Another filter of the link has replays of its own updates."""
+    bench = Bench()
+    bench("broker/n", Subscribe(2, 2, parse("x > $low", TICK), {"low": 99}))
+    bench.events("client/p", Publish(batch(1, 8, 50, at_s=20)))
+    bench("broker/n", Update(3, 2, {"low": 40}))
+    assert bench.events("broker/n", Update(4, 1, {"limit": 9}, 15 * SECOND)) == [("broker/n", True, [1])]
+    assert bench.events("broker/n", Update(5, 2, {"low": 41}, 15 * SECOND)) == [("broker/n", True, [2])]
 
 
 def test_a_client_delivers_once_an_event_that_is_delivered_and_replayed() -> None:
