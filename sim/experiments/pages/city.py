@@ -26,12 +26,12 @@ from covey.overlay.local_overlay import LocalOverlay
 from covey.sim.experiments.demo.clients import END_S, Clients
 from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle
 from covey.sim.experiments.pages.moving_boxes import (
-    MARK,
     VEHICLE,
     BoxClient,
     Change,
     Statistics,
     every,
+    mark_of,
 )
 from covey.sim.experiments.pages.overlay_counters import OverlayCounters
 from covey.sim.experiments.pages.roads import EXTENT, Fleet, RoadNetwork
@@ -145,7 +145,6 @@ class City:
             publisher = await self._opened.open(Client(address, name=f"vehicles-{broker}"))
             self._publishers.append(publisher)
             await publisher.advertise(VEHICLE)
-            await publisher.advertise(MARK)
         for broker, address in self.overlay.addresses.items():
             client = await self._opened.open(Client(address, name=f"boxes-{broker}"))
             boxes = BoxClient(client, self.oracle.recipient(), self.statistics, self._hear)
@@ -219,9 +218,7 @@ class City:
             await self._publish_mark(publisher, mark)
 
     async def _publish_mark(self, publisher: int, mark: int) -> None:
-        client = self._publishers[publisher]
-        await client.flush()  # else the mark, of another type, might pass events
-        await client.publish(MARK.name, publisher=publisher, mark=mark)
+        await self._publishers[publisher].publish(VEHICLE.name, mark_of(publisher, mark))
 
     # --- boxes --------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ export class Live {
   #waiting = new Map();
   #handlers;
   #reports = [];
+  #marks = [];
 
   // `handlers` are functions by the kind of a message; `frame` gets binary ones.
   constructor(handlers) {
@@ -35,10 +36,15 @@ export class Live {
     this.#reports.push(item);
   }
 
+  // A mark is to be behind the events that came in one batch with it, which come in a message of their own.
+  reportMark(mark) {
+    this.#marks.push(mark);
+  }
+
   #flush() {
-    if (!this.#reports.length) return;
-    this.send({ kind: "got", items: this.#reports });
-    this.#reports = [];
+    if (this.#reports.length) this.send({ kind: "got", items: this.#reports });
+    this.#reports = this.#marks;
+    this.#marks = [];
   }
 
   #receive(data) {

@@ -21,7 +21,7 @@ from covey.sim.experiments.pages.city import LINKS, PLACES, City, Settings
 from covey.sim.experiments.pages.demand import Demand
 from covey.sim.experiments.pages.live_oracle import Change as OracleChange
 from covey.sim.experiments.pages.live_oracle import Rectangle
-from covey.sim.experiments.pages.moving_boxes import BOX, Change, every
+from covey.sim.experiments.pages.moving_boxes import BOX, Change, every, publisher_of
 from covey.sim.experiments.pages.roads import EXTENT
 from covey.sim.experiments.pages.site import each_message
 
@@ -144,10 +144,10 @@ class MapPage:
         setattr(self._city.settings, name, getattr(changed, name))
 
     def _got(self, items: list[Any]) -> None:
-        """In the order in which they came: numbers of events, or a mark as [publisher, mark]."""
+        """In the order in which they came: numbers of events, or the event of a mark."""
         for item in items:
             if isinstance(item, dict):
-                self._recipient.mark(int(item["publisher"]), int(item["mark"]))
+                self._recipient.mark(publisher_of(int(item["id"])), int(item["number"]))
             else:
                 numbers = np.array(item, np.int64)
                 self._recipient.deliver(np.full(len(numbers), _OWN_BOX), numbers)

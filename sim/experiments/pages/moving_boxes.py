@@ -20,15 +20,26 @@ from covey.overlay import Client, Subscription
 from covey.sim.experiments.pages.live_oracle import Recipient, Rectangle
 
 VEHICLE = EventType("Vehicle", {"id": "int64", "x": "float64", "y": "float64", "number": "int64"})
-"""Where a vehicle is; `number` identifies the event for the oracle."""
-MARK = EventType("Mark", {"publisher": "int64", "mark": "int64"})
-"""Behind the events of a publisher: whoever gets it has got those before it."""
+"""Where a vehicle is; `number` identifies the event for the oracle. One with a negative id is a mark."""
+MARK = "id < 0"
+"""A mark comes behind the events that its publisher published before. It is of their type, since brokers with
+much to send hold one type back and let another pass."""
 BOX = "x between $x0 and $x1 and y between $y0 and $y1"
 
 _DELAYS = 4_000
 _MOST_EARLY = 1_000
 
 Ints = npt.NDArray[np.int64]
+
+
+def mark_of(publisher: int, mark: int) -> dict[str, float]:
+    """The mark of this number, of the publisher of this number, as an event; no box is where it is."""
+    return {"id": -1 - publisher, "x": -1e6, "y": -1e6, "number": mark}
+
+
+def publisher_of(vehicle: int) -> int:
+    """The number of the publisher of a mark."""
+    return -1 - vehicle
 
 
 class Change(StrEnum):
@@ -85,26 +96,30 @@ class BoxClient:
         """Events of subscriptions that have not returned yet."""
 
     async def open(self) -> None:
-        self._marks = (await self._client.subscribe(MARK)).id
+        self._marks = (await self._client.subscribe(VEHICLE, MARK)).id
 
     async def read(self) -> None:
         """Pass on what comes, for ever."""
         async for matches in self._client.deliveries():
             records = matches.batch.record_batch
-            if matches.batch.event_type.name == MARK.name:
-                for row in matches.rows.tolist():
-                    publisher, mark = (records.column(name)[row].as_py() for name in MARK.names)
-                    self._recipient.mark(publisher, mark)
-                continue
             numbers = records.column("number").to_numpy(zero_copy_only=False)[matches.rows]
-            self._on_delivery(records.column("id").to_numpy(zero_copy_only=False)[matches.rows])
-            ids, positions = np.unique(matches.ids, return_inverse=True)
-            boxes = np.array([self._box_of.get(each, -1) for each in ids.tolist()])
-            for position in np.flatnonzero(boxes < 0).tolist():
-                self._early.append((int(ids[position]), numbers[positions == position]))
-            box_of_row = boxes[positions]
-            known = box_of_row >= 0
-            self._recipient.deliver(box_of_row[known], numbers[known])
+            vehicles = records.column("id").to_numpy(zero_copy_only=False)[matches.rows]
+            marked = vehicles < 0
+            self._take(matches.ids[~marked], vehicles[~marked], numbers[~marked])
+            for vehicle, mark in zip(vehicles[marked].tolist(), numbers[marked].tolist(), strict=True):
+                self._recipient.mark(publisher_of(vehicle), mark)
+
+    def _take(self, subscriptions: Ints, vehicles: Ints, numbers: Ints) -> None:
+        if not len(numbers):
+            return
+        self._on_delivery(vehicles)
+        ids, positions = np.unique(subscriptions, return_inverse=True)
+        boxes = np.array([self._box_of.get(each, -1) for each in ids.tolist()])
+        for position in np.flatnonzero(boxes < 0).tolist():
+            self._early.append((int(ids[position]), numbers[positions == position]))
+        box_of_row = boxes[positions]
+        known = box_of_row >= 0
+        self._recipient.deliver(box_of_row[known], numbers[known])
 
     async def add(self, box: int, rectangle: Rectangle) -> None:
         change = self._recipient.issue(box, rectangle)

@@ -3,7 +3,7 @@
 // Here alone is decided what is inside: a vehicle whose last report lies in the box, unless it has not been heard of
 // for some of its reports. A box that has moved applies its new bounds to what it knows at once.
 
-const MARK = "Mark";
+const MARK = "id < 0"; // of the events that are behind all others of their publisher
 
 export class OwnBox {
   #client;
@@ -27,7 +27,7 @@ export class OwnBox {
 
   // Resolves when the box has its first events to come.
   async open(rectangle) {
-    await this.#client.subscribe(MARK, "", {}, (marks) => marks.forEach((mark) => this.#live.report(mark)));
+    await this.#client.subscribe("Vehicle", MARK, {}, (marks) => marks.forEach((mark) => this.#live.reportMark(mark)));
     await this.#change(rectangle, async () => (this.#subscription = await this.#subscribe(rectangle)));
   }
 
