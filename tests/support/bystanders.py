@@ -15,8 +15,8 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Subscription
 
-PROMPT_S = 3.0
-"""No event of a bystander takes longer, on a slow machine that is busy with the test."""
+PROMPT_S = 8.0
+"""No event of a bystander takes longer, on a slow machine that is busy with the test and with others."""
 _numbers = itertools.count()
 FLOOD = EventType("Flood", {"number": "int64", "text": "string"})
 

@@ -62,8 +62,10 @@ async def flooded(subscribers: str) -> AsyncIterator[tuple[Proxied, Reader, Floo
         yield overlay, reader, flood
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("first", ["publisher's side first", "subscriber's side first"])
+@pytest.mark.parametrize(
+    ("how", "first"),
+    [(signal.SIGTERM, "publisher's side first"), (signal.SIGKILL, "subscriber's side first")],
+)
 @on_a_loop
 async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal.Signals, first: str) -> None:
     async with flooded("b3") as (overlay, reader, flood):

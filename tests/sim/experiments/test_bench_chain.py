@@ -31,7 +31,6 @@ PLAN = ChainPlan(
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("local_brokers")
 def test_all_chains_deliver_all_events_and_every_figure_is_measured() -> None:
     shares: list[float] = []
     result = asyncio.run(measure_chain(PLAN, lambda _, share: shares.append(share)))

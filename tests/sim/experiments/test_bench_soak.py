@@ -1,15 +1,13 @@
-"""`covey bench soak`: a short run over broker processes, and its judgement."""
+"""`covey bench soak`: its judgement. It runs itself, for minutes, beside the tests of `make test-all`."""
 
 from __future__ import annotations
-
-import asyncio
 
 import numpy as np
 import pytest
 from commands import run
 
 from covey.sim.experiments.bench import soak
-from covey.sim.experiments.bench.soak import Arrivals, SoakPlan, SoakResult, measure_soak, slope_of
+from covey.sim.experiments.bench.soak import Arrivals, SoakResult, slope_of
 
 
 @pytest.mark.parametrize(
@@ -57,24 +55,3 @@ def test_the_command_says_whether_the_run_passed(
     monkeypatch.setattr(soak, "measure_soak", measured)
     assert run("bench", "soak", "--seconds", 1) == status
     assert "left behind: nothing" in capsys.readouterr().out
-
-
-@pytest.mark.thorough
-def test_a_short_run_leaves_nothing_behind() -> None:
-    plan = SoakPlan(
-        seconds=8.0,
-        rate=1000,
-        measuring_s=0.5,
-        visitors=2,
-        clients=3,
-        visit_s=(2.0, 3.0),
-        sample_s=0.5,
-        lease_s=1,
-    )
-    result = asyncio.run(measure_soak(plan))
-    assert result.published == pytest.approx(8000, rel=0.2)
-    assert (result.missed, result.repeated, result.left) == (0, 0, [])
-    assert result.delivered >= 2 * result.published
-    assert result.processes >= 4
-    assert {sample.broker for sample in result.samples} == {"b1", "b2", "b3"}
-    assert set(result.memory) == {"b1", "b2", "b3"}
