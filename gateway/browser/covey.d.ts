@@ -30,7 +30,10 @@ export interface Batch {
 }
 
 export interface Options {
-  /** A bearer token, or a function that returns one; it is called for each connection and before a token ends. */
+  /**
+   * A bearer token, or a function that returns one; it is called for each connection and before a token ends. Where it throws the
+   * client ends if it was never connected; later it is called again, and the notice "error" has why.
+   */
   token?: string | (() => string | Promise<string>);
   /** What a full queue of this client at the gateway does; "drop_oldest" by default. */
   overflow?: Overflow;

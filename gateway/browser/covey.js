@@ -23,6 +23,7 @@ export class Subscription {
   #updates = []; // behind the oldest that is unanswered, in order
   #validFor; // seconds, if it has a validity period
   #endsMs; // of that, counted from an answer: what a request waits for a connection is no part of it
+  #renewals = []; // that are unanswered, in seconds
 
   constructor(client, number, type, filter, values, onEvents, { maxRate, validFor } = {}) {
     this.#client = client;
@@ -63,8 +64,16 @@ export class Subscription {
 
   // Have it end in so many seconds, counted anew. Resolves when the broker has applied it.
   async renew(validFor) {
-    await this.#client._request({ kind: "renew", subscription: this.number, valid_for: period(validFor) });
-    this.#begins(validFor);
+    if (validFor === undefined) throw invalid("renew: validFor is missing: expected seconds");
+    const request = { kind: "renew", subscription: this.number, valid_for: period(validFor) };
+    const inTime = this.#endsMs === undefined || performance.now() < this.#endsMs;
+    if (inTime) this.#renewals.push(validFor);
+    try {
+      await this.#client._request(request);
+      this.#begins(validFor);
+    } finally {
+      if (inTime) this.#renewals.splice(this.#renewals.indexOf(validFor), 1);
+    }
   }
 
   async unsubscribe() {
@@ -92,9 +101,11 @@ export class Subscription {
     this.#endsMs = validFor === undefined ? undefined : performance.now() + 1000 * validFor;
   }
 
-  // In a new session it has the rest of its validity period, and ends at once where that is over.
+  // In a new session it has the rest of its validity period, and ends at once where that is over; one whose renewal was
+  // asked for in time, and which the old session may have had, lives until the new one has it.
   _beginAnew() {
-    if (this.#endsMs !== undefined) this.#validFor = Math.max(SHORTEST_S, (this.#endsMs - performance.now()) / 1000);
+    if (this.#endsMs === undefined) return;
+    this.#validFor = Math.max(SHORTEST_S, (this.#endsMs - performance.now()) / 1000, ...this.#renewals);
   }
 }
 
@@ -194,6 +205,7 @@ export class Client {
   // With `maxRate` a key has at most so many events per second, the newest; the event type needs a key. With `validFor` it
   // ends after so many seconds unless it is renewed: `expired` is true then, and the notice "ended" comes.
   async subscribe(type, filter = "", values = {}, onEvents = () => {}, options = {}) {
+    inPlace("subscribe", type, filter, values, "onEvents", onEvents);
     checked("subscribe", options, ["maxRate", "validFor"]);
     const number = this.#nextSubscription++;
     return this.#begin(new Subscription(this, number, type, filter, values, onEvents, options));
@@ -202,6 +214,7 @@ export class Client {
   // What is inside, and how it changes: `onChanges` gets arrays of {kind: "enter" | "change" | "leave", event}, first an
   // enter for each key inside. The event type needs a key. With `leave`, a wider filter, keys leave by that.
   async view(type, filter = "", values = {}, onChanges = () => {}, options = {}) {
+    inPlace("view", type, filter, values, "onChanges", onChanges);
     checked("view", options, ["leave"]);
     return this.#begin(new View(this, this.#nextSubscription++, type, filter, values, onChanges, options));
   }
@@ -232,9 +245,14 @@ export class Client {
   _request(message) {
     if (this.#error) return Promise.reject(this.#error);
     const request = this.#nextRequest++;
+    let text;
+    try {
+      text = JSON.stringify({ ...message, request });
+    } catch (error) { // such as for a BigInt
+      return Promise.reject(invalid(`${message.kind}: ${error.message}: expected what JSON has`));
+    }
     return new Promise((resolve, reject) => {
-      const numbered = { ...message, request };
-      const waiting = { message: numbered, sent: false, resolve, reject };
+      const waiting = { message, text, sent: false, resolve, reject };
       this.#requests.set(request, waiting);
       if (this.connected) this.#sendRequest(request, waiting);
     });
@@ -255,10 +273,15 @@ export class Client {
     try {
       token = await this.#token();
     } catch (error) {
-      return this.#end(new CoveyError("UNAUTHENTICATED", `the token: ${error.message ?? error}`));
+      return this.#withoutToken(new CoveyError("UNAUTHENTICATED", `the token: ${error?.message ?? error}`));
     }
     if (this.#error) return;
-    const socket = (this.#socket = new this.#WebSocket(this.#url));
+    let socket;
+    try {
+      socket = this.#socket = new this.#WebSocket(this.#url);
+    } catch (error) { // such as for ws: on a page by https
+      return this.#end(new CoveyError("FAILED_PRECONDITION", `${this.#url}: ${error.message}`));
+    }
     this.#timer = setTimeout(() => {
       if (socket !== this.#socket) return;
       this.#closed({ reason: `no welcome within ${WELCOME_MS / 1_000} s` });
@@ -277,24 +300,35 @@ export class Client {
     socket.onerror = () => setTimeout(() => socket === this.#socket && this.#closed({ code: 1006 }), SHORTEST_PAUSE_MS);
   }
 
+  // Where it comes from may be away as the gateway is: once there was a session, it is asked again.
+  #withoutToken(error) {
+    if (!this.#session) return this.#end(error);
+    this.#options.onNotice?.({ kind: "error", status: error.status, message: error.message });
+    this.#closed({ reason: error.message });
+  }
+
   async #token() {
     const { token } = this.#options;
     return typeof token === "function" ? await token() : token;
   }
 
   #send(message) {
-    if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+    this.#sendText(JSON.stringify(message));
+  }
+
+  #sendText(text) {
+    if (this.#socket?.readyState === 1) this.#socket.send(text);
   }
 
   #sendRequest(request, waiting) {
-    const size = new TextEncoder().encode(JSON.stringify(waiting.message)).length;
+    const size = new TextEncoder().encode(waiting.text).length;
     if (size > this.#mostBytes) { // it would end the connection
       this.#requests.delete(request);
       const reason = `a message of ${size} bytes: expected at most ${this.#mostBytes}`;
       return waiting.reject(new CoveyError("RESOURCE_EXHAUSTED", reason));
     }
     waiting.sent = true;
-    this.#send(waiting.message);
+    this.#sendText(waiting.text);
   }
 
   #receive(data) {
@@ -339,12 +373,12 @@ export class Client {
   }
 
   async #renew() {
+    if (this.#error || typeof this.#options.token !== "function") return;
     try {
-      const token = typeof this.#options.token === "function" ? await this.#token() : undefined;
-      if (token) await this._request({ kind: "authenticate", token });
+      await this._request({ kind: "authenticate", token: await this.#token() });
     } catch (error) {
-      // Else the session ends with its token, and the gateway says so.
-      if (error.status === "UNAVAILABLE") setTimeout(() => this.#renew(), LONGEST_PAUSE_MS); // no broker has judged it
+      // No broker has judged one. Else the session ends with its token, and the gateway says so.
+      if (!(error instanceof CoveyError) || error.status === "UNAVAILABLE") setTimeout(() => this.#renew(), LONGEST_PAUSE_MS);
     }
   }
 
@@ -384,19 +418,25 @@ export class Client {
     for (const [number, subscription] of this.#subscriptions) {
       subscription._beginAnew();
       if (subscribing.has(number)) continue;
-      const again = this._request(subscription._asRequest());
-      again.then((answer) => subscription._applied(answer)).catch((error) => {
-        this.#subscriptions.delete(number);
-        this.#options.onNotice?.({ kind: "error", status: error.status, message: error.message });
-      });
+      // Two functions, for what a callback of the page throws in the first is no error of the subscription.
+      this._request(subscription._asRequest()).then(
+        (answer) => this.#subscriptions.has(number) && subscription._applied(answer),
+        ({ status, message }) => {
+          this.#subscriptions.delete(number);
+          this.#options.onNotice?.({ kind: "error", subscription: number, status, message });
+        },
+      );
     }
-    for (const { message, sent, resolve, reject } of pending) {
-      if (message.kind === "publish" && sent) {
+    for (const each of pending) {
+      const { message, resolve, reject } = each;
+      const subscription = this.#subscriptions.get(message.subscription);
+      if (message.kind === "publish" && each.sent) {
         reject(new CoveyError("ABORTED", "the session was lost: the broker may have accepted the events or not"));
-      } else if (message.kind === "unsubscribe" || message.kind === "authenticate") {
-        resolve({});
+      } else if (message.kind === "unsubscribe" || message.kind === "authenticate" || (isSubscribe(each) && !subscription)) {
+        resolve({}); // what was cancelled meanwhile does not begin again
       } else {
-        this._request(message).then(resolve, reject);
+        // That of an earlier new session has the rest of its validity period now.
+        this._request(isSubscribe(each) ? subscription._asRequest() : message).then(resolve, reject);
       }
     }
   }
@@ -435,6 +475,15 @@ function period(validFor) {
 }
 
 const invalid = (message) => new CoveyError("INVALID_ARGUMENT", message);
+
+// JSON leaves out functions: the gateway would take the default of an argument in whose place one is.
+function inPlace(what, type, filter, values, name, callback) {
+  const expected = { type: [type, "string"], filter: [filter, "string"], values: [values, "object"], [name]: [callback, "function"] };
+  for (const [argument, [value, kind]] of Object.entries(expected)) {
+    if (typeof value === kind && value !== null) continue;
+    throw invalid(`${what}: ${argument} is ${value === null ? null : typeof value}: expected ${kind}`);
+  }
+}
 
 // The options, all of which have known names.
 function checked(what, options, names) {
