@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from covey.overlay.core.matching.event_points import EventPoints
 
 Mask = npt.NDArray[np.bool_]
+_EMPTY_BYTES = _ATTRIBUTE_BYTES = _ATOM_BYTES = 512
 _RANK_BYTES = 128
-"""Of an event in one attribute: its value, its point and its rank."""
-_ATOM_BYTES = 512
+"""Of an event in one attribute: its value, its point and its rank, without the characters of strings."""
 _Ranks = tuple[list[Any], npt.NDArray[np.int64]]
 
 
@@ -37,8 +37,8 @@ class EventMasks:
 
     def __init__(self, events: EventPoints) -> None:
         self._events = events
-        self.nbytes = 0
-        """About what this takes besides the batch."""
+        self.nbytes = _EMPTY_BYTES
+        """About what this takes in memory besides the batch."""
         self._none: Mask = np.zeros(len(events), np.bool_)
         """Of all regions with an interval that no event is in."""
         self._ranks: dict[str, _Ranks] = {}
@@ -67,7 +67,9 @@ class EventMasks:
             entry = self._ranks.get(attribute)
             if entry is None:
                 entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
-                self.nbytes += _RANK_BYTES * len(self._events)
+                self.nbytes += _ATTRIBUTE_BYTES + _RANK_BYTES * len(self._events)
+                if entry[0] and isinstance(entry[0][0], str):
+                    self.nbytes += 2 * sum(map(len, entry[0]))
             points, ranks = entry
             bounds = [bisect_left(points, cut) for cut in cuts]
             if bounds[0] == bounds[-1]:

@@ -3,6 +3,7 @@
 Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
 sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
 events, and `MAX_BYTES` at the most, its records included; a replay from before them is counted as `short`.
+What replays have computed of the events is bounded besides, and drops no event.
 Cost: one entry per batch; a replay tests the events since the update's call against the one interest that has
 changed, column by column (`event_masks.py`), whatever the number of others.
 """
@@ -40,6 +41,8 @@ _ENTRY_BYTES = 1024
 """About what an entry takes besides its batch and the shares of sessions."""
 MAX_RESULT_BYTES = 16 << 20
 """Bytes of results of operators; beyond them the oldest are forgotten, and asked for again by a replay."""
+MAX_MASK_BYTES = 16 << 20
+"""Bytes of the ranks by which replays test events; beyond them all are computed anew."""
 _ANSWERS_BYTES = 512
 """About what the answers of a call take in memory besides their rows and solutions."""
 
@@ -66,7 +69,9 @@ class _Entry:
     """The results with which the batch came."""
     is_opened: bool = False
     masks: EventMasks | None = None
-    """The events as replays test them, once one has."""
+    """The events as replays test them, once one has, without results: those are dropped before the entry."""
+    mask_bytes: int = 0
+    """Size of the masks, as counted in the ring."""
 
     def answers(self, row: int) -> dict[int, tuple[bool, bool]]:
         """By call the truth for an event, and whether the answer came with it."""
@@ -81,8 +86,10 @@ class _Entry:
 
     def masks_over(self, event_type: EventType) -> EventMasks:
         """The events, to be tested against filters over this schema of their type."""
-        if self.masks is None or self.masks.event_type != event_type:
-            self.masks = EventMasks(EventPoints(self.batch).over(event_type))
+        known = self.batch.event_type if self.masks is None else self.masks.event_type
+        if self.masks is None or not known.includes(event_type):
+            schema = event_type if event_type.includes(known) else known.union(event_type)
+            self.masks = EventMasks(EventPoints(self.batch.with_results(None)).over(schema))
         return self.masks
 
     def sent_to_session(self, serial: int) -> list[tuple[Int64s, Int64s]]:
@@ -109,6 +116,7 @@ class Ring:
         self._result_bytes = 0
         self._holding: deque[_Entry] = deque()
         """The entries with results, those first that have had some for longest."""
+        self._mask_bytes = 0
         self._evicted_ns = 0
 
     def record(
@@ -133,10 +141,14 @@ class Ring:
             self._hold(entry)
         self.events += batch.count
         self._bytes += entry.bytes
+        self._evict()
+
+    def _evict(self) -> None:
         while self.events > self.max_events or self._bytes > MAX_BYTES:
             old = self._entries.popleft()
             self.events -= len(old.batch)
             self._bytes -= old.bytes
+            self._mask_bytes -= old.mask_bytes
             self._result_bytes -= old.result_bytes
             old.result_bytes = 0
             self._evicted_ns = max(self._evicted_ns, old.batch.ingress_ns)
@@ -161,6 +173,7 @@ class Ring:
 
         Joined events share the ingress time of the earliest, which may be a little before their own.
         """
+        self._evict()  # replays have been recorded since the last batch
         since_ns -= INGRESS_SPAN_NS
         if self._evicted_ns >= since_ns:
             self.short += 1
@@ -182,9 +195,10 @@ class Ring:
             if entry.source == serial or sent is None:
                 continue
             if region is not None:
-                wanted = self._inside(entry, region, interest.filter.event_type)
+                batch, wanted = entry.batch, self._inside(entry, region, interest.filter.event_type)
             else:
                 split = list(split_by_link(matching.match_interfaces(entry.events(matching)), [number]))
+                batch = entry.batch  # with what operators have answered, of which `_hold` may keep nothing
                 self._hold(entry)
                 if not split:
                     continue
@@ -194,7 +208,7 @@ class Ring:
             if unsent.any():
                 entry.links[serial] = wanted if sent is _NOTHING else wanted | sent
                 self.replayed += int(unsent.sum())
-                yield entry.batch.filter(unsent)
+                yield batch.filter(unsent)
 
     def to_session(
         self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
@@ -204,11 +218,12 @@ class Ring:
         """
         uid, subscription_id, region = interest.uid, interest.subscription_id, region_alone(interest)
         for entry in self._since(since_ns):
-            unsure = _NO_ROWS
+            batch, unsure = entry.batch, _NO_ROWS
             if region is not None:
                 rows = np.flatnonzero(self._inside(entry, region, interest.filter.event_type))
             else:
                 offsets, uids, undecided = matching.decide(entry.events(matching))
+                batch = entry.batch
                 self._hold(entry)
                 rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
                 unsure = undecided[0][undecided[1] == uid]
@@ -219,21 +234,22 @@ class Ring:
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
                 entry.replays.setdefault(serial, []).append(pairs)
-                self._grow(entry, 16 * len(rows))
+                entry.bytes += 16 * len(rows)
+                self._bytes += 16 * len(rows)
                 self.replayed += len(rows)
-                yield entry.batch.take(rows), bool(np.isin(rows, unsure).any())
+                yield batch.take(rows), bool(np.isin(rows, unsure).any())
 
     def _inside(self, entry: _Entry, region: Region, event_type: EventType) -> Bools:
         """The events of an entry that are in a region over this schema."""
         masks = entry.masks_over(event_type)
-        before = masks.nbytes
         inside = masks.inside(region)
-        self._grow(entry, masks.nbytes - before)
+        self._mask_bytes += masks.nbytes - entry.mask_bytes
+        entry.mask_bytes = masks.nbytes
+        if self._mask_bytes > MAX_MASK_BYTES:
+            for each in self._entries:
+                each.masks, each.mask_bytes = None, 0
+            self._mask_bytes = 0
         return inside
-
-    def _grow(self, entry: _Entry, size: int) -> None:
-        entry.bytes += size
-        self._bytes += size
 
     def find(
         self, publisher: str, sequence: int

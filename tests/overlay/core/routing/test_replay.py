@@ -10,12 +10,14 @@ from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.evaluation.evaluator import Evaluator
+from covey.matcher.events.results import Answers, Results
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.recent import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.matching import matching as matching_module
 from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.matching.operator_matching import OperatorMatching
 from covey.overlay.core.messages import (
@@ -32,6 +34,7 @@ from covey.overlay.core.messages import (
     SyncEnd,
     Update,
 )
+from covey.overlay.core.routing import ring as ring_module
 from covey.overlay.core.routing.ring import MAX_BYTES, Ring
 
 TICK = EventType("Tick", {"x": "int64"})
@@ -119,6 +122,109 @@ def test_records_count_towards_the_ring_bound() -> None:
     assert len(replayed) == 5
     assert ring._bytes > before
     assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+
+
+READING = EventType(
+    "Reading",
+    {
+        "x": "int64", "level": "float64", "name": "string", "on": "bool", "at": "timestamp",
+        "tags": "list<string>",
+    },
+)  # fmt: skip
+WIDER = EventType("Reading", {"more": "int64", **READING.attributes})
+READINGS = [
+    {},
+    {"x": 2**62 + 1, "level": float("nan"), "name": "", "on": False, "at": "2020-01-01", "tags": []},
+    {"x": -1, "level": -0.0, "name": "abc", "on": True, "at": "2020-01-02", "tags": ["a", "b"]},
+    {"x": 2**62, "level": float("inf"), "name": "ab\0", "tags": ["ab"]},
+    {"x": 7, "level": 0.1, "name": "ab", "on": True},
+]
+FILTERS = [
+    "x < 4611686018427387905", "x != 7", "not (x < 0)", "x in (7, -1)", "x not in (7, -1)", "x > 6.5",
+    "level >= 0", "level != 0.1", "not (level < 1)", "level == 0", "level <= 1 or x == 7",
+    "not exists(level)",
+    'name == "ab"', 'name > "ab"', 'name prefix "ab"', 'name suffix "c"', 'name contains "b"',
+    'name not contains "b"', 'not (name suffix "c")', 'name != ""', "exists(name)", "on == true",
+    "on != true", 'at > "2020-01-01"', "exists(tags)", "not exists(tags) and level > 0",
+    'name contains "b" and (x > 0 or level < 1) and not exists(tags)', "x > 8 and x < 3", "exists(x)",
+]  # fmt: skip
+
+
+def recorded(events: list[EventBatch]) -> Ring:
+    ring = Ring(10_000)
+    for number, each in enumerate(events):
+        first, at_ns = 100 * number, (10 + number) * SECOND
+        ring.record(each.stamped(publisher="p", first_sequence=first, ingress_ns=at_ns), 9, {}, {})
+    return ring
+
+
+def engine_of(event_type: EventType, interest: Interest) -> OperatorMatching:
+    matching = OperatorMatching(partial(Matching, "naive"), event_type, Evaluator(), reads=False)
+    matching.put(interest, 3)
+    return matching
+
+
+def replays(ring: Ring, serial: int, interest: Interest) -> list[list[int]]:
+    """The sequence numbers that a link is sent, and a session."""
+    engine = engine_of(WIDER, interest)
+    to_link = [each.sequences().tolist() for each in ring.to_link(serial, 3, interest, 1, engine)]
+    assert to_link == [b.sequences().tolist() for b, _ in ring.to_session(serial, interest, 1, engine)]
+    return to_link
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_replay_has_what_the_engine_matches(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every kind of attribute, absent and NaN as well, and over schemas with more and fewer attributes."""
+    narrow = [EventBatch.from_pylist(READING, READINGS), EventBatch.from_pylist(READING, READINGS[2:3])]
+    wide = EventBatch.from_pylist(WIDER, [{**each, "more": 1} for each in READINGS])
+    rings = [recorded([*narrow, wide]) for _ in range(2)]
+    for serial, event_type in enumerate((READING, WIDER, READING)):
+        interest = Interest(5, "client/s", 5, parse(text, event_type), {})
+        replayed = replays(rings[0], serial, interest)
+        with monkeypatch.context() as patch:
+            patch.setattr(matching_module, "_MOST_ALONE", -1)
+            assert replays(rings[1], serial, interest) == replayed
+    assert rings[0]._mask_bytes == sum(entry.mask_bytes for entry in rings[0]._entries)
+
+
+def test_what_replays_compute_is_bounded_and_evicts_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may update to other texts again and again while nothing is published."""
+    monkeypatch.setattr(ring_module, "MAX_MASK_BYTES", 100_000)
+    ring = recorded([EventBatch.from_pylist(READING, READINGS[4:])] * 50)
+    size = ring._bytes
+    for number in range(100):
+        interest = Interest(5, "client/s", 5, parse(f'name contains "{number}"', READING), {})
+        assert not list(ring.to_session(2, interest, 9 * SECOND, engine_of(READING, interest)))
+        masks = [entry.masks.nbytes for entry in ring._entries if entry.masks is not None]
+        assert sum(masks) == ring._mask_bytes <= 100_000
+    assert (ring._bytes, ring.events, ring.short) == (size, 50, 0)
+
+
+def test_records_of_replays_are_bounded_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = recorded([EventBatch.from_pylist(READING, READINGS)] * 50)
+    monkeypatch.setattr(ring_module, "MAX_BYTES", ring._bytes + 20_000)
+    for number in range(100):
+        interest = Interest(5, "client/s", number, parse("x != 0", READING), {})
+        list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
+        assert ring._bytes <= ring_module.MAX_BYTES + 50 * len(READINGS) * 16, "one replay over the bound"
+    assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+    assert 0 < ring.events < 50 * len(READINGS)
+
+
+def test_replays_keep_no_results_that_the_ring_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(100)
+    rows, truths = np.array([0]), np.array([True])
+    for number in range(2):
+        results = Results({number: Answers(rows, truths)})
+        events = batch(number, 1, at_s=10 + number).with_results(results)
+        ring.record(events, 9, {}, {}, results)
+    interest = Interest(5, "client/s", 5, parse("x > 5", TICK), {})
+    assert not list(ring.to_session(2, interest, 1, engine_of(TICK, interest)))
+    monkeypatch.setattr(ring_module, "MAX_RESULT_BYTES", 0)
+    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, {})
+    kept = [entry.masks._events.batch for entry in ring._entries if entry.masks is not None]
+    assert len(kept) == 2
+    assert all(each.results is None for each in [*kept, *(entry.batch for entry in ring._entries)])
 
 
 @pytest.mark.parametrize("others", [2, 100])
