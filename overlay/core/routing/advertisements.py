@@ -118,10 +118,7 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
             slot = each.outgoing[peer.name].slots.get(message.subscription_id)
             if slot is not None:
                 slot.refused = True
-                # The link may have merged a later request into the refused message.
-                each.answers.refused(peer.name, max(message.epoch, slot.epoch))
-                durable_keys.answered(tables, call, each, peer, max(message.epoch, slot.epoch))
-                tables.answering[each.event_type.name] = None
+                durable_keys.on_refused_slot(tables, call, each, peer, max(message.epoch, slot.epoch))
         return
     sent = None if state is None else state.advertised_to.get(peer.name)
     if state is None or sent is None or sent.epoch != message.epoch:

@@ -51,6 +51,10 @@ class Answers:
         """A neighbour has answered its requests up to this epoch."""
         self._requests.acknowledged(neighbour, epoch)
 
+    def has_answered(self, neighbour: Interface) -> bool:
+        """Whether a neighbour has answered all requests that it was sent."""
+        return self._requests.settled(neighbour)
+
     def refused(self, neighbour: Interface, epoch: int) -> None:
         """A neighbour has refused requests of a slot, which was sent nothing newer than this epoch."""
         self._requests.acknowledged(neighbour, min(epoch, self._requests.newest_sent(neighbour)))

@@ -22,7 +22,13 @@ from covey.matcher.errors import EventTypeError
 from covey.overlay.core.messages import Answered, Publish, RestoreKeys
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
-from covey.overlay.core.routing.keyed import followed_by_links, followed_by_views, retire, retire_source
+from covey.overlay.core.routing.keyed import (
+    ask_through_another,
+    followed_by_links,
+    followed_by_views,
+    retire,
+    retire_source,
+)
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
@@ -119,6 +125,22 @@ def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> No
         state.answers.answered(peer.name, message.epoch)
         tables.answering[message.type_name] = None
         answered(tables, call, state, peer, message.epoch)
+
+
+def on_refused_slot(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
+    """A neighbour has refused a slot, and requests of it up to this epoch: the link may have merged a later
+    one into the refused message. The refusal has overtaken the events that answer requests of other slots; so
+    one of these is to answer all.
+    """
+    requested = ask_through_another(tables, call, state, neighbour)
+    if requested:
+        before, awaited = state.outdated.get(neighbour.name, (0, 0))
+        if awaited:
+            state.outdated[neighbour.name] = before, requested
+        return
+    state.answers.refused(neighbour.name, epoch)
+    answered(tables, call, state, neighbour, epoch)
+    tables.answering[state.event_type.name] = None
 
 
 def answered(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:

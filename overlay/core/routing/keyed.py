@@ -298,6 +298,17 @@ def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer)
     return requested
 
 
+def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> int:
+    """A neighbour that has requests to answer has refused one of them: ask through a slot that it has not
+    refused. The epoch of that request, whose answer is one to all; 0 without such a slot or open requests.
+    """
+    if state.answers.has_answered(neighbour.name):
+        return 0
+    slots = state.outgoing[neighbour.name].slots
+    other = next((slot for slot in slots if not slot.refused), None)
+    return 0 if other is None else _ask(tables, call, state, neighbour, other)
+
+
 # --- the ends of answers ----------------------------------------------------------------------------------
 
 

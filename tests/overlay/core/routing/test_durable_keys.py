@@ -19,6 +19,7 @@ from covey.overlay.core.messages import (
     EndRestored,
     Message,
     Publish,
+    Refuse,
     RestoreKeys,
     Send,
     Store,
@@ -224,6 +225,41 @@ def test_keys_of_a_neighbour_that_restarts_stay_if_it_has_restored_them() -> Non
     left, end = sent(actions, VIEW)
     assert (rows(left), flags(left), end) == ([("a", 1)], DEPARTURE, Answered("Vehicle", 1))
     assert shown(broker) == [("b", 2)]
+
+
+@pytest.mark.parametrize("refused", [[2], [1, 2], [2, 1]])
+def test_a_refused_slot_takes_no_keys_of_others_from_views(refused: list[int]) -> None:
+    """A refusal overtakes the events that answer the requests of other slots."""
+    broker = started(NEXT)
+    others = Subscribe(2, 2, parse("x > 50", VEHICLE), {}, for_views=True)
+    slots = [
+        each.message.subscription_id
+        for each in join(broker, VIEW, view(), others)
+        if isinstance(each, Send) and each.interface == NEXT and isinstance(each.message, Subscribe)
+    ]
+    broker.handle(Publish(batch(("a", 1), ("b", 60)), True, for_views=True), NEXT, 0)
+    broker.handle(Connect(), NEXT, 0)
+    requests = sent(broker.handle_all([SyncBegin(), SyncEnd(1)], NEXT, 0), NEXT)
+    assert [each.subscription_id for each in requests if isinstance(each, Update)] == slots
+    for number in refused[:-1]:
+        refusal = Refuse(requests[number - 1].epoch, "NOT_FOUND", "none", slots[number - 1])
+        actions = broker.handle(refusal, NEXT, 0)
+        assert not sent(actions, VIEW)
+    refusal = Refuse(requests[refused[-1] - 1].epoch, "NOT_FOUND", "none", slots[refused[-1] - 1])
+    actions = broker.handle(refusal, NEXT, 0)
+    if len(refused) == 2:
+        end = sent(actions, VIEW)[-1]
+        assert sorted(row for each in sent(actions, VIEW)[:-1] for row in rows(each)) == [("a", 1), ("b", 60)]
+        assert end == Answered("Vehicle", 2)
+        return
+    assert not sent(actions, VIEW)
+    (request,) = sent(actions, NEXT)
+    assert isinstance(request, Update)
+    assert request.subscription_id == slots[0]
+    broker.handle(Publish(batch(("a", 1)), True, for_views=True), NEXT, 0)
+    left, end = sent(broker.handle(Answered("Vehicle", request.for_views), NEXT, 0), VIEW)
+    assert (rows(left), flags(left), end) == ([("b", 60)], DEPARTURE, Answered("Vehicle", 2))
+    assert shown(broker) == [("a", 1)]
 
 
 def test_a_key_that_leaves_comes_back_and_leaves_in_one_call_has_left() -> None:
