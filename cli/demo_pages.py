@@ -54,7 +54,7 @@ def map_page(
     dragged by hand, through the gateway, and boxes may be changed by subscribing again instead, to see what
     that costs.
 
-    Runs until Ctrl-C. Exits with 1 if an update missed or repeated an event.
+    Runs until Ctrl-C. Exits with 1 if an event was missed, repeated, late, or in no possible box by update.
 
     Needs Covey's extra `gateway`.
 
@@ -66,7 +66,7 @@ def map_page(
 
     need("covey demo map", *GATEWAY)
     from covey.sim.experiments.pages.city import Settings
-    from covey.sim.experiments.pages.map_run import measure, serve_map, summary
+    from covey.sim.experiments.pages.map_run import faults_line, measure, serve_map, summary
     from covey.sim.experiments.pages.moving_boxes import Change
 
     if how not in tuple(Change):
@@ -92,8 +92,8 @@ def map_page(
     print("starting six brokers", flush=True)
     announce = _announced(open_it=not no_open and screenshot is None)
     counts = run(serve_map(settings, listen, announce, screenshot))
-    shares = f"{counts.missed:,} missed, {counts.duplicate + counts.late:,} duplicate"
-    print(f"ended: {counts.expected:,} events expected while boxes changed by update, {shares}", flush=True)
+    expected = f"{counts.expected:,} events expected while boxes changed by update"
+    print(f"ended: {expected}, {faults_line(counts)}", flush=True)
     raise typer.Exit(1 if counts.faults else 0)
 
 

@@ -6,6 +6,7 @@ export class Live {
   #handlers;
   #reports = [];
   #marks = [];
+  #earlierMarks = [];
 
   // `handlers` are functions by the kind of a message; `frame` gets binary ones.
   constructor(handlers) {
@@ -36,14 +37,17 @@ export class Live {
     this.#reports.push(item);
   }
 
-  // A mark is to be behind the events that came in one batch with it, which come in a message of their own.
+  // A mark is to be behind the events that came in one batch with it, which come in messages of their own: it waits for all
+  // that comes between the next flush and the one after that.
   reportMark(mark) {
     this.#marks.push(mark);
   }
 
   #flush() {
-    if (this.#reports.length) this.send({ kind: "got", items: this.#reports });
-    this.#reports = this.#marks;
+    const items = [...this.#reports, ...this.#earlierMarks];
+    if (items.length) this.send({ kind: "got", items });
+    this.#reports = [];
+    this.#earlierMarks = this.#marks;
     this.#marks = [];
   }
 

@@ -85,6 +85,15 @@ function show(stats) {
     delays[stats.how] = { delay: stats.delay_ms, control: stats.control_per_change };
   }
   for (const way of WAYS) row(way, stats.eras[way], delays[way], way === stats.how);
+  element("others").textContent = WAYS.flatMap((way) => others(way, stats.eras[way])).join("; ");
+}
+
+// Faults that are rare, and have no column.
+function others(way, counts) {
+  const told = [];
+  if (counts?.late) told.push(`${number(counts.late)} late`);
+  if (counts?.stray) told.push(`${number(counts.stray)} in no possible box`);
+  return told.length ? [`${way}: ${told.join(", ")}`] : [];
 }
 
 // A machine that is behind makes fewer events than the sliders ask for.
@@ -97,7 +106,7 @@ function row(way, counts, costs, current) {
   const cells = element(way).cells;
   element(way).classList.toggle("current", current);
   if (!counts) return;
-  const faults = [counts.missed, counts.duplicate + counts.late];
+  const faults = [counts.missed, counts.duplicate];
   [counts.expected, ...faults].forEach((each, i) => (cells[3 + i].textContent = number(each)));
   faults.forEach((each, i) => cells[4 + i].classList.toggle("wrong", each > 0));
   if (costs) {

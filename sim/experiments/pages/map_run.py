@@ -125,6 +125,12 @@ def _share(outcome: MapOutcome, reached: float, count: str, rate: str) -> str:
     return f"{reached:,.0f} of {outcome.settings[count] * outcome.settings[rate]:,.0f}"
 
 
+def faults_line(counts: Counts) -> str:
+    """What makes a run fail, in words."""
+    shares = f"{counts.missed:,} missed, {counts.duplicate:,} duplicate, {counts.late:,} late"
+    return f"{shares}, {counts.stray:,} in no possible box"
+
+
 def summary(outcome: MapOutcome) -> Any:
     """A table for the terminal."""
     from rich.table import Table
@@ -142,7 +148,8 @@ def summary(outcome: MapOutcome) -> Any:
         ("control messages per change", f"{outcome.control_per_change:.1f}"),
         ("expected events", f"{counts.expected:,}"),
         ("missed", f"{counts.missed:,}"),
-        ("duplicate", f"{counts.duplicate + counts.late:,}"),
+        ("duplicate", f"{counts.duplicate:,}"),
+        ("late, once judged", f"{counts.late:,}"),
         ("in no possible box", f"{counts.stray:,}"),
         ("undecided", f"{counts.undecided:,}"),
         ("not judged", f"{counts.unjudged:,}"),

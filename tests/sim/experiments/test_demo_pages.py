@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,15 @@ from chromium import Page, chromium
 from interrupting import interrupted
 from running import Brokers, on_a_loop
 
+from covey.sim.experiments import pages
 from covey.sim.experiments.pages.city import LINKS, City, Settings
-from covey.sim.experiments.pages.map_run import site_of
+from covey.sim.experiments.pages.live_oracle import Counts
+from covey.sim.experiments.pages.map_run import faults_line, site_of
 from covey.sim.experiments.pages.roads import EXTENT, Fleet, RoadNetwork
 from covey.sim.experiments.pages.traders_page import Floor
 from covey.sim.scenario.quotes import load_quotes
+
+NODE = shutil.which("node")
 
 
 class InProcess(Brokers):
@@ -117,8 +123,46 @@ def play(page: Page, url: str, city: City) -> None:
     assert shown(page, "update")[0] > 200
     assert shown(page, "update")[1:] == [0, 0]
     page.until("page.stats.behind === (document.getElementById('behind').textContent > '')")
+    assert page.value("document.getElementById('others').textContent") == ""
+    city.oracle.counts["subscribe-first"].late += 3
+    page.until("document.getElementById('others').textContent.startsWith('subscribe-first: ')")
+    duplicate = city.oracle.counts["subscribe-first"].duplicate
+    page.until(f"document.getElementById('subscribe-first').cells[5].textContent === '{duplicate:,}'")
     assert page.logged == []
     assert all(each.startswith(url) for each in page.requests if not each.startswith(("data:", "ws:")))
+
+
+def test_what_makes_a_run_fail_is_told_by_its_name() -> None:
+    counts = Counts(expected=9, missed=1, duplicate=2, late=3, stray=4, undecided=5)
+    assert faults_line(counts) == "1 missed, 2 duplicate, 3 late, 4 in no possible box"
+
+
+@pytest.mark.skipif(NODE is None, reason="Node is not installed (Debian: nodejs)")
+def test_the_page_reports_a_mark_behind_the_events_of_its_batch() -> None:
+    """They come in messages of their own, between which the page may report."""
+    script = """
+        let flush;
+        globalThis.setInterval = (call) => (flush = call);
+        globalThis.location = { href: "http://here/" };
+        const got = [];
+        globalThis.WebSocket = class {
+          readyState = 1;
+          send(text) { got.push(...JSON.parse(text).items); }
+        };
+        const { Live } = await import(process.argv[1]);
+        const live = new Live({});
+        live.report([1]);
+        live.reportMark("mark");
+        flush();
+        live.report([2]);
+        flush();
+        flush();
+        console.log(JSON.stringify(got));
+    """
+    live = (Path(pages.__file__ or "").parent / "live.js").as_uri()
+    command = (str(NODE), "--input-type=module", "--no-warnings", "--eval", script, live)
+    told = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    assert json.loads(told) == [[1], [2], "mark"]
 
 
 @on_a_loop
@@ -191,7 +235,7 @@ def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
     lines = output.splitlines()
     assert status == 0, output
     assert [line.partition(" ")[0] for line in lines] == ["starting", "the", "ended:"], output
-    assert lines[-1].endswith("0 missed, 0 duplicate")
+    assert lines[-1].endswith("0 missed, 0 duplicate, 0 late, 0 in no possible box")
 
 
 @pytest.mark.thorough
