@@ -15,6 +15,7 @@ import time
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, TypeVar
 
 from covey.gateway.browser_queue import BrowserQueue
@@ -135,15 +136,17 @@ class Session:
                         "was sent"
                     ))  # fmt: skip
             case Authenticate():
-                await self._begin(message.request, self._authenticate(message))
+                await self._begin(message.request, lambda: self._authenticate(message))
             case Subscribe():
-                await self._begin(message.request, self._subscribe(message, self._claim(message)))
+                await self._begin(
+                    message.request, lambda: self._subscribe(message, self._claim(message))
+                )
             case View():
-                await self._begin(message.request, self._view(message, self._claim(message)))
+                await self._begin(message.request, lambda: self._view(message, self._claim(message)))
             case Update() | Renew() | Unsubscribe():
                 await self._change(message)
             case Publish():
-                await self._begin(message.request, self._publish(message))
+                await self._begin(message.request, lambda: self._publish(message))
             case _:
                 self.refuse(None, MessageError(f"{message.kind}: expected as the first message alone"))
         await self.queue.calm()
@@ -158,7 +161,7 @@ class Session:
             await self._subscribe(message, refusal)
         else:
             feed = await self._open_view(message, refusal)
-            await self._begin(message.request, self._passed_on(message, feed))
+            await self._begin(message.request, lambda: self._passed_on(message, feed))
 
     async def _change(self, message: Update | Renew | Unsubscribe) -> None:
         """A subscription that is not applied yet is waited for here, so that its changes keep their order."""
@@ -172,25 +175,20 @@ class Session:
             return
         held = future.result()
         if isinstance(message, Unsubscribe):
-            del self._subscriptions[number]
-            self._forget(number)
-            await self._begin(message.request, self._unsubscribe(message, held))
+            await self._begin(message.request, lambda: self._unsubscribe(message, held))
         elif isinstance(message, Renew):
-            await self._begin(message.request, self._renew(message, held))
+            await self._begin(message.request, lambda: self._renew(message, held))
         elif isinstance(held, ViewFeed):
-            await self._begin(message.request, self._update_view(message, held))
+            await self._begin(message.request, lambda: self._update_view(message, held))
         else:
-            await self._begin(message.request, self._update(message, held))
+            await self._begin(message.request, lambda: self._update(message, held))
 
-    async def _begin(self, request: int, work: Coroutine[Any, Any, Answer]) -> None:
+    async def _begin(self, request: int, begin: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
+        """Until there is room nothing of a request has happened: a browser whose connection breaks meanwhile
+        sends it again."""
+        await self._room.acquire()
         self.newest_request = max(self.newest_request, request)
-        try:
-            await self._room.acquire()
-        except BaseException:  # the connection has broken, and nothing of the request has begun
-            work.close()
-            self.refuse(request, RefusedError("ABORTED", "the connection broke before the request began"))
-            raise
-        task = asyncio.create_task(self._run(request, work))
+        task = asyncio.create_task(self._run(request, begin()))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
@@ -272,7 +270,8 @@ class Session:
                 self._limits.max_view_keys,
                 self._limits.timeout_s,
             )
-            feed = ViewFeed(view, number, self._form, self.queue, self._view_ended, blocks=upstream.blocks)
+            on_end = partial(self._view_ended, future)
+            feed = ViewFeed(view, number, self._form, self.queue, on_end, blocks=upstream.blocks)
             future.set_result(feed)
         return feed
 
@@ -343,7 +342,17 @@ class Session:
         await held.renew(message.valid_for, timeout=self._limits.timeout_s)
         return Answer(request=message.request)
 
-    async def _unsubscribe(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
+    def _unsubscribe(
+        self, message: Unsubscribe, held: Subscription | ViewFeed
+    ) -> Coroutine[Any, Any, Answer]:
+        """The number is free at once, for requests behind this one."""
+        if self._subscriptions.pop(message.subscription, None) is not None:
+            self._forget(message.subscription)
+        if isinstance(held, Subscription):
+            self.upstream.drop(held)
+        return self._cancelled(message, held)
+
+    async def _cancelled(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
         await self._cancel(held)
         return Answer(request=message.request)
 
@@ -457,7 +466,7 @@ class Session:
     async def room(self) -> None:
         await self.queue.room()
 
-    def _view_ended(self, number: int, error: Exception) -> None:
+    def _view_ended(self, future: asyncio.Future[Any], number: int, error: Exception) -> None:
         """A view has too many keys; or the client has ended, and with it this session."""
         if not isinstance(error, CapacityError):
             self.fail(error)
@@ -466,7 +475,9 @@ class Session:
         if self._streams:
             self.fail(RefusedError("RESOURCE_EXHAUSTED", reason))
             return
-        self._subscriptions.pop(number, None)
+        if self._subscriptions.get(number) is not future:  # it has been cancelled
+            return
+        del self._subscriptions[number]
         self._forget(number)
         self.queue.notice(
             Error(subscription=number, status="RESOURCE_EXHAUSTED", message=cut(reason))

@@ -31,7 +31,7 @@ Token = str | Callable[[], str | Awaitable[str]]
 log = logging.getLogger("covey.gateway")
 
 _MOST_EARLY = 1_000
-"""Shares of batches that are kept for subscriptions whose `subscribe` has not returned."""
+"""Shares of batches, and ends, that are kept for subscriptions whose `subscribe` has not returned."""
 
 
 class Subscriber(Protocol):
@@ -92,6 +92,8 @@ class Upstream:
         self._early: list[tuple[int, EncodedBatch, Rows]] = []
         self._ended_early: set[int] = set()
         """Of those subscriptions, whose validity period is over already."""
+        self._more_ended = False
+        """Further ones have ended, and are not among them."""
         self._publishable: set[str] = set()
         self._advertising = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
@@ -147,18 +149,27 @@ class Upstream:
             subscription = await self._client.subscribe(
                 type_name, filter, values=values, valid_for=valid_for, timeout=timeout
             )
-            self._subscribers[subscription.id] = session, number
-            for subscription_id, batch, rows in self._early:
-                if subscription_id == subscription.id:
-                    session.deliver(number, batch, rows)
-            if subscription.id in self._ended_early:
-                self._expire(subscription.id)
+            self._take_early(session, number, subscription)
             return subscription
         finally:
             self._subscribing -= 1
             if not self._subscribing:
                 self._early.clear()
                 self._ended_early.clear()
+                self._more_ended = False
+
+    def _take_early(self, session: Subscriber, number: int, subscription: Subscription) -> None:
+        """Others may always be on their way, so what has found its subscription is not left here."""
+        self._subscribers[subscription.id] = session, number
+        early, self._early = self._early, []
+        for part in early:
+            if part[0] == subscription.id:
+                session.deliver(number, *part[1:])
+            else:
+                self._early.append(part)
+        if subscription.id in self._ended_early or (self._more_ended and subscription.expired):
+            self._ended_early.discard(subscription.id)
+            self._expire(subscription.id)
 
     async def view(
         self, type_name: str, filter: str, leave: str | None, values: Mapping[str, Any], max_keys: int,
@@ -185,9 +196,13 @@ class Upstream:
         """The key of an event type; `UnknownTypeError` as `Client.event_type` for an unknown one."""
         return (await self._client.event_type(type_name)).key
 
-    async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
-        """From now on no event of it is delivered; returns as `Subscription.unsubscribe`."""
+    def drop(self, subscription: Subscription) -> None:
+        """From now on no event of it is delivered, nor its end."""
         self._subscribers.pop(subscription.id, None)
+
+    async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
+        """As `drop`; returns as `Subscription.unsubscribe`."""
+        self.drop(subscription)
         if not subscription.expired:
             await subscription.unsubscribe(timeout=timeout)
 
@@ -239,7 +254,10 @@ class Upstream:
         if known is not None:
             known[0].expire(known[1])
         elif self._subscribing:
-            self._ended_early.add(subscription_id)
+            if len(self._ended_early) < _MOST_EARLY:
+                self._ended_early.add(subscription_id)
+            else:
+                self._more_ended = True
 
     def _keep(self, subscription_id: int, batch: EncodedBatch, rows: Rows) -> None:
         if len(self._early) >= _MOST_EARLY:  # a broker that does not answer, and many events

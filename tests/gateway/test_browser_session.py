@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,14 @@ from running import on_a_loop
 
 from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.conflation import rate_gate
-from covey.gateway.encoding import EncodedBatch
+from covey.gateway.encoding import EncodedBatch, Rows
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import Unsubscribe, View
 from covey.gateway.session import Session
+from covey.gateway.upstream import _MOST_EARLY, Access, Upstream
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CapacityError
+from covey.overlay import Gap
 
 SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
 MANY = 5_000
@@ -116,3 +120,87 @@ async def test_nothing_of_a_view_comes_behind_its_end() -> None:
     ended = next(place for place, each in enumerate(contents) if "max_view_keys" in each)
     assert all('"changes"' not in each for each in contents[ended:])
     assert any('"error"' in each and '"request":1' in each.replace(" ", "") for each in contents[ended:])
+
+
+class Waiting(Views):
+    """An upstream that opens views when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = asyncio.Event()
+
+    async def view(self, *_: Any) -> Any:
+        await self.ready.wait()
+        return await super().view()
+
+
+async def answered(session: Session) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        number, frame = await session.queue.next()
+    session.queue.acknowledge(number)
+    message: dict[str, Any] = json.loads(frame.data)
+    return message
+
+
+@on_a_loop
+async def test_a_connection_that_breaks_before_a_request_has_begun() -> None:
+    """Nothing of it has happened, so the browser sends it again."""
+    upstream = Waiting()
+    session = session_of(upstream, Limits(max_requests=1))
+    await session.handle(View(request=1, subscription=1, type="Ship"))
+    again = View(request=2, subscription=2, type="Ship"), Unsubscribe(request=3, subscription=1)
+    for message in again:
+        waiting = asyncio.create_task(session.handle(message))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert (session.subscription_count, session.newest_request) == (1, 1)
+    upstream.ready.set()
+    assert (await answered(session))["request"] == 1
+    for message in again:
+        await session.handle(message)
+        answer = await answered(session)
+        assert (answer["kind"], answer["request"]) == ("answer", message.request)
+    assert session.subscription_count == 1
+    await session.handle(View(request=4, subscription=1, type="Ship"))
+    assert (await answered(session))["kind"] == "answer"
+
+
+class Told:
+    """What an upstream calls of a session."""
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+        self.delivered = 0
+        self.gaps = 0
+
+    def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None:
+        self.delivered += len(rows)
+
+    def expire(self, subscription: int) -> None:
+        self.ended.append(subscription)
+
+    def lose(self, gap: Gap, *, of_views: bool = False) -> None:
+        self.gaps += 1
+
+
+@on_a_loop
+async def test_what_comes_early_is_bounded_while_others_always_subscribe() -> None:
+    upstream: Any = Upstream(Access("localhost:1"), block=False)
+    session: Any = Told()
+    upstream.join(session)
+    upstream._subscribing = 1
+    for subscription_id in range(3 * _MOST_EARLY):
+        upstream._expire(subscription_id)
+    assert len(upstream._ended_early) == _MOST_EARLY
+    for number, (subscription_id, expired) in enumerate(((5, True), (2_500, True), (4_000, False))):
+        upstream._take_early(session, number, SimpleNamespace(id=subscription_id, expired=expired))
+    assert session.ended == [0, 1]
+    assert len(upstream._ended_early) == _MOST_EARLY - 1
+
+    batch = EncodedBatch(EventBatch.from_pylist(SHIP, [{"id": "a", "x": 1}], publisher="p"), False)
+    for subscription_id in (7_000, 7_001):  # none is missed, since each has been handed on
+        for _ in range(_MOST_EARLY):
+            upstream._keep(subscription_id, batch, np.array([0]))
+        upstream._take_early(session, subscription_id, SimpleNamespace(id=subscription_id, expired=False))
+    assert (session.delivered, session.gaps, upstream._early) == (2 * _MOST_EARLY, 0, [])
