@@ -313,6 +313,10 @@ class Judge(Observer):
                 self._excuse_refused(client, action)
                 return
         if action.status == "NOT_FOUND" and client.name in self._ending:
+            subscription = self._subscriptions[client.name].get(action.subscription_id)
+            if subscription is not None:
+                ends = [each for each in subscription.ends if each[0] != action.epoch]
+                subscription.ends = ends or subscription.ends
             return  # a change that came after the end
         self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
 

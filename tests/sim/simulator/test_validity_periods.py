@@ -233,6 +233,31 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
     row.check()
 
 
+def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits behind stored events when the client renews, and then its broker has to be told anew."""
+    monkeypatch.setattr("covey.overlay.core.endpoint.catching_up.QUEUED_BYTES", 2_000)
+    row = Row(durable=True, window_bytes=600)
+    late = row.subscribe(4.0)
+    row.reader.subscribe(parse("number < 0", row.type), {})
+    row.run(0.5)
+    row.reader.stop_reading()
+    for number in range(100):
+        row.publish(number)
+        row.run(0.02)
+    row.run(4)
+    assert not row.seen.expired_ns
+    row.reader.renew(late, 600 * SECOND)
+    row.run(1)
+    row.simulation.crash("broker/b3", 3 * SECOND)
+    row.run(1)
+    row.reader.resume_reading()
+    row.run(10)
+    assert len(row.seen.expired_ns) == 1
+    broker = row.simulation.brokers["broker/b3"]
+    assert len(broker.core.tables.registry) == 1
+    row.check()
+
+
 def stored(row: Row, broker: str = "broker/b3") -> list[object]:
     storage = row.simulation.brokers[broker].storage
     assert storage is not None
