@@ -32,7 +32,8 @@ _ERRORS = {
     "403": "The token does not permit this.",
     "404": "No such event type.",
     "429": "A bound of the gateway or its broker is reached.",
-    "503": "The broker is out of reach.",
+    "503": "The broker is out of reach. Who accepts text/event-stream gets this error as a stream that ends.",
+    "504": "The broker has not answered in time. As for 503.",
 }
 
 

@@ -44,6 +44,9 @@ REQUEST = 0
 """The number of the one request of a stream."""
 _KEEPALIVE_S = 15.0
 _RETRY_MS = 1_000
+_RETRY_LATER_MS = 5_000
+_PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+"""Of a broker that may be back."""
 _HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
@@ -100,7 +103,8 @@ async def open_stream(request: Request, sessions: Sessions, query: type[Query]) 
         await stream.open(request, query)
     except (CoveyError, TimeoutError) as error:
         stream.close()
-        return error_response(error)
+        asks = "text/event-stream" in request.headers.get("accept", "")
+        return error_event(error) if asks and status_of(error) in _PASSING else error_response(error)
     except BaseException:
         stream.close()
         raise
@@ -111,6 +115,13 @@ def error_response(error: Exception) -> JSONResponse:
     status = status_of(error)
     content = {"kind": "error", "status": status, "message": cut(str(error))}
     return JSONResponse(content, _HTTP_STATUS.get(status, 500))
+
+
+def error_event(error: Exception) -> Response:
+    """A stream of this error alone: an `EventSource` tries again behind its end, and behind no HTTP error."""
+    message = Error(status=status_of(error), message=cut(str(error)))
+    text = f"retry: {_RETRY_LATER_MS}\ndata: {encode(message)}\n\n"
+    return Response(text, media_type=EventStream.media_type, headers={"cache-control": "no-store"})
 
 
 class EventStream(Response):

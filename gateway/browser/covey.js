@@ -470,8 +470,8 @@ export class Client {
 const isSubscribe = (each) => each.message.kind === "subscribe" || each.message.kind === "view";
 
 function period(validFor) {
-  if (validFor !== undefined && !Number.isFinite(validFor)) throw invalid(`validFor is ${validFor}: expected seconds`);
-  return validFor;
+  if (validFor === undefined || Number.isFinite(validFor)) return validFor;
+  throw invalid(`validFor is ${JSON.stringify(validFor) ?? typeof validFor}: expected a number of seconds`);
 }
 
 const invalid = (message) => new CoveyError("INVALID_ARGUMENT", message);

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from gateways import EventSource, gateway_to, no_session_left
-from running import QUOTE, Brokers, on_a_loop
+from running import QUOTE, Brokers, free_ports, on_a_loop
 
 from covey.gateway import Limits
 from covey.overlay import Client
@@ -86,6 +88,30 @@ async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
             await no_session_left(address)
             await source.open()
             assert not (await source.next())["resumed"]
+
+
+@on_a_loop
+async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
+    """Behind an HTTP error it would not; who asks for no stream gets one."""
+    (port,) = free_ports(1)
+    async with gateway_to(f"127.0.0.1:{port}") as address:
+        source = EventSource(address, "/events/Quote")
+        await source.open()
+        assert (source.status, (await source.body())["status"]) == (503, "UNAVAILABLE")
+        source.writer.close()
+        await source.open("Accept: text/event-stream")
+        assert source.status == 200
+        assert source.headers["content-type"].startswith("text/event-stream")
+        text = await source.reader.readexactly(int(source.headers["content-length"]))
+        assert text.startswith(b"retry: 5000\ndata: {")
+        error = json.loads(text.decode().partition("data: ")[2])
+        assert (error["kind"], error["status"]) == ("error", "UNAVAILABLE")
+        assert f"127.0.0.1:{port}" in error["message"]
+        source.writer.close()
+        wrong = EventSource(address, "/events/Quote", filtr="x")
+        await wrong.open("Accept: text/event-stream")
+        assert wrong.status == 400
+        wrong.writer.close()
 
 
 @pytest.mark.parametrize(
