@@ -66,7 +66,7 @@ async def snapshot(sessions: Sessions) -> Samples:
     for (name, labels), value in gauges.items():
         values[f"covey_gateway_{name}"][labels] = value
     values["covey_gateway_connections"][none] = sessions.addresses.total
-    values["covey_gateway_refused_connections_total"][none] = sessions.addresses.refused
+    values["covey_gateway_refused_connections_total"][none] = sessions.refused_connections
     for name in ("received_messages", "sent_messages", "sent_events", "sent_bytes", "dropped_notices"):
         values[f"covey_gateway_{name}_total"][none] = getattr(totals, name)
     for name in ("missed_events", "overflows", "refused"):

@@ -149,6 +149,8 @@ def server(
     if not any(isinstance(each, PeersMistakes) for each in logger.filters):
         logger.addFilter(PeersMistakes())
     sessions: Sessions | None = getattr(app.state, "sessions", None)  # an outer application may have none
+    if sessions is not None:
+        sessions.door = door
     on_stop = None if sessions is None else sessions.close
     return GatewayServer(config, _tls(certificate, key), on_stop)
 

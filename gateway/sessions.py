@@ -46,6 +46,8 @@ class Sessions:
         self.limits = limits
         self._allow_block = allow_block
         self.addresses = Addresses(limits)
+        self.door: Addresses | None = None
+        """Of the server, where it is ours: it refuses connections before the application has them."""
         self._access = access
         self._publishable = publishable
         self._shared = SharedUpstream(access)
@@ -186,12 +188,16 @@ class Sessions:
         """The sessions, and whether they have a connection."""
         return [(entry.session, entry.holder is not None) for entry in self._entries.values()]
 
+    @property
+    def refused_connections(self) -> int:
+        return self.addresses.refused + (0 if self.door is None else self.door.refused)
+
     def counts(self) -> dict[str, int]:
         """What there is, and what was dropped and refused so far."""
         entries = self._entries.values()
         return {
             "sessions": len(entries),
             "connections": self.addresses.total,
-            "refused_connections": self.addresses.refused,
+            "refused_connections": self.refused_connections,
             "dropped_events": self._dropped + sum(entry.session.queue.dropped for entry in entries),
         }

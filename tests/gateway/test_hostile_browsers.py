@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
-from gateways import Browser, gateway_to
+from gateways import Browser, EventSource, gateway_to
 from running import QUOTE, Brokers, on_a_loop
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -154,6 +154,10 @@ async def test_sockets_of_one_address_are_bounded() -> None:
 
         while not await is_let_in():
             await asyncio.sleep(0.01)
+        health = EventSource(address, "/health")
+        await health.open()
+        assert (await health.body())["refused_connections"] >= 50
+        health.writer.close()
 
 
 @on_a_loop
