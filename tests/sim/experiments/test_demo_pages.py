@@ -239,7 +239,8 @@ def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_picture_of_the_map(tmp_path: Path) -> None:
+def test_a_picture_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.sim.experiments.pages.map_run._SHOWN_S", 0.5)
     picture = tmp_path / "map.png"
     assert commands.run("demo", "map", "--vehicles", "100", "--boxes", "5", "--screenshot", str(picture)) == 0
     assert 20_000 < picture.stat().st_size < 300_000
@@ -262,7 +263,7 @@ def watch(page: Page, url: str) -> None:
 @pytest.mark.thorough  # five broker processes
 @on_a_loop
 async def test_the_traders_in_the_browser() -> None:
-    floor = Floor(load_quotes().slice(4_000, 1_500), rate=150.0)
+    floor = Floor(load_quotes().slice(4_000, 1_500), rate=300.0)
     with chromium() as browser:
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(floor.serve(address.set_result))
