@@ -16,9 +16,8 @@ until it has sent what it has now; what was not among that leaves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from covey.matcher.errors import EventTypeError
+from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.messages import Answered, Publish, RestoreKeys
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
@@ -33,14 +32,13 @@ from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
-if TYPE_CHECKING:
-    from covey.matcher.events.batch import EventBatch
-
 
 def live(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> Dispatch | None:
     """Stored events that a client has published here are the last ones of their keys; what views get of them,
     None where there are none yet.
     """
+    if source.name not in state.stored:
+        state.stored[source.name] = _first(batch)
     message = Publish(batch.with_results(None), for_views=True, live=True)
     dispatched = Dispatch(message, source, state, tables.results)
     if state.has_views:
@@ -48,6 +46,17 @@ def live(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source
     followed_by_links(tables, call, dispatched, source)
     followed_by_views(tables, call, dispatched)
     return None
+
+
+def _first(batch: EventBatch) -> EventBatch:
+    """A copy of the first event, which keeps no other one in memory."""
+    return EventBatch.from_pylist(
+        batch.event_type,
+        batch.slice(0, 1).to_pylist(),
+        publisher=batch.publisher,
+        first_sequence=int(batch.sequences()[0]),
+        ingress_ns=batch.ingress_ns,
+    )
 
 
 # --- a restart of this broker -----------------------------------------------------------------------------
@@ -69,8 +78,11 @@ def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
     if serial is None:
         serial = state.restored[message.interface] = tables.peers.next_serial()
     if message.ended:
+        state.stored.pop(message.interface, None)
         table.drop(table.of_source(serial))
         return
+    if message.interface not in state.stored:
+        state.stored[message.interface] = _first(batch)
     table.take(batch, serial, message.stored_ns)
     tables.key_ages.stored(name, int(message.stored_ns.min()))
     while len(excess := table.excess()):

@@ -33,7 +33,7 @@ from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.holders import Bits
 from covey.overlay.core.routing.key_table import Int64s, KeyTable
-from covey.overlay.core.routing.peers import BROKER, Peer
+from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
@@ -111,16 +111,13 @@ def departed_for_views(tables: Tables, call: Call, departures: Departures) -> No
 
 def retire_source(tables: Tables, call: Call, state: TypeState, source: Interface, serial: int) -> None:
     """An interface publishes no more, or has lost its state: its keys leave all views. Of a client's, of a
-    durable type, that is stored (`durable_keys.py`).
+    durable type, that is stored, also where others have all of its keys now (`durable_keys.py`).
     """
-    table = state.keys
-    if table is None:
-        return
-    rows = table.of_source(serial)
-    if state.floods and len(rows) and not source.startswith(BROKER):
-        batch, _ = next(table.events(rows[:1]))
-        call.actions.append(Store(batch, (Receiver(ENDED + source, np.zeros(0, np.int64)),)))
-    retire(tables, call, table, rows)
+    stored = state.stored.pop(source, None)
+    if stored is not None:
+        call.actions.append(Store(stored, (Receiver(ENDED + source, np.zeros(0, np.int64)),)))
+    if state.keys is not None:
+        retire(tables, call, state.keys, state.keys.of_source(serial))
 
 
 def evict_over_common(tables: Tables, call: Call) -> None:

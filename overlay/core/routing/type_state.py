@@ -40,7 +40,7 @@ from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
-    from covey.matcher import Filter
+    from covey.matcher import EventBatch, Filter
     from covey.matcher.evaluation.evaluator import Evaluator
 
 
@@ -130,6 +130,8 @@ class TypeState:
         """Of a durable type the neighbours that have asked for them, ..."""
         self.restored: dict[Interface, int] = {}
         """... by client the serial of keys of an earlier life that it has not claimed yet, ..."""
+        self.stored: dict[Interface, EventBatch] = {}
+        """... by client of which events are stored since its keys have left last, one of them, ..."""
         self.outdated: dict[Interface, tuple[int, int]] = {}
         """... and by neighbour that has lost its state, from which batch on its events are new, and the epoch
         of the request for them, 0 before that (`durable_keys.py`)."""

@@ -187,6 +187,32 @@ def test_restored_keys_leave_if_their_publisher_does_not_claim_them(back: bool) 
     assert records == ([ENDED + FEED] if back else [ENDED + FEED, ENDED + "client/other"])
 
 
+@pytest.mark.parametrize("before", ["published", "restored", "claimed"])
+def test_that_keys_have_left_is_stored_where_another_has_all_of_them(before: str) -> None:
+    """Else a restart restores what another broker's publisher has replaced since."""
+    broker = started(NEXT)
+    broker.handle(Advertise(2, VEHICLE), NEXT, 0)
+    if before != "published":
+        restored(broker, stored(FEED, batch(("a", 1))))
+    if before != "restored":
+        join(broker, FEED, Advertise(1, VEHICLE))
+    if before == "published":
+        broker.handle(Publish(batch(("a", 1))), FEED, 0)
+    broker.handle(Publish(batch(("a", 2), first=2), for_views=True, live=True), NEXT, 0)
+    actions = broker.handle(Disconnect(), FEED, 0) if before != "restored" else join(broker, FEED)
+    (store,) = [each for each in actions if isinstance(each, Store)]
+    assert [each.interface for each in store.receivers] == [ENDED + FEED]
+    assert (store.batch.to_pylist(), store.batch.publisher) == ([{"id": "a", "x": 1}], "feed")
+    assert shown(broker) == [("a", 2)]
+
+
+def test_a_client_of_which_nothing_is_stored_leaves_no_record() -> None:
+    broker = started()
+    restored(broker, stored(FEED, batch(("a", 1))), stored(FEED, batch(("a", 1)), ended=True))
+    join(broker, FEED, Advertise(1, VEHICLE))
+    assert not [each for each in broker.handle(Disconnect(), FEED, 0) if isinstance(each, Store)]
+
+
 def test_keys_that_had_left_are_not_restored() -> None:
     broker = started()
     restored(
