@@ -9,11 +9,11 @@ changes of a view are kept no more, since what is inside would be wrong without 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Annotated
 
 import orjson
 from pydantic import BeforeValidator, Field
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -141,7 +141,7 @@ class EventStream(Response):
 
     async def open(self, request: Request, model: type[Query]) -> None:
         """Raises what the session and the subscription or view raise."""
-        query = check(model, _single(request.query_params), model.kind)
+        query = check(model, _single(model, request.query_params), model.kind)
         type_name = request.path_params["type"]
         message = _message(query, type_name)
         last, _, number = request.headers.get("last-event-id", "").rpartition(":")
@@ -239,8 +239,15 @@ def _message(query: Query, type_name: str) -> Subscribe | View:
     return check(model, {"request": REQUEST, "subscription": SUBSCRIPTION, **fields}, query.kind)
 
 
-def _single(parameters: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in parameters.items() if value}
+def _single(model: type[Query], parameters: QueryParams) -> dict[str, str]:
+    """Without those that are empty; `MessageError` for one that is there again."""
+    found: dict[str, str] = {}
+    for name, value in parameters.multi_items():
+        if name in found:
+            raise MessageError(cut(f"{model.kind}: {name} is there twice: expected it once"))
+        if value or name not in model.model_fields:
+            found[name] = value
+    return found
 
 
 def _values(query: Query) -> object:

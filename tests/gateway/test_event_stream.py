@@ -120,6 +120,8 @@ async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
         ("/events/Nope", {}, 404, "has no event type 'Nope'"),
         ("/events/Quote", {"filter": "price <"}, 400, "expected a number or a variable after <"),
         ("/events/Quote", {"filtr": "x"}, 400, "events: filtr is unknown: did you mean filter?"),
+        ("/events/Quote", {"filtr": ""}, 400, "events: filtr is unknown: did you mean filter?"),
+        ("/events/Quote?filter=a&filter=b&", {}, 400, "events: filter is there twice: expected it once"),
         ("/events/Quote", {"values": "{"}, 400, "events: values is '{': expected a JSON object"),
         ("/events/Quote", {"values": "7"}, 400, "events: values is 7: expected"),
         ("/events/Quote", {"overflow": "keep"}, 400, "events: overflow is 'keep': expected one of"),
