@@ -282,6 +282,7 @@ class BrokerEndpoint(Generic[M]):
         """
         self._clock.now_ns = now_ns
         self._recovery.opened(now_ns)
+        self._interfaces.opened()
         if ("restored", "") in self._timers:
             self._timers.set(("restored", ""), self._lease_ends_ns())
 

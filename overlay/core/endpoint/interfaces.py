@@ -177,6 +177,15 @@ class Interfaces:
         if interface not in self._dialled:
             self._timers.set(("unlinked", interface), self._clock.now_ns + NEVER_LINKED_NS)
 
+    def opened(self) -> None:
+        """Nobody could connect before now: all are without a connection since now."""
+        for interface, queue in self._queues.items():
+            queue.since_ns = self._clock.now_ns
+            if queue.is_broker:
+                self.await_neighbour(interface)
+            elif ("lease", interface) in self._timers:
+                self.await_lease(queue)
+
     # --- connections ----------------------------------------------------------------------------------------
 
     def accept(self, peer: Peer, connection: IncomingConnection) -> None:

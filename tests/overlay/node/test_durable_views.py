@@ -14,10 +14,13 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, View
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS, NS_PER_S
+from covey.overlay.core.endpoint.repairing import Repairing
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import ENDED, KEYS, Message, Receiver
+from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.node import broker_storage
@@ -145,19 +148,25 @@ def test_whom_a_broker_waits_for_has_its_time_once_the_log_is_read(tmp_path: Pat
     storage.append(batch(1), [Receiver(KEYS + "client/feed")])
     storage.save_awaited(["client/reader"], [])
     core = Broker("b1", durable=["Vehicle"])
+    warnings: list[str] = []
     endpoint: BrokerEndpoint[Message] = BrokerEndpoint(
         core,
-        [],
+        ["broker/b2"],
         EndpointOptions(),
         new_link=Link,
         life=1,
         decode=lambda message, _: message,
-        warn=lambda _interface, _sentence: None,
+        warn=lambda interface, sentence: warnings.append(f"{interface} {sentence}"),
         now_ns=0,
         storage=storage,
     )
+    rule = UplinkRule(["b1", "b2"], [("b1", "b2")])
+    repairing = Repairing(endpoint, "b1", rule, repair_after_ns=NEVER_LINKED_NS)
     lease_ns, read_ns = round(endpoint.options.sessions.lease_s * NS_PER_S), 60 * NS_PER_S
     endpoint.opened(read_ns)
+    endpoint.handle_timer(read_ns)
+    repairing.advance(read_ns + NEVER_LINKED_NS - 1)
+    assert (list(endpoint.neighbours), warnings) == (["broker/b2"], [])
     endpoint.handle_timer(read_ns + CLIENTS_NS - 1)
     assert core.tables.awaiting_clients
     endpoint.handle_timer(read_ns + CLIENTS_NS)
