@@ -114,8 +114,8 @@ class Ring:
         self._bytes = 0
         self._entries: deque[_Entry] = deque()
         self._result_bytes = 0
-        self._holding: deque[_Entry] = deque()
-        """The entries with results, those first that have had some for longest."""
+        self._holding: dict[int, _Entry] = {}
+        """By identity the entries with results, those first that have had some for longest."""
         self._mask_bytes = 0
         self._evicted_ns = 0
 
@@ -150,7 +150,7 @@ class Ring:
             self._bytes -= old.bytes
             self._mask_bytes -= old.mask_bytes
             self._result_bytes -= old.result_bytes
-            old.result_bytes = 0
+            self._holding.pop(id(old), None)
             self._evicted_ns = max(self._evicted_ns, old.batch.ingress_ns)
 
     def _hold(self, entry: _Entry) -> None:
@@ -158,12 +158,11 @@ class Ring:
         size = _held(entry.batch.results) + _held(entry.received)
         if not size:
             return
-        if not entry.result_bytes:
-            self._holding.append(entry)
+        self._holding.setdefault(id(entry), entry)
         self._result_bytes += size - entry.result_bytes
         entry.result_bytes = size
-        while self._result_bytes > MAX_RESULT_BYTES or (self._holding and not self._holding[0].result_bytes):
-            old = self._holding.popleft()
+        while self._result_bytes > MAX_RESULT_BYTES:
+            old = self._holding.pop(next(iter(self._holding)))
             self._result_bytes -= old.result_bytes
             old.batch, old.received, old.is_opened = old.batch.with_results(None), None, False
             old.result_bytes = 0

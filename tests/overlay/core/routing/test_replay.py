@@ -227,6 +227,19 @@ def test_replays_keep_no_results_that_the_ring_has_dropped(monkeypatch: pytest.M
     assert all(each.results is None for each in [*kept, *(entry.batch for entry in ring._entries)])
 
 
+def test_evicted_events_and_their_results_are_released() -> None:
+    """Also where no operator is called any more."""
+    ring = Ring(100)
+    answered = Results({1: Answers(np.array([0]), np.array([True]))})
+    for number in range(50):
+        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, {}, answered)
+    assert len(ring._holding) == 50
+    for number in range(50, 140):
+        ring.record(batch(number, 1, at_s=10 + number), 9, {}, {})
+    assert len(ring._holding) == 10, "those that the ring has"
+    assert ring._result_bytes == sum(entry.result_bytes for entry in ring._entries)
+
+
 @pytest.mark.parametrize("others", [2, 100])
 def test_filters_of_any_size_are_tested(others: int) -> None:
     """Those of many intervals by the engine."""
