@@ -57,6 +57,7 @@ def verifier(folder: Path, content: bytes | str, **options: str) -> TokenVerifie
         (public(RSA_KEY), RSA_KEY, "RS256"),
         (public(ED_KEY), ED_KEY, "EdDSA"),
     ],
+    ids=("HS256", "ES256", "RS256", "EdDSA"),  # those of the keys would differ between the workers
 )
 def test_a_token_of_each_kind_of_key(tmp_path: Path, content: bytes | str, key: Any, algorithm: str) -> None:
     tokens = verifier(tmp_path, content)
