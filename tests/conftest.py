@@ -4,6 +4,7 @@ messages are immutable, and random tests draw from a seed that every run prints 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import get_args
 
@@ -53,6 +54,11 @@ def spark() -> Iterator[None]:
     session = spark_session()
     yield
     session.stop()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Tests of brokers wait for a third of their time."""
+    return (os.cpu_count() or 1) * 3 // 2
 
 
 @pytest.hookimpl(tryfirst=True)

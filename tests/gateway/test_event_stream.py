@@ -94,7 +94,7 @@ async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
 async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
     """Behind an HTTP error it would not; who asks for no stream gets one."""
     (port,) = free_ports(1)
-    async with gateway_to(f"127.0.0.1:{port}") as address:
+    async with gateway_to(f"127.0.0.1:{port}", limits=Limits(timeout_s=1)) as address:
         source = EventSource(address, "/events/Quote")
         await source.open()
         assert (source.status, (await source.body())["status"]) == (503, "UNAVAILABLE")
