@@ -40,7 +40,7 @@ test: $(STAMP) java chromium compile  ## every test, the random ones with few dr
 SOAK := $(CACHE)/soak.log
 .PHONY: test-all
 test-all: $(STAMP) java chromium compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
-	@mkdir -p $(CACHE); if [ -z '$(ARGS)' ]; then nice -n 5 $(BIN)/covey bench soak --seconds 300 --rate 5000 --visitors 1 >$(SOAK) 2>&1 & fi; \
+	@mkdir -p $(CACHE); if [ -z '$(ARGS)' ]; then nice -n 5 $(BIN)/covey bench soak --seconds 300 --rate 2000 --visitors 1 >$(SOAK) 2>&1 & fi; \
 	COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS); tests=$$?; \
 	if [ -z '$(ARGS)' ]; then wait $$! || { tests=1; cat $(SOAK); echo "covey bench soak did not pass"; }; fi; \
 	exit $$tests
