@@ -96,7 +96,7 @@ class BoxClient:
         """Events of subscriptions that have not returned yet."""
 
     async def open(self) -> None:
-        self._marks = (await self._client.subscribe(VEHICLE, MARK)).id
+        await self._client.subscribe(VEHICLE, MARK)
 
     async def read(self) -> None:
         """Pass on what comes, for ever."""
