@@ -12,12 +12,12 @@ for a silent peer. All is drawn from a seed.
 Judged are the two subscribers of all events: the overlay keeps the order of a publisher, so a number that is
 left out was missed, and one that is not above all before it was repeated. Brokers are sampled: memory,
 descriptors, sessions, tasks of the event loop. Memory is judged by the line through the samples, without
-those of the first fifth of the time. In an hour or more it is *flat* if that rises by less than 1 % an hour;
-in less time such a slope is within its own uncertainty, and it is flat if it rises by less than 5 % from its
-start to its end. The slope has the interval in which it is with 95 %, of the averages of twenty spans of
-time, since samples that follow each other are much alike. At the end, once the
-leases of killed clients have expired, descriptors, sessions and tasks must be as many as before the first
-visitor.
+those of the first fifth of the time, nor of its first 150 s, or half of it, in which bounded caches fill. In
+an hour or more it is *flat* if that rises by less than 1 % an hour; in less time such a slope is within its
+own uncertainty, and it is flat if it rises by less than 5 % from its start to its end. The slope has the
+interval in which it is with 95 %, of the averages of twenty spans of time, since samples that follow each
+other are much alike. At the end, once the leases of killed clients have expired, descriptors, sessions and
+tasks must be as many as before the first visitor.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _PATIENCE_S = 60.0
 _RISE = 0.05
 _RISE_PER_HOUR = 0.01
 _HOUR_S = 3_600.0
+_FILLING_S = 150.0
 _SPANS = 20
 _STUDENT = 2.1
 """The 97.5 % quantile of Student's distribution, of 18 degrees of freedom and about."""
@@ -93,6 +94,11 @@ class Slope:
     low: float
     high: float
     flat: bool
+
+
+def judged_from(seconds: float) -> float:
+    """When memory is judged from, in a run of so many seconds: what is bounded has filled by then."""
+    return max(seconds / 5, min(seconds / 2, _FILLING_S))
 
 
 def slope_of(seconds: npt.NDArray[np.float64], memory: npt.NDArray[np.float64], duration_s: float) -> Slope:
@@ -347,7 +353,7 @@ class _Soak:
             samples = [
                 (sample.seconds, sample.memory_mb)
                 for sample in result.samples
-                if sample.broker == broker and sample.seconds >= result.seconds / 5
+                if sample.broker == broker and sample.seconds >= judged_from(result.seconds)
             ]
             if len(samples) < 3:
                 continue

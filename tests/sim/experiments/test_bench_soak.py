@@ -7,7 +7,7 @@ import pytest
 from commands import run
 
 from covey.sim.experiments.bench import soak
-from covey.sim.experiments.bench.soak import Arrivals, SoakResult, slope_of
+from covey.sim.experiments.bench.soak import Arrivals, SoakResult, judged_from, slope_of
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,20 @@ def test_memory_is_flat_by_its_slope(percent_per_hour: float, hours: float, flat
     assert slope.low < percent_per_hour < slope.high
     assert slope.low < slope.percent_per_hour < slope.high
     assert slope.flat is flat
+
+
+@pytest.mark.parametrize(("seconds", "start"), [(60.0, 30.0), (300.0, 150.0), (3_600.0, 720.0)])
+def test_memory_is_judged_once_caches_have_filled(seconds: float, start: float) -> None:
+    assert judged_from(seconds) == start
+
+
+def test_caches_that_fill_in_the_first_minutes_are_no_leak() -> None:
+    seconds = np.arange(0.0, 300.0, 5.0)
+    memory = 320.0 + 18.0 * np.minimum(seconds / 145.0, 1.0) + 5.0 * (seconds > 225.0)
+    judged = seconds >= judged_from(300.0)
+    assert slope_of(seconds[judged], memory[judged], 300.0).flat
+    leaking = memory + 0.15 * seconds
+    assert not slope_of(seconds[judged], leaking[judged], 300.0).flat
 
 
 @pytest.mark.parametrize(
