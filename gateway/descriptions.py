@@ -45,7 +45,7 @@ def openapi() -> dict[str, Any]:
         "info": {"title": "Covey gateway", "version": __version__},
         "paths": {path: {"get": _operation(path, text)} for path, text in PATHS.items()},
         "components": {
-            "schemas": {"Error": Error.model_json_schema()},
+            "schemas": {"Error": _with_kind(Error, Error.model_json_schema())},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -74,6 +74,14 @@ def _operation(path: str, text: str) -> dict[str, Any]:
     return operation
 
 
+def _with_kind(model: type[Message], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a message as it is sent, with its name."""
+    return schema | {
+        "properties": {"kind": {"const": model.kind}, **schema.get("properties", {})},
+        "required": ["kind", *schema.get("required", [])],
+    }
+
+
 @cache
 def asyncapi() -> dict[str, Any]:
     """The document of the WebSocket."""
@@ -84,9 +92,7 @@ def asyncapi() -> dict[str, Any]:
     )
     definitions = schemas["$defs"]
     for model in models:
-        definition = definitions[model.__name__]
-        definition["properties"] = {"kind": {"const": model.kind}, **definition.get("properties", {})}
-        definition["required"] = ["kind", *definition.get("required", [])]
+        definitions[model.__name__] = _with_kind(model, definitions[model.__name__])
     return {
         "asyncapi": "3.0.0",
         "info": {"title": "Covey gateway", "version": __version__},

@@ -504,8 +504,10 @@ class Session:
         self.queue.notice(Connection(connected=connected, message=cut(reason)))
 
     def fail(self, error: Exception) -> None:
-        """The session ends with this error."""
+        """The session ends with this error; of one that is none of Covey's its browser is told the name."""
         if self.error is None:
+            if not isinstance(error, CoveyError):
+                error = RefusedError("INTERNAL", f"the session failed: {type(error).__name__}")
             self.error = error
             self._on_end(self)
 

@@ -100,8 +100,6 @@ class PendingChanges:
         self._parts.clear()
         if not len(last):
             return
-        table = pa.concat_tables(
-            [pa.Table.from_batches([part.events]) for part in parts], promote_options="default"
-        )
+        table = pa.Table.from_batches([part.events for part in parts])
         (events,) = table.take(pa.array(last)).combine_chunks().to_batches()
         self._parts.append(_Part(events, told, numbers[first]))

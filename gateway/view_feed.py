@@ -8,6 +8,7 @@ browser of the same client; what waits is bounded by the keys of the view (`Pend
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,8 +16,11 @@ from functools import partial
 from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import changes_frame
 from covey.gateway.view_changes import PendingChanges
+from covey.matcher.errors import CoveyError
 from covey.overlay import Gap, View
 from covey.overlay.core.client.view_state import KINDS
+
+log = logging.getLogger("covey.gateway")
 
 _MOST_AT_ONCE = 500
 """Changes of a frame."""
@@ -85,6 +89,7 @@ class ViewFeed:
             async for records in self.view.batches():
                 self._caught_up.clear()
                 events = records.select([*range(records.num_columns - 1)])
+                events = events.select(self.view.event_type.names)  # other browsers may have asked for more
                 self._pending.put(events, records.column(records.num_columns - 1).indices.to_numpy())
                 self._pass_on()
                 while self._blocks and len(self._pending):
@@ -93,6 +98,8 @@ class ViewFeed:
                 await asyncio.sleep(0)  # others have their turn
                 self._caught_up.set()
         except Exception as error:
+            if not isinstance(error, CoveyError):
+                log.exception("passing on a view failed")
             self._error = error
             self._drop()  # the number is free from now on: another view may have it
             self._on_end(self._number, error)

@@ -328,9 +328,9 @@ class OverlayFile(Section):
                 raise complaint(f"is of no broker: expected one of {known}", "metrics", name)
         keyless = {event_type.name for event_type in self.event_types if event_type.key is None}
         for name in self.key_max_age_s:
-            if name in keyless or name in self.durable:
-                why = "durable" if name in self.durable else "without a key"
-                raise complaint(f"is of a type {why}: expected one that has views", "key_max_age_s", name)
+            if name in keyless:
+                why = "is of a type without a key: expected one that has views"
+                raise complaint(why, "key_max_age_s", name)
         _check_tree(list(self.brokers), [link.ends for link in self.links])
         self._check_fallbacks()
         return self

@@ -9,6 +9,7 @@ import pytest
 
 from covey.gateway import application
 from covey.gateway.descriptions import PATHS, asyncapi, openapi
+from covey.gateway.event_stream import error_response
 from covey.gateway.messages import REPLIES, REQUESTS, MessageError, parse_message
 
 
@@ -34,6 +35,14 @@ def test_paths_are_those_of_the_application() -> None:
     document = asyncapi()
     assert routes == {*PATHS, document["channels"]["socket"]["address"]}
     assert {*openapi()["paths"]} == {*PATHS}
+
+
+def test_an_error_is_as_its_schema_says() -> None:
+    schema = openapi()["components"]["schemas"]["Error"]
+    error = json.loads(error_response(MessageError("no")).body)
+    assert {*schema["required"]} <= {*error} <= {*schema["properties"]}
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["kind"] == {"const": error["kind"]}
 
 
 def test_messages_are_those_of_the_tables() -> None:

@@ -204,3 +204,23 @@ def test_other_policies(policy: str) -> None:
                 assert got <= 3_000
 
     run()
+
+
+@on_a_loop
+async def test_a_browser_that_asks_for_more_attributes_changes_no_view_of_another() -> None:
+    """Both are of one client at the broker, which has the attributes of both from then on."""
+    named = EventType("Ship", {"id": "int64", "x": "int64", "name": "string"}, key="id")
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(SHIP)
+        async with gateway_to(overlay.address("b1")) as address, Browser(address) as first:
+            await first.request("view", subscription=1, type="Ship", filter="x >= 0")
+            await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
+            await first.until("changes")
+            await exchange.widen(named)
+            async with Browser(address) as second:
+                await second.request("view", subscription=1, type="Ship", filter="name == 'Ada'")
+                await exchange.publish("Ship", id=1, x=2, name="Ada", confirm=True)
+                change = await second.until("changes")
+                assert change["events"] == [{"id": 1, "x": 2, "name": "Ada"}]
+                change = await first.until("changes", changes=["change"])
+                assert change["events"] == [{"id": 1, "x": 2}]

@@ -115,6 +115,7 @@ class ViewReader:
         those of a key become one, or a leave and an enter.
         """
         self.apply()
+        self._widen()
         return self.state.batch()
 
     def apply(self) -> None:
@@ -130,7 +131,15 @@ class ViewReader:
         """Events of changes that were applied and not read."""
         return sum(changes.batch.count for changes in self._changes)
 
+    def _widen(self) -> None:
+        """What is inside has the attributes that its client has declared by now, as what arrives."""
+        if self.session.has_subscription(self.id):
+            known = self.session.event_type(self.state.event_type.name)
+            assert known is not None
+            self.state.event_type = known
+
     def _apply(self, item: _Arrived | _Signal) -> None:
+        self._widen()
         state = self.state
         if isinstance(item, _Arrived):
             item.done()

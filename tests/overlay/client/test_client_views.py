@@ -257,3 +257,29 @@ async def test_updates_that_were_merged_and_refused_all_end() -> None:
             ends = await asyncio.wait_for(asyncio.gather(*updates, return_exceptions=True), 60)
         first, *_ = ends
         assert isinstance(first, RefusedError)
+
+
+@on_a_loop
+async def test_a_view_of_a_widened_type_has_the_attributes_of_its_client_everywhere() -> None:
+    named = EventType("Vehicle", {"id": "string", "x": "float64", "name": "string"}, key="id")
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1"), "feed") as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(VEHICLE)
+        view = await reader.view("Vehicle", "x <= $high", high=10)
+        await feed.publish("Vehicle", id="old", x=1.0, confirm=True)
+        await view.update(high=11)
+        await feed.widen(named)
+        await reader.widen(named)
+        await feed.publish("Vehicle", id="new", x=2.0, name="Ada", confirm=True)
+        await view.update(high=12)
+        assert {row["id"]: row["name"] for row in view.snapshot().to_pylist()} == {"old": None, "new": "Ada"}
+        await view.update(high=0)
+        kinds = {}
+        async for batch in view.batches():
+            kinds |= {(row["change"], row["id"]): row.get("name") for row in batch.to_pylist()}
+            if len(kinds) == 4:
+                break
+        assert kinds["enter", "new"] == kinds["leave", "new"] == "Ada"

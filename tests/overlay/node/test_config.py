@@ -108,6 +108,12 @@ def test_keys_of_a_type_with_views_may_have_a_maximal_age(tmp_path: Path) -> Non
             load(tmp_path, f"{TWO}\n{types}\nkey_max_age_s: {ages}")
 
 
+def test_keys_of_a_durable_type_may_have_a_maximal_age(tmp_path: Path) -> None:
+    for types in ("", "event_types: {Vehicle: {id: string, key: id}}"):
+        text = f"{TWO}\n{types}\ndurable: {{Vehicle: {{}}}}\nkey_max_age_s: {{Vehicle: 60}}"
+        assert load(tmp_path, text).key_max_age_s == {"Vehicle": 60.0}
+
+
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, f"{TWO}\ninsecure: true\n", COVEY_ROUTING="static")
     assert overlay.routing == "static"
