@@ -73,10 +73,11 @@ def join(
     Example: covey broker join b6 --overlay five.yaml --link b2 --address 127.0.0.1:7006
     """
     from covey.cli.membership import Change
+    from covey.overlay.node.overlay_edit import OverlayEdit
 
-    change = Change(overlay, name, skip or (), access)
-    change.edit.add(name, address, link, listen)
-    _make(change, wait)
+    with OverlayEdit(overlay) as edit:
+        edit.add(name, address, link, listen)
+        _make(Change(edit, name, skip or (), access), wait)
 
 
 @broker.command()
@@ -97,10 +98,11 @@ def leave(
     Example: covey broker leave b2 --overlay five.yaml
     """
     from covey.cli.membership import Change
+    from covey.overlay.node.overlay_edit import OverlayEdit
 
-    change = Change(overlay, name, skip or (), access)
-    change.edit.remove(name)
-    _make(change, wait)
+    with OverlayEdit(overlay) as edit:
+        edit.remove(name)
+        _make(Change(edit, name, skip or (), access), wait)
 
 
 def _make(change: Change, wait_s: float) -> None:

@@ -1,8 +1,8 @@
 """A broker that joins a running overlay, or leaves it: the overlay file, then the brokers that run.
 
 Order. All brokers answer, or nothing is changed; then the file is written. A broker that leaves goes first,
-so that what it has taken reaches its neighbours; then its hub reloads the file, to which the others are
-linked from then on; then the others.
+so that what it has taken reaches its neighbours, or else the file is put back; then its hub reloads the file,
+to which the others are linked from then on; then the others.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from covey.cli.support.access import Access
 from covey.matcher.errors import CoveyError, InputError
-from covey.overlay.client import inspect_broker
+from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.node.overlay_edit import OverlayEdit, new_links
 from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_reload
@@ -23,6 +22,7 @@ from covey.overlay.transport.channel import RELOAD
 
 _RELOAD_S = 60.0
 _POLL_S = 0.1
+NOTHING = "nothing has changed"
 
 
 class MembershipError(CoveyError):
@@ -32,8 +32,8 @@ class MembershipError(CoveyError):
 class Change:
     """One broker that joins or leaves, `name`, as `edit` of the file says; `skipped` do not run."""
 
-    def __init__(self, file: Path, name: str, skipped: Collection[str], access: Access) -> None:
-        self.edit = OverlayEdit(file)
+    def __init__(self, edit: OverlayEdit, name: str, skipped: Collection[str], access: Access) -> None:
+        self.edit = edit
         self._name = name
         self._skipped = skipped
         self._access = access
@@ -52,14 +52,20 @@ class Change:
         if leaves:
             self._check_durable(states.get(name))
         self.edit.write()
+        ended = await self._let_go(states[name], wait_s) if leaves and name in running else ""
         what = "left" if leaves else f"has joined at {after.brokers[name].address}"
         print(f"{file}: {name} {what}{_listed(', with new links ', links)}")
+        if ended:
+            print(ended, flush=True)
         staying = [each for each in running if each != name]
-        if leaves and name in running:
-            await self._let_go(states[name], wait_s)
         hubs = [each for each in staying if each in {link[0] for link in links}]
+        # One that does not reload keeps no other from it: it reads the file when it starts again.
+        failures: list[str] = []
         for group in (hubs, [each for each in staying if each not in hubs]):
-            await asyncio.gather(*map(self._reload, group))
+            failures += filter(None, await asyncio.gather(*map(self._reload, group)))
+        self.edit.release()
+        if failures:
+            raise MembershipError("; ".join(failures))
         if staying:
             print(f"{', '.join(staying)} {'has' if len(staying) == 1 else 'have'} reloaded the file")
         if not leaves:
@@ -101,7 +107,7 @@ class Change:
         if state is None:
             raise InputError(
                 f"--skip is {name}: expected a broker that runs, since it has events of the durable types "
-                f"({types})"
+                f"({types}); to give these up, take it out of {self.edit.path}, and send each other SIGHUP"
             )
         if state["durable_sessions"] or state["missing"]:
             missing = [f"{each['what']}: {each['why']}" for each in state["missing"]]
@@ -111,21 +117,38 @@ class Change:
                 "ready, and durable sessions to have moved or ended; nothing has changed"
             )
 
-    async def _let_go(self, state: dict[str, Any], wait_s: float) -> None:
+    async def _let_go(self, state: dict[str, Any], wait_s: float) -> str:
         """Have the broker drain and end, which it does within seconds, or with durable types when its
-        neighbours have what it stores.
+        neighbours have what it stores; returns a line that tells how it ended. Where it may not leave, or
+        with durable types ends before they have that, the file is put back.
         """
-        await self._call(self._name, leave=True)
-        deadline = time.monotonic() + max(wait_s, _RELOAD_S)
-        while await self._answers(self._name, state["process"]):
+        name, file = self._name, self.edit.path
+        patience_s = max(wait_s, _RELOAD_S)
+        deadline = time.monotonic() + patience_s
+        how = "has sent on what it had, and ended"
+        try:
+            await self._call(name, leave=True, within_s=patience_s)
+        except RefusedError as error:
+            self.edit.put_back()
+            then = f"{file} is as before: start {name} again" if error.status == "ABORTED" else NOTHING
+            raise MembershipError(f"{error}; {then}") from None
+        except ConnectError as error:
+            answers = await self._answers(name, state["process"])
+            if not answers and not self.edit.before.durable:
+                how = "ended before it had sent on what it had"
+            elif not answers or time.monotonic() < deadline - 1:
+                self.edit.put_back()
+                then = NOTHING if answers else f"{file} is as before: start {name} again"
+                raise MembershipError(f"broker {name} has not left: {error}; {then}") from None
+        while await self._answers(name, state["process"]):
             if time.monotonic() > deadline:
                 raise MembershipError(
-                    f"broker {self._name} is still sending on what it has: expected it to end; once it has, "
-                    f"send each other broker SIGHUP, and they are linked without it"
+                    f"broker {name} is still sending on what it has: expected it to end; once it has, send "
+                    f"each other broker SIGHUP, and they are linked without it ({file} has changed)"
                 )
             await asyncio.sleep(_POLL_S)
         clients = f"; {state['sessions']} sessions of clients have ended" if state["sessions"] else ""
-        print(f"{self._name} has sent on what it had, and ended{clients}", flush=True)
+        return f"{name} {how}{clients}"
 
     async def _answers(self, broker: str, process: int) -> bool:
         address = self.edit.before.brokers[broker].address
@@ -137,24 +160,23 @@ class Change:
             return False
         return bool(state["process"] == process)
 
-    async def _reload(self, broker: str) -> None:
-        reloaded = await self._call(broker)
-        if set(reloaded.neighbours) != set(self.edit.after.neighbours(broker)):
-            raise MembershipError(
-                f"broker {broker} has reloaded {reloaded.file}, where {self._name} has not changed: copy "
-                f"{self.edit.path} there, and send {broker} SIGHUP"
-            )
-
-    async def _call(self, broker: str, *, leave: bool = False) -> Reloaded:
-        address = self.edit.before.brokers[broker].address
-        request = encode_reload(leave=leave)
+    async def _reload(self, broker: str) -> str:
+        """Have a broker read the file; returns why it has not, or nothing."""
         try:
-            reply = await call_broker(address, RELOAD, request, self._access.credentials, _RELOAD_S)
+            reloaded = await self._call(broker)
         except CoveyError as error:
-            raise MembershipError(
-                f"broker {broker} has not reloaded its overlay file: {error} ({self.edit.path} has changed)"
-            ) from None
-        return decode_reloaded(reply)
+            return f"broker {broker} has not reloaded its file: {error} ({self.edit.path} has changed)"
+        if set(reloaded.neighbours) == set(self.edit.after.neighbours(broker)):
+            return ""
+        return (
+            f"broker {broker} has reloaded {reloaded.file}, where {self._name} has not changed: copy "
+            f"{self.edit.path} there, and send {broker} SIGHUP"
+        )
+
+    async def _call(self, broker: str, *, leave: bool = False, within_s: float = _RELOAD_S) -> Reloaded:
+        address, credentials = self.edit.before.brokers[broker].address, self._access.credentials
+        request = encode_reload(leave=leave)
+        return decode_reloaded(await call_broker(address, RELOAD, request, credentials, within_s))
 
     async def _until_linked(self, links: list[tuple[str, str]], wait_s: float) -> None:
         """Wait until the first end of each link has the second one's interest."""

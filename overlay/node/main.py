@@ -167,7 +167,7 @@ async def _serve(
     if tracing is not None:
         await asyncio.to_thread(tracing.shut_down, EXPORT_S)
     log.info("stopped")
-    return 3 if node.failed else 0
+    return 3 if node.failed or (reloader.left and node.not_sent_on) else 0
 
 
 def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:

@@ -130,6 +130,10 @@ class Node:
         """Why the last attempt to reach a neighbour failed, until one succeeds."""
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
+        self.drained = asyncio.Event()
+        """Set once `drain` has ended."""
+        self.not_sent_on: dict[Interface, int] = {}
+        """By neighbour the records that it had not got by then."""
         self._on_failure = on_failure
         self._timer = LoopTimer()
         self.syncing = None
@@ -374,11 +378,13 @@ class Node:
         time is up: for what goes to brokers that is `links_s`, if it is longer."""
         self.endpoint.drain()
         start = time.monotonic()
-        while not self._drained:
+        while not self._drained or (links_s and self._links_drain()):
             lasting = links_s if self._links_drain() else 0.0
             if time.monotonic() - start >= max(seconds, lasting):
-                return
+                break
             await asyncio.sleep(0.02)
+        self.not_sent_on = self.endpoint.promised
+        self.drained.set()
 
     def _links_drain(self) -> bool:
         """Whether brokers that are connected have yet to get something."""

@@ -1,17 +1,21 @@
 """Brokers added to an overlay file, and taken out of it; comments and the rest of the file stay.
 
 Invariant: the file is valid before and after, and at no moment anything else: the new text is validated, then
-put in the place of the old one at once.
+put in the place of the old one at once. Of those that edit files of one directory, one does at a time.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from covey.overlay.core.repair.leaving import links_without
 from covey.overlay.documents import read_text
@@ -22,16 +26,40 @@ if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedSeq
 
 
-class OverlayEdit:
-    """The file at a path, with its changes until `write`. `ConfigError` if the file is wrong."""
+LOCKED_S = 60.0
+"""How long an edit waits for another one."""
+_LOCK_POLL_S = 0.1
 
-    def __init__(self, path: Path) -> None:
+
+class OverlayEdit:
+    """The file at a path, with its changes until `write`; nobody else edits it until `release`, or the end of
+    the block. `ConfigError` if the file is wrong, or is being edited for longer than `locked_s` seconds.
+    """
+
+    def __init__(self, path: Path, locked_s: float = LOCKED_S) -> None:
         self.path = path
-        self._before = read_text(path, ConfigError)
-        self.before = parse_overlay(self._before, path)
+        self._lock = ExitStack()
+        deadline = time.monotonic() + locked_s
+        while not _locked(path.resolve().parent, self._lock):
+            if time.monotonic() > deadline:
+                raise ConfigError(f"{path}: another covey broker join or leave is at work: expected its end")
+            time.sleep(_LOCK_POLL_S)
+        with ExitStack() as mistaken:
+            mistaken.callback(self.release)
+            self._before = read_text(path, ConfigError)
+            self.before = parse_overlay(self._before, path)
+            mistaken.pop_all()
         """The overlay of the file as it is."""
         self.after = self.before
         self._after = self._before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
     def add(self, name: str, address: str, links: Sequence[str], listen: str = "") -> None:
         """A broker that is linked to others, which it dials. `ConfigError` for a name that is in use, and for
@@ -75,19 +103,34 @@ class OverlayEdit:
         """Put the new text in the place of the old one. `ConfigError` if that has changed meanwhile, or the
         file cannot be written.
         """
+        self._replace(self._before, self._after)
+
+    def put_back(self) -> None:
+        """As it was before `write`. `ConfigError` as there."""
+        self._replace(self._after, self._before)
+
+    def release(self) -> None:
+        """Let others edit the file."""
+        self._lock.close()
+
+    def _replace(self, before: str, after: str) -> None:
         path = self.path.resolve()
-        if read_text(path, ConfigError) != self._before:
+        if read_text(path, ConfigError) != before:
             raise ConfigError(f"{self.path}: another process has changed it: expected to change it alone")
+        written: Path | None = None
         try:
             with tempfile.NamedTemporaryFile(
                 "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
             ) as file:
-                file.write(self._after)
+                written = Path(file.name)
+                file.write(after)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(file.name, path.stat().st_mode)
-            os.replace(file.name, path)
+            _look_like(written, path.stat())
+            os.replace(written, path)
         except OSError as error:
+            if written is not None:
+                written.unlink(missing_ok=True)
             raise ConfigError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def _document(self) -> tuple[Any, Any]:
@@ -107,6 +150,35 @@ class OverlayEdit:
         yaml.dump(document, text)
         self.after = parse_overlay(text.getvalue(), self.path)
         self._after = text.getvalue()
+
+
+def _locked(folder: Path, lock: ExitStack) -> bool:
+    """Whether nobody else has the lock of a directory, which is held until `lock` ends. The file itself is
+    exchanged, so it cannot have one. Where directories have no locks, `write` alone sees what others write.
+    """
+    with suppress(OSError, ImportError):
+        import fcntl
+
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(opened)
+            return not isinstance(error, BlockingIOError)
+        lock.callback(os.close, opened)
+    return True
+
+
+def _look_like(path: Path, other: os.stat_result) -> None:
+    """Give a file the owner and the permissions of another one: brokers that read that one read it, too."""
+    mine = path.stat()
+    if (mine.st_uid, mine.st_gid) != (other.st_uid, other.st_gid):
+        try:
+            os.chown(path, other.st_uid, other.st_gid)
+        except PermissionError:
+            if not other.st_mode & stat.S_IROTH:
+                raise
+    os.chmod(path, other.st_mode)
 
 
 def new_links(before: Overlay, after: Overlay) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.reauthentication import reauthenticate
 from covey.overlay.node.server import Server
 from covey.overlay.node.tokens import TokenKeyError
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.calls import Reloaded
 
 log = logging.getLogger("covey.broker")
@@ -130,6 +131,18 @@ def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
         )
 
 
+def _check_may_leave(node: Node) -> None:
+    """`ConfigError` where a broker that leaves would take with it what it stores, for durable sessions or for
+    neighbours that are away.
+    """
+    sessions = sum(queue.durable and not queue.is_broker for queue in node.queues.values())
+    if sessions:
+        raise ConfigError(f"broker {node.name} has {sessions} durable sessions: expected them moved or ended")
+    away = [name for name in node.endpoint.promised if not node.queues[name].connected]
+    if away:
+        raise ConfigError(f"broker {node.name} stores events for {', '.join(away)}: expected these connected")
+
+
 class Reloader:
     """Reloads of one broker, one after the other, on the running event loop. `set_level` gets the level of
     the log; `leave` is called when the broker is to drain and end, since it has left the overlay.
@@ -169,17 +182,30 @@ class Reloader:
                 await self.reload()
 
     async def reload_for_call(self, leave: bool) -> Reloaded:
-        """As `reload`, which goes on if the caller does not wait for it."""
+        """As `reload`, which goes on if the caller does not wait for it. A broker that leaves answers when it
+        has drained; `CallError` if it still stores events for its neighbours then.
+        """
         return await asyncio.shield(asyncio.create_task(self._reload_or_fail(leave)))
 
     async def _reload_or_fail(self, leave: bool) -> Reloaded:
         try:
-            return await self.reload(leave=leave)
+            reloaded = await self.reload(leave=leave)
         except ConfigError:
             raise
         except Exception as error:  # a defect: the broker must not go on with half of a file
             self._node.fail(error)
             raise
+        if leave:
+            await self._node.drained.wait()
+            self._check_sent_on()
+        return reloaded
+
+    def _check_sent_on(self) -> None:
+        kept = self._node.not_sent_on
+        if kept or self._node.failed:
+            what = ", ".join(f"{records} for {name}" for name, records in kept.items())
+            why = f"with records that have not arrived ({what})" if kept else "since it has failed"
+            raise CallError("ABORTED", f"broker {self._node.name} ends {why}")
 
     async def reload(self, *, leave: bool = False) -> Reloaded:
         """Read the file and do what it says; returns when neighbours that have left it are disconnected. With
@@ -193,6 +219,7 @@ class Reloader:
                 if leave and name in read.brokers:
                     raise ConfigError(f"{self._file}: broker {name} is there: expected a file without it")
                 if leave:
+                    _check_may_leave(self._node)
                     log.warning("the broker leaves the overlay, since its file does not name it any more")
                     self.left = True
                     self._leave()

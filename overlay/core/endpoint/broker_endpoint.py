@@ -244,7 +244,7 @@ class BrokerEndpoint(Generic[M]):
         """A broker that this one is linked to, besides those it was made with."""
         if now_ns is not None:
             self._clock.now_ns = now_ns
-        self._interfaces.add_neighbour(interface)
+        self._interfaces.add_neighbour(interface, joins=True)
 
     # --- changes while it runs ------------------------------------------------------------------------------
 
@@ -630,6 +630,12 @@ class BrokerEndpoint(Generic[M]):
     def drained(self) -> bool:
         """Whether the events that were taken have reached the next broker or client."""
         return all(queue.link.idle or not queue.connected for queue in self.queues.values())
+
+    @property
+    def promised(self) -> dict[Interface, int]:
+        """By neighbour the records of durable types from the first on that it has not acknowledged."""
+        backlogs = ((name, self.backlog(queue)) for name, queue in self.neighbours.items())
+        return {name: records for name, records in backlogs if records}
 
     def close_connections(self, reason: str) -> None:
         """End every connection with a goodbye."""

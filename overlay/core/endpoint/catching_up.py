@@ -108,7 +108,7 @@ class CatchingUp:
                 queue.behind[name] = cursor
 
     def begin(self, queue: InterfaceQueue) -> None:
-        """A session begins: what was stored for an earlier one of its name is not for it."""
+        """A session or a neighbour begins: what was stored for an earlier one of its name is not for it."""
         cursors = {
             (queue.interface, name): min(self._cursor(queue, name), self._storage.synced(name))
             for name in self._types

@@ -88,6 +88,10 @@ class Durability:
         """An interface that may have records to come from an earlier life."""
         self.catching_up.restore(queue)
 
+    def joined(self, queue: InterfaceQueue) -> None:
+        """A broker becomes a neighbour."""
+        self.catching_up.begin(queue)
+
     def opened(self, queue: InterfaceQueue) -> None:
         """A durable session begins."""
         self.sessions.begin(queue.interface, queue.identity)

@@ -143,11 +143,13 @@ class Interfaces:
         self._queues[interface] = queue = self._queue(interface, durable=True)
         return queue
 
-    def add_neighbour(self, interface: Interface) -> None:
-        """Nothing changes if it is one."""
+    def add_neighbour(self, interface: Interface, *, joins: bool = False) -> None:
+        """Nothing changes if it is one. To one that `joins` nothing was promised before."""
         if interface not in self._queues:
             self._queues[interface] = self.neighbours[interface] = queue = self._queue(interface)
-            if self._durability is not None:
+            if self._durability is not None and joins:
+                self._durability.joined(queue)
+            elif self._durability is not None:
                 self._durability.restore(queue)
 
     def remove_neighbour(self, interface: Interface, reason: str, status: str) -> None:

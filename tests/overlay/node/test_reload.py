@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import os
 import re
 import signal
@@ -32,6 +33,7 @@ from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.readiness import missing
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.server import Server
+from covey.overlay.transport.call_error import CallError
 
 SECRET = "s" * 40
 TWO: dict[str, Any] = {
@@ -138,6 +140,89 @@ async def test_links_with_durable_types_stay(tmp_path: Path, changed: dict[str, 
         assert (process.node.overlay is before) is bool(refused)
     finally:
         process.node.close()
+
+
+STORED: dict[str, Any] = {
+    "overlay": "stored",
+    "durable": {"Flood": {}},
+    "storage": "store",
+    "event_types": {"Flood": {"number": "int64", "text": "string"}},
+}
+
+
+def stored(folder: Path, *names: str) -> dict[str, Any]:
+    """A file in which each broker is linked to the one before."""
+    addresses = zip(names, free_addresses(len(names)), strict=True)
+    brokers = {name: {"address": address} for name, address in addresses}
+    file = {**STORED, "brokers": brokers, "links": [[*pair] for pair in itertools.pairwise(names)]}
+    (folder / "overlay.yaml").write_text(yaml.safe_dump(file))
+    return file
+
+
+@on_a_loop
+async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path) -> None:
+    """Else the whole log is read for it, kept until it comes, and what retention removed is told as lost."""
+    file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
+    alone = _without(file, "b2", [])
+    path.write_text(yaml.safe_dump(alone))
+    first = await Process(path, "b1").start()
+    try:
+        async with (
+            Client(file["brokers"]["b1"]["address"], "feed") as feed,
+            Client(file["brokers"]["b1"]["address"], "reader", durable=True) as reader,
+        ):
+            await reader.subscribe("Flood")
+            await feed.advertise(FLOOD)
+            for again in range(2):
+                for number in range(5):
+                    await feed.publish("Flood", number=number, text="", confirm=True)
+                await first.reload(file)
+                storage = first.node.storage
+                assert storage is not None
+                assert storage.cursor("broker/b2", "Flood") == storage.end("Flood") == 5 * (again + 1)
+                assert first.node.queues["broker/b2"].behind == {}
+                await first.reload(alone)
+    finally:
+        await first.stop()
+
+
+@on_a_loop
+async def test_a_broker_whose_neighbour_goes_while_it_leaves_says_what_it_stores(tmp_path: Path) -> None:
+    """Nothing was left to send by its connections, so it said that all had been sent."""
+    file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
+    first, last = await Process(path, "b1").start(), await Process(path, "b2").start()
+    async with (
+        Client(file["brokers"]["b1"]["address"], "reader", durable=True) as reader,
+        Client(file["brokers"]["b2"]["address"], "feed") as feed,
+    ):
+        await reader.subscribe("Flood")
+        await feed.advertise(FLOOD)
+        path.write_text(yaml.safe_dump(_without(file, "b2", [])))
+        leaving = asyncio.create_task(last.reloader.reload_for_call(True))
+        await until(lambda: last.reloader.left or leaving.done(), "b2 is about to leave")
+        await first.stop()
+        await until(lambda: not last.node.queues["broker/b1"].connected, "b1 is gone")
+        await feed.publish("Flood", number=1, text="", confirm=True)
+        with pytest.raises(ConfigError, match="b2 stores events for broker/b1: expected these connected"):
+            await last.reloader.reload_for_call(True)  # one that has not begun stays
+        await last.stop()
+        with pytest.raises(CallError, match=r"b2 ends with records that have not arrived \(1 for broker/b1"):
+            await leaving
+
+
+@on_a_loop
+async def test_a_broker_with_durable_sessions_does_not_leave(tmp_path: Path) -> None:
+    """One may have begun after `covey broker leave` had looked."""
+    file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
+    first = await Process(path, "b1").start()
+    try:
+        async with Client(file["brokers"]["b1"]["address"], "reader", durable=True):
+            path.write_text(yaml.safe_dump(_without(file, "b1", [])))
+            with pytest.raises(ConfigError, match="b1 has 1 durable sessions: expected them moved or ended"):
+                await first.reloader.reload_for_call(True)
+            assert not first.reloader.left
+    finally:
+        await first.stop()
 
 
 class Process:
