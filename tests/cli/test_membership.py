@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,6 +157,44 @@ async def test_a_broker_that_leaves_has_sent_on_what_it_stores(tmp_path: Path) -
             status, out, error = await overlay.leave("b1")
             assert (status, out) == (1, "")
             assert "durable sessions: 1" in error
+
+
+@pytest.mark.thorough
+@on_a_loop
+async def test_a_broker_whose_neighbour_falls_silent_while_it_leaves_keeps_its_place(tmp_path: Path) -> None:
+    """Started again, it has what it was about to take with it."""
+    overlay = Overlay(tmp_path, "durable: {Tick: {}}\nstorage: store")
+    with overlay.running():
+        await overlay.linked("b2", "b1", "b3")
+        before = overlay.file.read_text()
+        async with (
+            Client(overlay.addresses["b1"], "reader", durable=True) as reader,
+            Client(overlay.addresses["b3"], "writer") as writer,
+        ):
+            ticks = await reader.subscribe(TICK, "x >= 0")
+            await writer.advertise(TICK)
+            await writer.publish("Tick", x=0, confirm=True)
+            assert (await asyncio.wait_for(anext(ticks), 100))["x"] == 0
+            overlay.processes["b2"].send_signal(signal.SIGSTOP)
+            try:
+                for x in range(1, 50):
+                    await writer.publish("Tick", x=x, confirm=x == 49)
+                status, _, error = await overlay.leave("b3", "--skip", "b2")
+            finally:
+                overlay.processes["b2"].send_signal(signal.SIGCONT)
+            assert (status, len(error.splitlines())) == (1, 1)
+            # Where this test was slow, b3 had noticed the silence before, and stays.
+            assert "for broker/b2" in error or "link to b2" in error or "b3 stores events for" in error, error
+            assert overlay.file.read_text() == before
+            if "is as before: start b3 again" in error:
+                assert overlay.processes["b3"].wait(60) == 3
+                overlay.start("b3")
+            await overlay.linked("b3", "b2")
+            async with asyncio.timeout(100):
+                assert [(await anext(ticks))["x"] for _ in range(49)] == list(range(1, 50))
+                while (await overlay.leave("b3"))[0]:
+                    pass  # until it is ready
+            assert overlay.processes.pop("b3").wait(60) == 0
 
 
 REFUSALS = {
