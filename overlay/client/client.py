@@ -30,7 +30,7 @@ from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
-from covey.overlay.client.view import View, ViewSubscription
+from covey.overlay.client.view import View, ViewSubscription, check_max_keys
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_state import MAX_KEYS
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
@@ -479,8 +479,10 @@ class Client:
         Arguments and errors are those of `subscribe`. `FilterError` for a `leave` that does not accept all
         that `filter` does, for a type without a key, for calls of
         named operators, and under routing static; reading raises `CapacityError` where more than `max_keys`
-        keys are inside. A client has either views or `deliveries()`, and a durable one has no views.
+        keys are inside, which is 1 at least (`ValueError`). A client has either views or `deliveries()`, and
+        a durable one has no views.
         """
+        check_max_keys(max_keys)
         self._driver.check_open()
         if self._durable:
             raise SubscriptionError(f"a view of durable client {self.name}: expected one that is not durable")

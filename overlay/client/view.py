@@ -212,3 +212,9 @@ class View:
             if changes is not None:
                 return changes
             await self._subscription._inbox.changed()
+
+
+def check_max_keys(max_keys: object) -> None:
+    """`ValueError` for what is no number of keys."""
+    if type(max_keys) is not int or max_keys < 1:
+        raise ValueError(f"max_keys is {max_keys!r}: expected an integer from 1 on")

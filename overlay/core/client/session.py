@@ -56,7 +56,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.moving.motion import check_values, moves
+from covey.overlay.core.moving.motion import Motion, check_values, moves
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
@@ -262,8 +262,9 @@ class ClientSession:
         return self._known(subscription_id).anew
 
     def _check_still(self, values: Mapping[str, object]) -> None:
-        if moves(values):
-            raise VariableError("a view with a value that moves by itself: expected one that does not")
+        for name, value in values.items():
+            if isinstance(value, Motion):
+                raise VariableError(f"variable ${name} of a view: value {value}, expected one that stands still")
 
     def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
         """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;

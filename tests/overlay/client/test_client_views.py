@@ -9,8 +9,8 @@ import pytest
 from running import Brokers, on_a_loop
 
 from covey.matcher import EventType, FilterError
-from covey.matcher.errors import CapacityError
-from covey.overlay import Change, Client, RefusedError, View
+from covey.matcher.errors import CapacityError, VariableError
+from covey.overlay import Change, Client, Motion, RefusedError, View
 from covey.overlay.core.endpoint.quotas import Bounds
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
@@ -241,7 +241,15 @@ async def test_what_cannot_be_a_view_is_refused() -> None:
         with pytest.raises(FilterError, match="a view of event type Plain without a key"):
             await client.view("Plain", "x < 3")
         await client.advertise(VEHICLE)
-        view = await client.view("Vehicle")
+        for wrong in (0, -1, "5", 2.5, True, None):
+            with pytest.raises(ValueError, match=f"max_keys is {wrong!r}: expected an integer from 1"):
+                await client.view("Vehicle", max_keys=wrong)  # type: ignore[arg-type]
+        with pytest.raises(VariableError, match=r"variable \$x of a view: value 1\+2\*t, expected"):
+            await client.view("Vehicle", "x < $x", x=Motion(1.0, 2.0))
+        view = await client.view("Vehicle", "x < $x", x=1.0)
+        with pytest.raises(VariableError, match=r"variable \$x of a view"):
+            await view.update(x=Motion(1.0, 2.0))
+        assert view.values == {"x": 1.0}
         assert view.snapshot().num_rows == 0
 
 
