@@ -4,6 +4,7 @@
 const WELCOME_MS = 20_000; // Node 20 tells nothing of a connection that the other end closes at once
 const SOON_MS = 1_000; // received messages are acknowledged at least this often: ten times as often takes a gateway as much CPU as ten events a second
 const FINAL = 1008; // after this close code another attempt does not help
+const PASSING = ["UNAVAILABLE", "DEADLINE_EXCEEDED"]; // of a broker that may be back
 const SHARE = 0.25; // of the gateway's window; from so many bytes on they are acknowledged at once
 const SHORTEST_S = 0.001; // of a validity period
 const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [100, 5_000]; // between attempts to connect
@@ -416,16 +417,8 @@ export class Client {
     this.#requests.clear();
     const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
     for (const [number, subscription] of this.#subscriptions) {
-      subscription._beginAnew();
-      if (subscribing.has(number)) continue;
-      // Two functions, for what a callback of the page throws in the first is no error of the subscription.
-      this._request(subscription._asRequest()).then(
-        (answer) => this.#subscriptions.has(number) && subscription._applied(answer),
-        ({ status, message }) => {
-          this.#subscriptions.delete(number);
-          this.#options.onNotice?.({ kind: "error", subscription: number, status, message });
-        },
-      );
+      if (subscribing.has(number)) subscription._beginAnew();
+      else this.#subscribeAgain(number, subscription);
     }
     for (const each of pending) {
       const { message, resolve, reject } = each;
@@ -439,6 +432,25 @@ export class Client {
         this._request(isSubscribe(each) ? subscription._asRequest() : message).then(resolve, reject);
       }
     }
+  }
+
+  // Where the broker is away this is tried again, as a connection is.
+  #subscribeAgain(number, subscription) {
+    subscription._beginAnew();
+    // Two functions, for what a callback of the page throws in the first is no error of the subscription.
+    this._request(subscription._asRequest()).then(
+      (answer) => this.#subscriptions.has(number) && subscription._applied(answer),
+      ({ status, message }) => {
+        const session = this.#session;
+        const again = () => {
+          const wanted = session === this.#session && this.#subscriptions.has(number) && !this.#error;
+          if (wanted) this.#subscribeAgain(number, subscription);
+        };
+        if (PASSING.includes(status) && !this.#error) setTimeout(again, LONGEST_PAUSE_MS);
+        else this.#subscriptions.delete(number);
+        this.#options.onNotice?.({ kind: "error", subscription: number, status, message });
+      },
+    );
   }
 
   #closed(event) {

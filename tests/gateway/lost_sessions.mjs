@@ -4,6 +4,7 @@ const { Client } = await import(process.argv[2]);
 class Gateway {
   static sessions = []; // the requests of each
   static answering = true;
+  static errors = {}; // by kind of request, the status of an error in place of its answer
   static newest = null;
   readyState = 1;
   got = [];
@@ -21,7 +22,9 @@ class Gateway {
       this.tell({ kind: "welcome", session, resumed: false, window_bytes: 1e6, max_message_bytes: 1e6 });
     } else {
       this.got.push(message);
-      if (Gateway.answering) this.tell({ kind: "answer", request: message.request, attributes: { price: "float64" } });
+      const status = Gateway.errors[message.kind];
+      if (status) this.tell({ kind: "error", request: message.request, status, message: "no" });
+      else if (Gateway.answering) this.tell({ kind: "answer", request: message.request, attributes: { price: "float64" } });
     }
   }
 
@@ -88,6 +91,30 @@ const cases = {
     Gateway.newest.lose();
     await until(() => asked(3).length);
     return [asked(2), Gateway.sessions[1][0].valid_for, Math.round(Gateway.sessions[2][0].valid_for)];
+  },
+  // The new session finds no broker for a time; and what it refuses for good does not begin again.
+  away: async () => {
+    const wait = globalThis.setTimeout;
+    globalThis.setTimeout = (callback, ms) => wait(callback, ms === 5_000 ? 1 : ms);
+    const client = new Client("http://gateway", options);
+    const ships = await client.view("Ship", "", {}, (changes) => views.push(...changes));
+    await client.subscribe("Quote");
+    const event = { kind: "changes", subscription: 1, key: "id", changes: ["enter"], events: [{ id: 1 }] };
+    Gateway.newest.tell(event);
+    await until(() => ships.inside.size);
+    Gateway.errors = { view: "UNAVAILABLE", subscribe: "INVALID_ARGUMENT" };
+    Gateway.newest.lose();
+    await until(() => notices.length > 2);
+    Gateway.answering = false; // and this session is lost as well
+    Gateway.errors = {};
+    await until(() => asked(2).length > notices.length);
+    Gateway.errors = { view: "DEADLINE_EXCEEDED" };
+    Gateway.newest.lose();
+    await until(() => notices.at(-1).status === "DEADLINE_EXCEEDED");
+    Gateway.answering = true;
+    Gateway.errors = {};
+    await until(() => !ships.inside.size);
+    return [[...new Set(asked(3).map(String))], notices.slice(0, 2), views.map(({ kind }) => kind)];
   },
   // A callback that throws ends nothing.
   callback: async () => {

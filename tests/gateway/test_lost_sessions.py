@@ -42,6 +42,16 @@ def test_a_renewal_that_the_lost_session_has_had() -> None:
     assert rest == 30
 
 
+def test_a_new_session_that_finds_no_broker_for_a_time() -> None:
+    asked, notices, kinds = outcome("away")
+    assert asked == ["view,1"]
+    assert [(each["subscription"], each["status"]) for each in notices] == [
+        (1, "UNAVAILABLE"),
+        (2, "INVALID_ARGUMENT"),
+    ]
+    assert kinds == ["enter", "leave"]
+
+
 def test_a_callback_that_throws_ends_no_view() -> None:
     assert outcome("callback") == [["of the page"], []]
 
