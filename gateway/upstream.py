@@ -176,21 +176,23 @@ class Upstream:
         timeout: float,
     ) -> View:  # fmt: skip
         """As `Client.view`; raises what `Client.open` raises for the first one."""
+        client = await self._views_client()
+        return await client.view(
+            type_name, filter, leave=leave, values=values, max_keys=max_keys, timeout=timeout
+        )
+
+    async def _views_client(self) -> Client:
+        """The client of views; another one where that has ended, and not where its broker is away."""
         async with self._opening:
-            if self._viewing is None:
-                client = Client(self._broker, **self._options, on_gap=partial(self._on_gap, of_views=True))
-                await client.open()
-                self._viewing = client
-        client = self._viewing
-        try:
-            return await client.view(
-                type_name, filter, leave=leave, values=values, max_keys=max_keys, timeout=timeout
-            )
-        except (ClosedError, ConnectError):  # it has ended: the next view has another one
-            if self._viewing is client:
-                self._viewing = None
-            await client.close(grace=0.0)
-            raise
+            ended = self._viewing
+            if ended is not None and ended.error is None:
+                return ended
+            client = Client(self._broker, **self._options, on_gap=partial(self._on_gap, of_views=True))
+            await client.open()
+            self._viewing = client
+            if ended is not None:
+                await ended.close(grace=0.0)
+            return client
 
     async def key_of(self, type_name: str) -> str | None:
         """The key of an event type; `UnknownTypeError` as `Client.event_type` for an unknown one."""

@@ -225,6 +225,11 @@ class Client:
         return self._driver.connection.connected
 
     @property
+    def error(self) -> Exception | None:
+        """What has ended this client, None while it is open: a lost connection alone does not end it."""
+        return self._driver.error
+
+    @property
     def publisher(self) -> str:
         """The id that identifies this client's events, with their sequence numbers; new for each `Client`."""
         return self._core.publisher

@@ -10,6 +10,7 @@ from gateways import Browser, gateway_to
 from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
+from covey.gateway.upstream import Access, Upstream
 from covey.matcher import EventType
 from covey.overlay import Client
 
@@ -224,3 +225,41 @@ async def test_a_browser_that_asks_for_more_attributes_changes_no_view_of_anothe
                 assert change["events"] == [{"id": 1, "x": 2, "name": "Ada"}]
                 change = await first.until("changes", changes=["change"])
                 assert change["events"] == [{"id": 1, "x": 2}]
+
+
+@on_a_loop
+async def test_a_view_that_finds_no_broker_ends_no_view_of_another() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(SHIP)
+        async with gateway_to(overlay.address("b1")) as address, Browser(address) as first:
+            await first.request("view", subscription=1, type="Ship")
+            async with Browser(address) as second:
+                await overlay.crash("b1")
+                refused = await second.request("view", subscription=1, type="Truck")
+                assert (refused["kind"], refused["status"]) == ("error", "UNAVAILABLE")
+                await overlay.start("b1")
+                await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
+                change = await first.until("changes")
+                assert change["events"] == [{"id": 1, "x": 1}]
+                assert (await second.request("view", subscription=1, type="Ship"))["kind"] == "answer"
+
+
+@on_a_loop
+async def test_a_client_of_views_that_has_ended_is_followed_by_another() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(SHIP)
+        upstream = Upstream(Access(overlay.address("b1")), block=False)
+        await upstream.open()
+        try:
+            arguments = ("Ship", "x < 9", None, {}, 10, 60.0)
+            first, second = [await upstream.view(*arguments) for _ in range(2)]
+            assert first._subscription._owner is second._subscription._owner
+            assert upstream._viewing is not None
+            await upstream._viewing.close()
+            with pytest.raises(StopAsyncIteration):
+                await anext(first)
+            third = await upstream.view(*arguments)
+            await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
+            assert (await anext(third)).event["id"] == 1
+        finally:
+            await upstream.close()

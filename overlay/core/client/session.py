@@ -264,7 +264,7 @@ class ClientSession:
     def _check_still(self, values: Mapping[str, object]) -> None:
         for name, value in values.items():
             if isinstance(value, Motion):
-                raise VariableError(f"variable ${name} of a view: value {value}, expected one that stands still")
+                raise VariableError(f"variable ${name} of a view: value {value}, expected one without a rate")
 
     def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
         """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;
