@@ -270,9 +270,6 @@ class Node:
 
     def receive(self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]) -> int:
         """As `BrokerEndpoint.receive`."""
-        if self.failed:
-            # What it acknowledges counts; what it brings is not acknowledged, and so is sent again.
-            frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         began_ns, working_ns = time.monotonic_ns(), time.thread_time_ns()
         handled = self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
         if any(frame.messages for frame in frames):

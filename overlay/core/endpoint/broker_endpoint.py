@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from covey.overlay.core.access.guard import Guard
@@ -347,7 +348,8 @@ class BrokerEndpoint(Generic[M]):
     ) -> int:
         """Handle frames that arrived together on a connection, in order, if it is still the interface's: one
         turn (`turns.py`), of a neighbour one frame at least. Returns how many frames were handled whole: the
-        others are to be received again, in the next turn (`delay_ns`), the first of them as a whole.
+        others are to be received again, in the next turn (`delay_ns`), the first of them as a whole. While it
+        drains, what they acknowledge counts; what they bring is not acknowledged, and so is sent again.
         `LinkError` where a frame breaks the protocol: those before it were handled.
         """
         self._clock.now_ns = now_ns
@@ -356,6 +358,8 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return len(frames)
+        if self.draining:
+            frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received = link.received
         most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
@@ -612,7 +616,9 @@ class BrokerEndpoint(Generic[M]):
     # --- ending ---------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take no more events and no more connections."""
+        """Take nothing more, and no more connections: whatever comes waits with its sender, for the next life
+        of this broker or another one, else there is no moment at which nothing is under way.
+        """
         self.draining = True
         if self.deferred:
             self.deliver()

@@ -160,6 +160,38 @@ def test_a_new_link_begins_with_whole_frames() -> None:
     assert sorted(broker.core.tables.peers["client/a"].subscriptions) == [1, 2]
 
 
+def test_a_broker_that_drains_takes_what_is_acknowledged_and_nothing_else() -> None:
+    """It took what its peers had credit for: under load no moment came at which nothing was under way, and
+    what was, when its time was up, was lost.
+    """
+    quote = EventType("Quote", {"x": "int64"})
+    broker = broker_endpoint("b1")
+    publisher, reader = Noted(), Noted()
+    broker.accept(Peer("client/p", Hello(1)), publisher, 0)
+    broker.accept(Peer("client/r", Hello(2)), reader, 0)
+    take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
+    take(broker, "client/r", reader, 1, (Subscribe(1, 1, parse("x >= 0", quote), {}),))
+
+    def publish(number: int) -> None:
+        batch = EventBatch.from_pylist(quote, [{"x": number}], publisher="p", first_sequence=number)
+        take(broker, "client/p", publisher, 2 + number, (Publish(batch),))
+
+    publish(0)
+    newest = {"client/p": 0, "client/r": 0}
+    for interface, connection in (("client/p", publisher), ("client/r", reader)):
+        while (frame := broker.next_frame(interface, connection)) is not None:
+            newest[interface] = max(newest[interface], frame.sequence)
+    broker.drain()
+    publish(1)
+    assert broker.queues["client/p"].link.received == 2
+    assert not broker.drained
+    for interface, connection in (("client/p", publisher), ("client/r", reader)):
+        acknowledging = Frame(3, newest[interface], 1 << 40, frame_of(3, Unadvertise(9, "T")).messages)
+        broker.receive(interface, connection, [acknowledging], 0)
+    assert broker.drained
+    assert (broker.queues["client/p"].link.received, broker.queues["client/r"].link.received) == (2, 1)
+
+
 def frame_of(number: int, *messages: Message) -> Frame[WireMessage]:
     packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages), schemas=True))
     assert isinstance(packet, Frame)
