@@ -1,8 +1,8 @@
 """The broker process: configuration in, a serving broker, an orderly end.
 
 SIGTERM and SIGINT drain it: it refuses new connections, takes nothing more, sends accepted events to the next
-hop (for at most `DRAIN_S` seconds), says goodbye to its peers, and exits with 0; so it does when it has left the
-overlay, but with 3 where neighbours have not got all that it stores.
+hop (for at most `DRAIN_S` seconds), says goodbye to its peers, and exits with 0; so it does when it has left
+the overlay, but with 3 where neighbours have not got all that it stores.
 SIGHUP has it read the overlay file again (`reload.py`), once it serves. A mistake in the configuration is one
 line and exit status 2; an address that cannot be bound, or a directory that cannot be used, is one line and
 exit status 1.
