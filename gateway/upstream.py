@@ -94,7 +94,6 @@ class Upstream:
         """Of those subscriptions, whose validity period is over already."""
         self._more_ended = False
         """Further ones have ended, and are not among them."""
-        self._publishable: set[str] = set()
         self._advertising = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self.error: Exception | None = None
@@ -209,11 +208,15 @@ class Upstream:
             await subscription.unsubscribe(timeout=timeout)
 
     async def publish(self, type_name: str, events: list[dict[str, Any]]) -> None:
-        """Publish events, advertised before the first of their type; returns when they are accepted."""
+        """Publish events, advertised before the first of their type, and again where they have attributes by
+        which it was widened since; returns when they are accepted.
+        """
         async with self._advertising:
-            if type_name not in self._publishable:
-                await self._client.advertise(await self._client.event_type(type_name))
-                self._publishable.add(type_name)
+            advertised = self._client.session.advertised.get(type_name)
+            if advertised is None or not set().union(*events) <= advertised.event_type.attributes.keys():
+                known = await self._client.event_type(type_name)
+                if advertised is None or not advertised.event_type.includes(known):
+                    await self._client.advertise(known)
         await self._client.publish_batch(type_name, events, confirm=True)
 
     # --- events -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from gateways import Browser, gateway_to, no_session_left
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
+from covey.matcher import EventType
 from covey.overlay import Client
 
 
@@ -51,6 +52,26 @@ async def test_requests_are_answered_when_they_hold() -> None:
             again = await browser.request("subscribe", subscription=7, type="Quote")
             assert again["kind"] == "answer"
             assert not browser.other
+
+
+@on_a_loop
+async def test_browsers_publish_what_a_type_was_widened_by() -> None:
+    wider = EventType("Quote", {**QUOTE.attributes, "venue": "string"})
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        await exchange.advertise(QUOTE)
+        async with (
+            gateway_to(overlay.address("b1"), publish=["Quote"]) as address,
+            Browser(address) as browser,
+        ):
+            (narrow,) = quotes(1.0)
+            await browser.request("publish", type="Quote", events=[narrow])
+            refused = await browser.request("publish", type="Quote", events=[{"venue": "N"}])
+            assert "venue" in refused["message"]
+            await exchange.widen(wider)
+            sold = await exchange.subscribe("Quote", "exists(venue)")
+            answer = await browser.request("publish", type="Quote", events=[narrow, {"venue": "N"}])
+            assert answer["kind"] == "answer"
+            assert (await anext(sold))["venue"] == "N"
 
 
 @on_a_loop
