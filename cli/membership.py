@@ -21,6 +21,8 @@ from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_relo
 from covey.overlay.transport.channel import RELOAD
 
 _RELOAD_S = 60.0
+_LEAVE_S = 660.0
+"""A broker that leaves has ended by then."""
 _POLL_S = 0.1
 NOTHING = "nothing has changed"
 
@@ -123,7 +125,7 @@ class Change:
         with durable types ends before they have that, the file is put back.
         """
         name, file = self._name, self.edit.path
-        patience_s = max(wait_s, _RELOAD_S)
+        patience_s = min(max(wait_s, _RELOAD_S), _LEAVE_S)
         deadline = time.monotonic() + patience_s
         how = "has sent on what it had, and ended"
         try:

@@ -69,8 +69,8 @@ class OverlayEdit:
             raise ConfigError(f"{self.path}: broker {name} is there already: expected another name")
         yaml, document = self._document()
         broker = _flow_map({"address": address} | ({"listen": listen} if listen else {}))
-        document["brokers"][name] = broker
-        pairs = [(to, name) for to in links]
+        document["brokers"][_text(name)] = broker
+        pairs = [(_text(to), _text(name)) for to in links]
         if document.get("links") is None:
             document["links"] = []
         document["links"].extend(_flow_pair(pair) for pair in pairs)
@@ -89,7 +89,8 @@ class OverlayEdit:
         yaml, document = self._document()
         links = links_without(tuple(before.brokers), before.links, name)
         document["links"][:] = [each for each in document["links"] if name not in _ends(each)]
-        document["links"].extend(_flow_pair(link) for link in links if link not in before.links)
+        new = [(_text(a), _text(b)) for a, b in links if (a, b) not in before.links]
+        document["links"].extend(_flow_pair(link) for link in new)
         for part in (document["brokers"], document.get("metrics")):
             if isinstance(part, dict):
                 part.pop(name, None)
@@ -190,6 +191,17 @@ def new_links(before: Overlay, after: Overlay) -> list[tuple[str, str]]:
 def _ends(link: Any) -> Sequence[str]:
     ends: Sequence[str] = link["ends"] if isinstance(link, dict) else link
     return ends
+
+
+def _text(name: str) -> str:
+    """A name as it is written: in quotes where it would be read as something else, such as `yes`."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+    from yaml import YAMLError, safe_load
+
+    with suppress(YAMLError):
+        if safe_load(name) == name:
+            return name
+    return DoubleQuotedScalarString(name)
 
 
 def _flow_map(values: dict[str, str]) -> Any:

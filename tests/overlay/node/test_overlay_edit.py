@@ -82,3 +82,20 @@ def test_the_file_keeps_its_owner_and_permissions(path: Path) -> None:
         edit.write()
     status = path.stat()
     assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (owner, 0o640)
+
+
+@pytest.mark.parametrize("name", ["yes", "null", "12", "1_0", "0o17", "~", "b: c", "1:30", "#b"])
+def test_a_name_that_looks_like_something_else_is_written_in_quotes(path: Path, name: str) -> None:
+    with OverlayEdit(path) as edit:
+        _join(edit, name)
+        edit.write()
+    with OverlayEdit(path) as edit:
+        assert edit.before.links[-1] == ("b1", name)
+        edit.remove("b1")
+        edit.write()
+    with OverlayEdit(path) as edit:
+        assert edit.before.links == (("b2", name),)
+        edit.remove(name)
+        edit.write()
+    with OverlayEdit(path) as edit:
+        assert list(edit.before.brokers) == ["b2"]
