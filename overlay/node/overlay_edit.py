@@ -201,7 +201,8 @@ def _text(name: str) -> str:
     with suppress(YAMLError):
         if safe_load(name) == name:
             return name
-    return DoubleQuotedScalarString(name)
+    quoted: str = DoubleQuotedScalarString(name)
+    return quoted
 
 
 def _flow_map(values: dict[str, str]) -> Any:
