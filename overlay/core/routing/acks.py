@@ -64,6 +64,10 @@ class Acks:
         """The newest epoch sent to a neighbour, 0 for none."""
         return self._sent.get(neighbour, 0)
 
+    def newest_acknowledged(self, neighbour: Interface) -> int:
+        """The newest epoch that a neighbour has acknowledged, 0 for none."""
+        return self._acknowledged.get(neighbour, 0)
+
     def outstanding(self, neighbour: Interface, epoch: int) -> bool:
         """Whether the neighbour has yet to acknowledge this epoch."""
         return epoch > self._acknowledged.get(neighbour, 0)

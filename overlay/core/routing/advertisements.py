@@ -51,12 +51,12 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         return
     outgoing = state.outgoing.get(peer.name)
     if outgoing is None:  # never of a type that floods
-        forward(tables, call, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
+        forward(tables, call, state, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
         ask_for_views(tables, call, state, peer)
         return
     messages = state.rescope(peer.name) if rescoped and not state.floods else []
     messages += outgoing.slots.resend(refused_only=True)
-    forward(tables, call, [(peer.name, messages)])
+    forward(tables, call, state, [(peer.name, messages)])
     if any(isinstance(each, Subscribe) for each in messages):  # of interest that it did not have
         ask_for_views(tables, call, state, peer)
 
@@ -103,7 +103,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     if peer.name in state.outgoing and not state.floods:
         messages = state.close(peer.name)
         if tables.peers.get(peer.name) is peer:
-            forward(tables, call, [(peer.name, messages)])
+            forward(tables, call, state, [(peer.name, messages)])
     if state.idle:
         tables.maybe_idle[name] = None
 

@@ -15,6 +15,7 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.moving.motion import moves
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.requests import repeat
 from covey.overlay.core.routing.slots import SlotMessage
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
@@ -44,7 +45,7 @@ def exchange(
         peer.subscriptions[interest.subscription_id] = interest
         announce(tables, call, peer, interest, moving=moves(interest.values))
         put(tables, call, state, peer, interest)
-    forward(tables, call, state.change(group_of(peer.name), entered=entered, left=left))
+    forward(tables, call, state, state.change(group_of(peer.name), entered=entered, left=left))
     for interest in left:
         tables.registry.release(interest)
     for interest in entered:
@@ -72,7 +73,7 @@ def move(
     put(tables, call, state, peer, interest)
     if moved:
         tables.listeners.touch(state.event_type.name)
-        forward(tables, call, state.change(interest.group, moved=[interest]))
+        forward(tables, call, state, state.change(interest.group, moved=[interest]))
     wait_for_cover(tables, call, state, interest)
     return interest
 
@@ -85,7 +86,7 @@ def on_tick(tables: Tables, call: Call) -> None:
         announcement = interest.announcement
         if announcement is not None and announcement.due(call.now_ns) and interest.move({}, call.now_ns):
             tables.listeners.touch(state.event_type.name)
-            forward(tables, call, state.change(interest.group, moved=[interest]))
+            forward(tables, call, state, state.change(interest.group, moved=[interest]))
 
 
 def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Interest) -> None:
@@ -104,11 +105,19 @@ def announce(tables: Tables, call: Call, peer: Peer, interest: Interest, *, movi
         interest.announce(tables.damping, call.now_ns)
 
 
-def forward(tables: Tables, call: Call, messages: Iterable[tuple[Interface, list[SlotMessage]]]) -> None:
+def forward(
+    tables: Tables,
+    call: Call,
+    state: TypeState,
+    messages: Iterable[tuple[Interface, list[SlotMessage]]],
+) -> None:
     for neighbour, slot_messages in messages:
         peer = tables.peers[neighbour]
         for message in slot_messages:
             call.control(peer, message)
+        outgoing = state.outgoing.get(neighbour)
+        if outgoing is not None and len(outgoing.requests):
+            repeat(tables, call, state, peer, slot_messages)
 
 
 def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Interest) -> None:

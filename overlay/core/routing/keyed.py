@@ -26,7 +26,7 @@ from covey.matcher.errors import FilterError
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import FilterAt, Matching
-from covey.overlay.core.messages import ENDED, Answered, Deliver, Publish, Receiver, Store, Update
+from covey.overlay.core.messages import ENDED, Answered, Deliver, Publish, Receiver, Store
 from covey.overlay.core.moving.motion import still
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.call import Call
@@ -34,6 +34,7 @@ from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.holders import Bits
 from covey.overlay.core.routing.key_table import Int64s, KeyTable
 from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.requests import request
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
     from covey.overlay.core.messages import Interface
-    from covey.overlay.core.routing.slots import Slot
 
 
 # --- events ---------------------------------------------------------------------------------------------
@@ -224,20 +224,13 @@ def on_update_for_views(
         if peer.is_broker:
             state.viewing[peer.name] = None
         for neighbour, slot in state.covering_slots(interest):
-            requested = _ask(tables, call, state, tables.peers[neighbour], slot)
+            asked = tables.peers[neighbour]
+            requested = request(tables, call, state, asked, slot, interest, for_views=True)
             waits.setdefault(neighbour, requested)
         _send_last_events(tables, call, state, peer, interest, before)
     waits.pop(peer.name, None)
     state.answers.open(peer.name, epoch, newest, waits)
     tables.answering[state.event_type.name] = None
-
-
-def _ask(tables: Tables, call: Call, state: TypeState, neighbour: Peer, slot: Slot) -> int:
-    """Have a neighbour send the last events of keys that match a slot; the epoch of the request."""
-    epoch = slot.epoch = tables.next_epoch(neighbour)
-    call.control(neighbour, Update(epoch, slot.slot_id, {}, for_views=epoch))
-    state.answers.requested(neighbour.name, epoch)
-    return epoch
 
 
 def _send_last_events(
@@ -291,7 +284,7 @@ def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer)
     requested = 0
     if state.has_views and neighbour.name in state.outgoing:
         for slot in state.outgoing[neighbour.name].slots:
-            requested = _ask(tables, call, state, neighbour, slot)
+            requested = request(tables, call, state, neighbour, slot, for_views=True)
     return requested
 
 
@@ -303,7 +296,7 @@ def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour:
         return 0
     slots = state.outgoing[neighbour.name].slots
     other = next((slot for slot in slots if not slot.refused), None)
-    return 0 if other is None else _ask(tables, call, state, neighbour, other)
+    return 0 if other is None else request(tables, call, state, neighbour, other, for_views=True)
 
 
 # --- the ends of answers ----------------------------------------------------------------------------------

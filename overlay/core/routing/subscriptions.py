@@ -14,6 +14,7 @@ from covey.overlay.core.routing.interest_changes import exchange, move
 from covey.overlay.core.routing.keyed import check_for_views, check_view, on_update_for_views
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.replay import replay
+from covey.overlay.core.routing.requests import request
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_state import TypeState
 
@@ -182,8 +183,7 @@ def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, si
     """
     state = tables.types[interest.filter.event_type.name]
     for neighbour, slot in state.covering_slots(interest):
-        slot.epoch = tables.next_epoch(tables.peers[neighbour])
-        call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, since_ns))
+        request(tables, call, state, tables.peers[neighbour], slot, interest, since_ns=since_ns)
     for replayed in replay(interest, peer, state, tables.results, since_ns):
         peer.counters.events_sent += len(replayed.batch)
         call.send(peer, replayed)

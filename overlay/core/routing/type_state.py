@@ -18,7 +18,7 @@ another interface publishes; the schema includes that of every publisher and of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, cast
@@ -35,6 +35,7 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
+from covey.overlay.core.routing.requests import Requests
 from covey.overlay.core.routing.ring import Ring
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
@@ -51,6 +52,7 @@ class Outgoing:
     poset: Poset
     slots: Slots
     merger: Merger | None
+    requests: Requests = field(default_factory=Requests)
 
     def change(self, roots: RootChange, handovers: Iterable[Handover[Interest]]) -> list[SlotMessage]:
         """Apply a change of the roots to the slots; the messages for the neighbour, in order."""
@@ -287,6 +289,11 @@ class TypeState:
     def close(self, neighbour: Interface) -> list[SlotMessage]:
         """Interest goes to a neighbour no longer: withdraw what was sent to it."""
         return self.outgoing.pop(neighbour).slots.withdraw()
+
+    def has(self, interest: Interest) -> bool:
+        """Whether an interest is in the poset of its group."""
+        poset = self.groups.get(interest.group)
+        return poset is not None and interest in poset
 
     def covering_slot(self, interest: Interest, neighbour: Interface) -> Slot | None:
         """The slot at a neighbour that covers this interest; None if its promise excludes the interest."""
