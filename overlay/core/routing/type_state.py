@@ -35,8 +35,8 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
-from covey.overlay.core.routing.requests import Requests
 from covey.overlay.core.routing.ring import Ring
+from covey.overlay.core.routing.slot_requests import Requests
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
 
