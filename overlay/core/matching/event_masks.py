@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.expressions.expression import Predicate
+from covey.matcher.expressions.expression import Constant, Predicate
 
 if TYPE_CHECKING:
     from covey.matcher.covering.conjunction import Conjunction
@@ -27,6 +27,8 @@ Mask = npt.NDArray[np.bool_]
 _EMPTY_BYTES = _ATTRIBUTE_BYTES = _ATOM_BYTES = 512
 _RANK_BYTES = 128
 """Of an event in one attribute: its value, its point and its rank, without the characters of strings."""
+_MOST_CHARACTERS = 64
+"""Of the constants of an atom whose mask is kept: 256 bytes of `_ATOM_BYTES` at the most."""
 _Ranks = tuple[list[Any], npt.NDArray[np.int64]]
 
 
@@ -83,11 +85,18 @@ class EventMasks:
                 continue
             passing = self._atoms.get(atom)
             if passing is None:
-                passing = self._atoms[atom] = np.zeros(len(mask), np.bool_)
+                passing = np.zeros(len(mask), np.bool_)
                 passing[self._events.passing(atom, self._events.rows)] = True
-                self.nbytes += _ATOM_BYTES + len(mask)
+                if _characters_in(atom) <= _MOST_CHARACTERS:
+                    self._atoms[atom] = passing
+                    self.nbytes += _ATOM_BYTES + len(mask)
             mask &= passing
         return mask
+
+
+def _characters_in(atom: Predicate) -> int:
+    values = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
+    return sum(len(value) for value in values if isinstance(value, str))
 
 
 def _between(ranks: npt.NDArray[np.int64], bounds: list[int]) -> Mask:

@@ -200,6 +200,18 @@ def test_what_replays_compute_is_bounded_and_evicts_no_events(monkeypatch: pytes
     assert (ring._bytes, ring.events, ring.short) == (size, 50, 0)
 
 
+def test_replays_keep_no_long_constants_of_filters() -> None:
+    """A client may update to a megabyte of text each time."""
+    ring = recorded([EventBatch.from_pylist(READING, READINGS)])
+    for number, text in enumerate(["b", "b" * 10_000]):
+        interest = Interest(5, "client/s", number, parse("name contains $text", READING), {"text": text})
+        replayed = list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
+        assert [len(events) for events, _ in replayed] == [3] * (number == 0)
+    masks = ring._entries[0].masks
+    assert masks is not None
+    assert len(masks._atoms) == 1
+
+
 def test_records_of_replays_are_bounded_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = recorded([EventBatch.from_pylist(READING, READINGS)] * 50)
     monkeypatch.setattr(ring_module, "MAX_BYTES", ring._bytes + 20_000)
