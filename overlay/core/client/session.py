@@ -538,10 +538,10 @@ class ClientSession:
             elif subscription.born == message.epoch:
                 self._remove(subscription, self.epoch + 1)  # some may have matched at this very epoch
                 self._narrow(subscription.filter.event_type.name)
-            elif uid in self._reception.in_views:
-                subscription.last_epoch = 0  # the broker goes by bounds that are not those of the view
             elif message.status == "NOT_FOUND" and subscription.ends_ns and message.epoch > subscription.born:
                 subscription.ends_ns = 0  # its Expired is on its way, or lost if the session is
+            elif uid in self._reception.in_views:
+                subscription.last_epoch = 0  # the broker goes by bounds that are not those of the view
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:

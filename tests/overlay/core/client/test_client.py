@@ -342,3 +342,15 @@ def test_after_a_refusal_the_next_update_of_a_view_asks_for_all_inside(session: 
     (following,) = session.update(number, {"limit": 1})
     assert isinstance(following, Update)
     assert following.after_epoch == 0
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_renewal_that_came_too_late_ends_the_period(session: ClientSession, is_view: bool) -> None:
+    filter = parse("price < 1", EventType("Quote", {"firm": "string", "price": "float64"}, key="firm"))
+    number, _ = session.view(filter) if is_view else session.subscribe(filter)
+    session.renew(number, 100, 0)
+    (renewal,) = session.renew(number, 1_000_000, 100)
+    assert isinstance(renewal, Update)
+    session.receive(Refuse(renewal.epoch, "NOT_FOUND", "", number))
+    assert session.expire(101) == [number]
+    assert [type(message) for message in session.sync(101)] == [SyncBegin, SyncEnd]
