@@ -224,8 +224,8 @@ def on_update_for_views(
         if peer.is_broker:
             state.viewing[peer.name] = None
         for neighbour, slot in state.covering_slots(interest):
-            asked = tables.peers[neighbour]
-            requested = request(tables, call, state, asked, slot, interest, for_views=True)
+            publisher = tables.peers[neighbour]
+            requested = request(tables, call, state, publisher, slot, interest, for_views=True)
             waits.setdefault(neighbour, requested)
         _send_last_events(tables, call, state, peer, interest, before)
     waits.pop(peer.name, None)
