@@ -125,6 +125,11 @@ class Reception:
         if not len(view.strictness):
             del self.views[name]
 
+    def resynchronise(self, epoch: int) -> None:
+        """What the broker matches before `epoch` may be by subscriptions that are not repeated."""
+        for view in self.views.values():
+            view.newest = epoch
+
     # --- events ---------------------------------------------------------------------------------------------
 
     def matches(self, message: Deliver, epoch: int) -> Matches | None:

@@ -476,8 +476,10 @@ class ClientSession:
             if subscription.uid in self._reaching:
                 _, since_ns = self._reaching[subscription.uid]
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
-            self._reception.views[subscription.filter.event_type.name].newest = self.epoch
         self._resynchronised = self._next_epoch()
+        # A broker that has kept the session has what is not repeated until the end: under routing static
+        # that is the old subscription of one whose values have changed.
+        self._reception.resynchronise(self._resynchronised)
         messages.append(SyncEnd(self._resynchronised))
         return messages
 

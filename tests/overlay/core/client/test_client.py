@@ -273,6 +273,18 @@ def test_sync_resends_the_state_and_settles_with_its_end(session: ClientSession)
     assert session.receive(Acknowledge(6)) == [Settled(6)]
 
 
+def test_static_what_a_broker_matches_until_sync_ends_may_be_by_the_old_subscription() -> None:
+    session = ClientSession("me", routing="static", engine="naive")
+    session.subscribe(BELOW, {"limit": 20})
+    session.receive(Acknowledge(1))
+    session.update(1, {"limit": 3})
+    assert session.sync() == [SyncBegin(), Subscribe(4, 2, parse("price < 3", QUOTE), {}), SyncEnd(5)]
+    events = batch(15, 2)
+    assert session.receive(deliver(events, [[1], [1, 2]], epoch=4)) == [DeliverTo(1, events.slice(1), 1)]
+    events = batch(1, 2, first=3)
+    assert session.receive(deliver(events, [[2], [2]], epoch=5)) == [DeliverTo(1, events, 0)]
+
+
 def test_a_refused_subscription_is_dropped(session: ClientSession) -> None:
     session.subscribe(BELOW, {"limit": 10})
     refusal = Refuse(1, "NOT_FOUND", "no such type", subscription_id=1, type_name="Quote")
