@@ -257,14 +257,14 @@ class _Soak:
 
     async def _at_rate(self, rate: int, seconds: float) -> None:
         start = time.monotonic()
-        sent = 0
+        sent, most = 0, max(4 * _BATCH, rate // 20)
         while (elapsed := time.monotonic() - start) < seconds:
             visits = self._result.processes
             self._progress(f"{rate:,} events/s, {visits} processes of visitors", elapsed / seconds)
-            due = int(elapsed * rate) - sent
-            if due:
-                await self._publish(min(due, 4 * _BATCH))
-                sent += min(due, 4 * _BATCH)
+            due = min(int(elapsed * rate) - sent, most)
+            for first in range(0, due, _BATCH):
+                await self._publish(min(due - first, _BATCH))
+            sent += due
             await asyncio.sleep(_TURN_S)
 
     async def _arrived(self) -> None:
