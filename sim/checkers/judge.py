@@ -313,8 +313,8 @@ class Judge(Observer):
                 self._excuse_refused(client, action)
                 return
         if action.status == "NOT_FOUND" and client.name in self._ending:
-            subscription = self._subscriptions[client.name].get(action.subscription_id)
-            if subscription is not None:
+            subscription = self._subscriptions.get(client.name, {}).get(action.subscription_id)
+            if subscription is not None:  # else it has ended, or the client has left
                 ends = [each for each in subscription.ends if each[0] != action.epoch]
                 subscription.ends = ends or subscription.ends
             return  # a change that came after the end

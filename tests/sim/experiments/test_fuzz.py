@@ -194,6 +194,12 @@ def test_a_client_that_advertises_again_keeps_its_content_filter() -> None:
     play_all((9052, 9094), FuzzOptions(content=True))
 
 
+def test_a_refusal_that_comes_when_its_client_leaves_is_no_failure() -> None:
+    """Of a change that came after the period of its subscription was over."""
+    options = FuzzOptions(gapless=True, validity=True, moves=True)
+    assert not play_history(310_157, options).failed
+
+
 def test_one_seed_gives_one_history() -> None:
     assert [play_history(seed, FuzzOptions(steps=150)) for seed in range(5)] == [
         play_history(seed, FuzzOptions(steps=150)) for seed in range(5)
