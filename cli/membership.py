@@ -16,15 +16,16 @@ from covey.cli.support.access import Access
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
+from covey.overlay.node.main import LEAVE_S
 from covey.overlay.node.overlay_edit import OverlayEdit, new_links
 from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_reload
 from covey.overlay.transport.channel import RELOAD
 
 _RELOAD_S = 60.0
-_LEAVE_S = 660.0
+_ENDED_S = LEAVE_S + _RELOAD_S
 """A broker that leaves has ended by then."""
 _POLL_S = 0.1
-NOTHING = "nothing has changed"
+_NOTHING = "nothing has changed"
 
 
 class MembershipError(CoveyError):
@@ -86,12 +87,12 @@ class Change:
             )
         except CoveyError as error:
             raise MembershipError(
-                f"broker {broker}: {error}; nothing has changed (--skip {broker} if it does not run)"
+                f"broker {broker}: {error}; {_NOTHING} (--skip {broker} if it does not run)"
             ) from None
         if (state["broker"], state["overlay"]) != (broker, before.name):
             raise MembershipError(
                 f"broker {state['broker']} of overlay {state['overlay']} answers at {address}: expected "
-                f"{broker} of {before.name}; nothing has changed"
+                f"{broker} of {before.name}; {_NOTHING}"
             )
         return state
 
@@ -116,7 +117,7 @@ class Change:
             found = [f"durable sessions: {state['durable_sessions']}"] if state["durable_sessions"] else []
             raise MembershipError(
                 f"broker {name} stores events for others ({'; '.join(found + missing)}): expected it to be "
-                "ready, and durable sessions to have moved or ended; nothing has changed"
+                f"ready, and durable sessions to have moved or ended; {_NOTHING}"
             )
 
     async def _let_go(self, state: dict[str, Any], wait_s: float) -> str:
@@ -125,14 +126,14 @@ class Change:
         with durable types ends before they have that, the file is put back.
         """
         name, file = self._name, self.edit.path
-        patience_s = min(max(wait_s, _RELOAD_S), _LEAVE_S)
+        patience_s = min(max(wait_s, _RELOAD_S), _ENDED_S)
         deadline = time.monotonic() + patience_s
         how = "has sent on what it had, and ended"
         try:
             await self._call(name, leave=True, within_s=patience_s)
         except RefusedError as error:
             self.edit.put_back()
-            then = f"{file} is as before: start {name} again" if error.status == "ABORTED" else NOTHING
+            then = f"{file} is as before: start {name} again" if error.status == "ABORTED" else _NOTHING
             raise MembershipError(f"{error}; {then}") from None
         except ConnectError as error:
             answers = await self._answers(name, state["process"])
@@ -140,7 +141,7 @@ class Change:
                 how = "ended before it had sent on what it had"
             elif not answers or time.monotonic() < deadline - 1:
                 self.edit.put_back()
-                then = NOTHING if answers else f"{file} is as before: start {name} again"
+                then = _NOTHING if answers else f"{file} is as before: start {name} again"
                 raise MembershipError(f"broker {name} has not left: {error}; {then}") from None
         while await self._answers(name, state["process"]):
             if time.monotonic() > deadline:

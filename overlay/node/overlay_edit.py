@@ -48,8 +48,8 @@ class OverlayEdit:
             mistaken.callback(self.release)
             self._before = read_text(path, ConfigError)
             self.before = parse_overlay(self._before, path)
+            """The overlay of the file as it is."""
             mistaken.pop_all()
-        """The overlay of the file as it is."""
         self.after = self.before
         self._after = self._before
 
