@@ -1,14 +1,15 @@
 """One end of an HTTP/2 connection (RFC 9113) without I/O: bytes and times in, events and bytes out.
 
-Invariant: whatever the peer sends, memory is bounded (`Http2Options`), and a broken rule ends its stream with
-RST_STREAM or the connection with GOAWAY, with the code of the RFC; nothing is raised. PRIORITY and unknown
-frames are ignored; nothing is pushed.
+Invariant: whatever the peer sends, memory and work are bounded (`Http2Options`, `Budget`), and a broken rule
+ends its stream with RST_STREAM or the connection with GOAWAY, with the code of the RFC; nothing is raised.
+PRIORITY and unknown frames are ignored; nothing is pushed.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 
+from covey.overlay.core.budget import BRINGS_BYTES, Budget
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
 from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
@@ -19,8 +20,12 @@ from covey.overlay.http2.sender import Sender
 from covey.overlay.http2.stream import Headers, Stream
 
 _REMEMBERED_RESETS = 128
-_RESET_COST = 10
-"""What the reset of an open stream takes of the idle frames: a call was begun and ended for nothing."""
+_RESET_PERMITS = 9.0
+"""What the reset of an open stream takes beside its frame: a call was begun and ended for nothing."""
+_BYTES_OF_PERMIT = 256
+"""Bytes of a frame that is no DATA which take one more permit: header blocks are decoded byte by byte."""
+_TURN_PERMITS = 32.0
+"""After so many in one turn the rest of what has arrived waits for the next: about 50 us."""
 _PROTOCOL = ErrorCode.PROTOCOL_ERROR
 _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
@@ -58,9 +63,13 @@ class Http2Connection:
         self._consumed = 0
         # The client first, so that one PING answers both ends of an idle connection.
         self._keepalive_ns = options.keepalive_ns * 7 // 8 if client else options.keepalive_ns
-        self._begun_ns = self._heard_ns = self._refilled_ns = now_ns
+        self._begun_ns = self._heard_ns = now_ns
         self._ping_due_ns: int | None = None
-        self._idle_frames = float(options.idle_frames)
+        # A server that a client has chosen to connect to needs to prove nothing more.
+        self.budget = Budget(now_ns, trusted=client, permits=options.permits, per_s=options.permits_per_s)
+        self._turn_permits = 0.0
+        self.unread = False
+        """Whether this turn has left whole frames: `receive` is to be called again, without data too."""
         self.closing = False
         self.closed: ConnectionClosed | None = None
         self.faults: Counter[ErrorCode] = Counter() if faults is None else faults
@@ -87,6 +96,8 @@ class Http2Connection:
             return []
         self._heard_ns = now_ns
         self._ping_due_ns = None
+        self._turn_permits = _TURN_PERMITS
+        self.unread = False
         buffer = self._buffer + data if self._buffer else data
         try:
             self._buffer = self._read_frames(buffer, now_ns)
@@ -95,7 +106,7 @@ class Http2Connection:
         return self._take_events()
 
     def _read_frames(self, buffer: bytes, now_ns: int) -> bytes:
-        """Handle all whole frames; returns the rest."""
+        """Handle the whole frames of a turn; returns the rest."""
         position = len(self._preface)
         if self._preface:
             begins = buffer[:position] == self._preface[: len(buffer)]
@@ -111,6 +122,9 @@ class Http2Connection:
                 raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {length} bytes")
             start = position + header_bytes
             if len(buffer) < start + length:
+                break
+            if self._turn_permits <= 0:
+                self.unread = True
                 break
             position = start + length
             try:
@@ -130,41 +144,44 @@ class Http2Connection:
             continues = kind == frames.CONTINUATION and stream_id == self._headers.stream_id
             require(continues, _PROTOCOL, "a frame inside a header block")
         if kind == frames.DATA:
-            if not payload and not flags & frames.END_STREAM:
-                self._count_idle(now_ns)
-            self._read_data(flags, stream_id, payload)
-        elif kind == frames.WINDOW_UPDATE:
-            self._read_window_update(stream_id, payload, now_ns)
+            self._read_data(flags, stream_id, payload, now_ns)
+            return
+        self._charge(1.0 + len(payload) / _BYTES_OF_PERMIT, now_ns)
+        if kind == frames.WINDOW_UPDATE:
+            self._read_window_update(stream_id, payload)
         elif kind == frames.HEADERS:
             self._read_headers(flags, stream_id, payload, now_ns)
         elif kind == frames.CONTINUATION:
             require(self._headers.open, _PROTOCOL, "CONTINUATION without HEADERS")
             self._add_fragment(flags, payload)
+        elif kind == frames.SETTINGS:
+            self._read_settings(flags, stream_id, payload)
+        elif kind == frames.PING:
+            self._read_ping(flags, stream_id, payload)
+        elif kind == frames.RST_STREAM:
+            self._read_reset(stream_id, payload, now_ns)
+        elif kind == frames.GOAWAY:
+            self._read_goaway(stream_id, payload)
+        elif kind == frames.PRIORITY:
+            require(stream_id > 0, _PROTOCOL, "PRIORITY on stream 0")
+            if len(payload) != 5:
+                raise StreamRuleError(stream_id, _FRAME_SIZE, "PRIORITY: expected 5 bytes")
         else:
-            opened = kind == frames.RST_STREAM and stream_id in self._streams
-            self._count_idle(now_ns, _RESET_COST if opened else 1)
-            if kind == frames.SETTINGS:
-                self._read_settings(flags, stream_id, payload)
-            elif kind == frames.PING:
-                self._read_ping(flags, stream_id, payload)
-            elif kind == frames.RST_STREAM:
-                self._read_reset(stream_id, payload)
-            elif kind == frames.GOAWAY:
-                self._read_goaway(stream_id, payload)
-            elif kind == frames.PRIORITY:
-                require(stream_id > 0, _PROTOCOL, "PRIORITY on stream 0")
-                if len(payload) != 5:
-                    raise StreamRuleError(stream_id, _FRAME_SIZE, "PRIORITY: expected 5 bytes")
-            else:
-                require(kind != frames.PUSH_PROMISE, _PROTOCOL, "PUSH_PROMISE: expected no push")
+            require(kind != frames.PUSH_PROMISE, _PROTOCOL, "PUSH_PROMISE: expected no push")
 
-    def _count_idle(self, now_ns: int, cost: int = 1) -> None:
-        """A frame that demands an answer or carries nothing."""
-        options = self._options
-        refilled = (now_ns - self._refilled_ns) * options.idle_frames_per_s / 1e9
-        self._idle_frames = min(options.idle_frames, self._idle_frames + refilled) - cost
-        self._refilled_ns = now_ns
-        require(self._idle_frames >= 0, ErrorCode.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+    def charge(self, permits: float, now_ns: int) -> list[Event]:
+        """What has arrived has made so much work, and brought nothing."""
+        if self.closed is None:
+            try:
+                self._charge(permits, now_ns)
+            except ConnectionRuleError as error:
+                self._fail(error.code, str(error))
+        return self._take_events()
+
+    def _charge(self, permits: float, now_ns: int) -> None:
+        self._turn_permits -= permits
+        enough = self.budget.take(permits, now_ns)
+        require(enough, ErrorCode.ENHANCE_YOUR_CALM, "too much that brings nothing")
 
     def _require_begun(self, stream_id: int, what: str) -> None:
         """Unless a stream is or was open."""
@@ -181,11 +198,13 @@ class Http2Connection:
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
 
-    def _read_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+    def _read_data(self, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
         size = len(payload)
         require(size <= self._receive_window, _FLOW, "DATA beyond the window of the connection")
         self._receive_window -= size
         data = _unpadded(payload) if flags & frames.PADDED else payload
+        if len(data) < BRINGS_BYTES:
+            self._charge(1.0, now_ns)
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ended and stream.has_headers and size <= stream.receive_window:
             stream.receive_window -= size
@@ -195,6 +214,7 @@ class Http2Connection:
                 self._peer_ended(stream)
             return
         self._consume(size)
+        self._charge(1.0, now_ns)
         stream = self._live(stream_id, "DATA")
         if stream is not None:
             code, reason = (
@@ -283,11 +303,12 @@ class Http2Connection:
         if not flags & frames.ACK:
             self._sender.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
 
-    def _read_reset(self, stream_id: int, payload: bytes) -> None:
+    def _read_reset(self, stream_id: int, payload: bytes, now_ns: int) -> None:
         require(len(payload) == 4, _FRAME_SIZE, f"RST_STREAM of {len(payload)} bytes: expected 4")
         self._require_begun(stream_id, "RST_STREAM")
         stream = self._streams.get(stream_id)
         if stream is not None:
+            self._charge(_RESET_PERMITS, now_ns)
             self._remove(stream)
             code = frames.error_code(int.from_bytes(payload, "big"))
             self._events.append(StreamReset(stream_id, code, f"the peer reset the stream: {code.name}"))
@@ -307,13 +328,12 @@ class Http2Connection:
                 reset = StreamReset(stream.id, ErrorCode.REFUSED_STREAM, "the peer is shutting down")
                 self._events.append(reset)
 
-    def _read_window_update(self, stream_id: int, payload: bytes, now_ns: int) -> None:
+    def _read_window_update(self, stream_id: int, payload: bytes) -> None:
         require(len(payload) == 4, _FRAME_SIZE, f"WINDOW_UPDATE of {len(payload)} bytes: expected 4")
         grant = int.from_bytes(payload, "big") & 0x7FFFFFFF
         stream = self._streams.get(stream_id)
         if stream_id and stream is None:
             self._require_begun(stream_id, "WINDOW_UPDATE")
-            self._count_idle(now_ns)
             return
         window = self._sender.window if stream is None else stream.send_window
         code = _FLOW if window + grant > frames.LARGEST_WINDOW else _PROTOCOL if not grant else None
@@ -414,7 +434,9 @@ class Http2Connection:
     def take_output(self) -> bytes:
         """Bytes for the peer, about 256 KiB at most; none if there are none now."""
         ended: list[Stream] = []
-        output = self._sender.take(ended)
+        output, data_bytes = self._sender.take(ended)
+        if data_bytes:
+            self.budget.earn(data_bytes / BRINGS_BYTES)
         for stream in ended:
             if stream.ended:
                 self._remove(stream)
@@ -503,7 +525,7 @@ class Http2Connection:
             self._events.append(StreamReset(error.stream_id, error.code, str(error)))
         self._resets.append(error.stream_id)
         self._sender.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
-        self._count_idle(now_ns)
+        self._charge(1.0, now_ns)
 
     def _peer_ended(self, stream: Stream) -> None:
         stream.ended = True

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Container
 from typing import NamedTuple
 
+from covey.overlay.core.budget import CALL
 from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
@@ -113,6 +114,8 @@ class RpcConnection:
         self._calls: dict[int, _Call] = {}
         self._events: list[RpcEvent] = []
         self._partial_bytes = 0
+        self._small = 0
+        """Messages too small to bring something that have not been charged yet."""
         self._now_ns = now_ns
 
     @property
@@ -125,6 +128,10 @@ class RpcConnection:
         """What some bytes of the peer mean."""
         self._now_ns = now_ns
         return self._handle(self.http2.receive(data, now_ns))
+
+    def charge(self, permits: float, now_ns: int) -> list[RpcEvent]:
+        """As `Http2Connection.charge`."""
+        return self._handle(self.http2.charge(permits, now_ns))
 
     def lost(self, reason: str) -> list[RpcEvent]:
         """The transport has ended."""
@@ -164,6 +171,9 @@ class RpcConnection:
             else:
                 for call_id in list(self._calls):
                     self._end(call_id, "UNAVAILABLE", event.reason)
+        if self._small:
+            small, self._small = self._small, 0
+            return self._handle(self.http2.charge(small, self._now_ns))
         taken, self._events = self._events, []
         return taken
 
@@ -184,6 +194,8 @@ class RpcConnection:
         self.http2.consume(call_id, event.size - sum(map(len, messages)))
         for message in messages:
             self._events.append(MessageReceived(call_id, message))
+        if call.reader.small > 1:
+            self._small += call.reader.small - 1  # its DATA has been charged
         if event.ended:
             if call.reader.partial_bytes:
                 self._refuse(call_id, "INTERNAL", "the stream ends within a message")
@@ -280,6 +292,8 @@ class RpcConnection:
             trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
         self.http2.end_stream(call_id, trailers)
         call.finished = True
+        if status == "OK":
+            self.http2.budget.earn(CALL)
         call.deadline_ns = self._now_ns + _LINGER_NS
         if not self.http2.queued_bytes(call_id):
             self._forget(call_id)
@@ -302,6 +316,7 @@ class RpcConnection:
         if call_id is not None:
             deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
             self._calls[call_id] = _Call(MessageReader(self._max_message_bytes), deadline_ns)
+            self.http2.budget.earn(CALL)
         return call_id
 
     def end_request(self, call_id: int) -> None:

@@ -90,8 +90,10 @@ class Sender:
     def due(self) -> bool:
         return bool(self._output or self._ready)
 
-    def take(self, ended: list[Stream]) -> bytes:
-        """Bytes to transmit, about 256 KiB at most; `ended` gets the streams whose end is among them."""
+    def take(self, ended: list[Stream]) -> tuple[bytes, int]:
+        """Bytes to transmit, about 256 KiB at most, and how many are DATA; `ended` gets the streams whose end
+        is among them.
+        """
         size = 0
         while self._ready and size < _OUTPUT_BYTES:
             stream = self._ready.popleft()
@@ -112,7 +114,7 @@ class Sender:
         output = b"".join(self._output)
         self._output.clear()
         self._answer_bytes = self._header_bytes = 0
-        return output
+        return output, size
 
     def _write_data(self, stream: Stream, room: int) -> int:
         data = stream.take(room)

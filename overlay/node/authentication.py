@@ -92,14 +92,10 @@ class Authentication:
 
         async def handle(call: RpcCall) -> None:
             rights = self.rights(call)
-
-            async def permitted(request: bytes) -> bytes:
-                try:
-                    reply = answer(request, rights)
-                    return reply if isinstance(reply, bytes) else await reply
-                except DeniedError as error:
-                    raise CallError(error.status, str(error)) from None
-
-            await answer_with(permitted)(call)
+            call.trust()
+            try:
+                await answer_with(lambda request: answer(request, rights))(call)
+            except DeniedError as error:
+                raise CallError(error.status, str(error)) from None
 
         return handle

@@ -272,7 +272,7 @@ class Node:
         """As `BrokerEndpoint.receive`."""
         began_ns, working_ns = time.monotonic_ns(), time.thread_time_ns()
         handled = self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
-        if any(frame.messages for frame in frames):
+        if self.endpoint.turn_weight:
             worked_ns, ended_ns = time.thread_time_ns() - working_ns, time.monotonic_ns()
             self.endpoint.took(interface, ended_ns - began_ns, ended_ns, worked_ns)
         return handled

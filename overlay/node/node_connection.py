@@ -101,6 +101,7 @@ class NodeConnection:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
         self._pump = Pump(self, self._call, schemas=self._schemas, await_end=self._dialled)
+        self._call.trust()
         self._decided.set()
 
     def wake(self) -> None:
@@ -112,6 +113,9 @@ class NodeConnection:
             self._decided.set()
         elif self._pump is not None:
             self._pump.close(status, reason)
+
+    def charge(self, permits: float) -> None:
+        self._call.charge(permits)
 
     # --- what the pump calls --------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, en
 from covey.overlay.transport.rpc_call import RpcCall
 
 _GOODBYE_S = 1.0
-_DECODED_MESSAGES = 1_000
-"""From how many messages on no further frame is decoded before those are received."""
+_DECODED = 256
+"""From how many frames and messages on no further frame is decoded before those are received."""
 
 
 class StreamClosedError(CallError):
@@ -155,11 +155,11 @@ class Pump:
     def _receive(self, messages: list[bytes], start: int) -> int:
         """Receive some of the messages from `start` on; returns how many are done with."""
         frames, self._left = self._left, []
-        count = sum(len(frame.messages) for frame in frames)
+        count = sum(1 + len(frame.messages) for frame in frames)
         error: Exception | None = None
         try:
             for message in islice(messages, start + len(frames), None):
-                if count >= _DECODED_MESSAGES:
+                if count >= _DECODED:
                     break
                 packet = decode_packet(message)
                 if isinstance(packet, Goodbye):
@@ -169,7 +169,7 @@ class Pump:
                         "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
                     )
                 frames.append(packet)
-                count += len(packet.messages)
+                count += 1 + len(packet.messages)
         except (CallError, MalformedPacketError) as wrong:
             error = wrong  # what came before it counts
         done = self._end.receive(frames) if frames else 0

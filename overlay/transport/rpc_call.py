@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from itertools import islice
+from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
 from covey.overlay.http2.rpc import NO_SECRET, Secret
+from covey.overlay.transport.waiting_line import WaitingLine
+
+T = TypeVar("T")
 
 _QUEUED_BYTES = 64 << 10
+_OFFERED = 1_024
+"""Messages that a receiver is offered at once, however many a window holds."""
 
 
 class Receiver(Protocol):
     """What takes the messages of a call in the turn of the loop in which they arrive."""
 
     def take(self, messages: list[bytes]) -> int:
-        """All messages that were read at once, in order; returns how many were taken. The others are offered
-        again after `resume`, with those that have come meanwhile; until then they fill the peer's window.
+        """Messages that were read, in order; returns how many were taken. The others are offered again after
+        `resume`, with those that have come meanwhile; until then they fill the peer's window.
         """
         ...
 
@@ -35,6 +42,7 @@ class Carrier(Protocol):
 
     peer: str
     host: str
+    line: WaitingLine | None
 
     @property
     def certified(self) -> Certified | None: ...
@@ -47,6 +55,8 @@ class Carrier(Protocol):
     def wake(self, call: RpcCall) -> None: ...
     def block(self, call: RpcCall) -> None: ...
     async def wait_for_room(self) -> None: ...
+    def trust(self) -> None: ...
+    def charge(self, permits: float) -> None: ...
 
 
 class RpcCall:
@@ -83,7 +93,21 @@ class RpcCall:
         """What the verified certificate of the peer says; None without one."""
         return self._carrier.certified
 
+    def trust(self) -> None:
+        """The peer has proven who it is, or everybody may do everything."""
+        self._carrier.trust()
+
+    def charge(self, permits: float) -> None:
+        """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
+        if self.status is None:
+            self._carrier.charge(permits)
+
     # --- receiving ------------------------------------------------------------------------------------------
+
+    async def answer(self, answer: Callable[[], T]) -> T:
+        """What is computed for a client, when it is its turn."""
+        line = self._carrier.line
+        return answer() if line is None else await line.run(answer)
 
     async def read(self) -> bytes | None:
         """The next message; None once the peer sends no more. For one reader, before there is a receiver."""
@@ -122,11 +146,18 @@ class RpcCall:
         self._receiver = None
 
     def resume(self) -> None:
-        """Offer the receiver what it could not take."""
+        """Offer the receiver what it could not take, some at a time."""
         self._held = False
         if self._unread and self._receiver is not None:
-            messages, self._unread = list(self._unread), deque()
-            self._received(messages)
+            offered = list(islice(self._unread, _OFFERED))
+            taken = self._receiver.take(offered)
+            for _ in range(taken):
+                self._unread.popleft()
+            if taken:
+                self._carrier.consume(self.id, sum(map(len, offered[:taken])))
+            self._held = bool(self._unread)
+            if self._held and taken == len(offered):
+                asyncio.get_running_loop().call_soon(self.resume)
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
 
@@ -173,16 +204,12 @@ class RpcCall:
     # --- what the protocol calls ----------------------------------------------------------------------------
 
     def _received(self, messages: list[bytes]) -> None:
-        if self._receiver is not None and not self._unread:
-            taken = self._receiver.take(messages)
-            if taken:
-                self._carrier.consume(self.id, sum(map(len, messages[:taken])))
-            if taken == len(messages):
-                return
-            messages = messages[taken:]
-        self._held = self._receiver is not None
+        waits = bool(self._unread)
         self._unread.extend(messages)
-        self._wake_reader()
+        if self._receiver is None:
+            self._wake_reader()
+        elif not waits:
+            self.resume()
 
     def _set_complete(self) -> None:
         self._complete = True

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from covey.overlay.core.access.identity import Certified
+from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.tls_layer import EXPECTS_TLS, TlsLayer, is_alert
+from covey.overlay.transport.waiting_line import WaitingLine
 
 _FLUSH_S = 2.0
 """How long a connection that has ended waits for a peer that does not read the last of it."""
@@ -23,8 +25,8 @@ _FLUSH_S = 2.0
 
 class RpcProtocol(asyncio.Protocol):
     """`started` gets the calls of a client; `opened` and `closed` are called when the connection begins and
-    has ended. `unreached` is why calls fail if the peer never answers. `established` has a result, the
-    sentence of a failure or "", once TLS is, or at once without it.
+    has ended. A server's has its `line`. `unreached` is why calls fail if the peer never answers.
+    `established` has a result, the sentence of a failure or "", once TLS is, or at once without it.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class RpcProtocol(asyncio.Protocol):
         closed: Callable[[RpcProtocol], None] | None = None,
         unreached: str = "the connection broke",
         tls: TlsLayer | None = None,
+        line: WaitingLine | None = None,
     ) -> None:
         self.rpc = rpc
+        self.line = line
         self.tls = tls
         self.peer = ""
         self.host = ""
@@ -52,6 +56,8 @@ class RpcProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer = LoopTimer()
         self._paused = False
+        self._pending: bytes | None = None
+        """Bytes that wait for their turn in the line, None while none do."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
         self._blocked: dict[int, RpcCall] = {}
@@ -77,6 +83,41 @@ class RpcProtocol(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        if self._pending is None and (self.line is None or self.rpc.http2.budget.trusted):
+            self._receive(data)
+        else:
+            self._wait(data)
+
+    def _wait(self, data: bytes) -> None:
+        """Handle bytes when it is their turn, and read no more before."""
+        line, transport = self.line, self._transport
+        if transport is None or transport.is_closing():
+            return
+        if line is None:
+            self._loop.call_soon(self._serve)
+        elif line.full:
+            self.rpc.http2.faults[ErrorCode.ENHANCE_YOUR_CALM] += 1
+            transport.abort()
+            return
+        else:
+            line.bytes += len(data)
+            if self._pending is None:
+                line.join(self._serve)
+        if self._pending is None:
+            transport.pause_reading()
+        self._pending = (self._pending or b"") + data
+
+    def _serve(self) -> None:
+        data, self._pending = self._pending or b"", None
+        if self.line is not None:
+            self.line.bytes -= len(data)
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            self._receive(data)
+            if self._pending is None and not transport.is_closing():
+                transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
         if self.tls is not None:
             data = self.tls.receive(data)
             self._write(self.tls.take_output())
@@ -86,8 +127,10 @@ class RpcProtocol(asyncio.Protocol):
         elif self.rpc.is_client and not self.rpc.http2.begun and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
-        if data:
+        if data or self.rpc.http2.unread:
             self._handle(self.rpc.receive(data, time.monotonic_ns()))
+        if self.rpc.http2.unread:
+            self._wait(b"")
         if self.tls is not None and self.tls.failure:
             self._fail(self.tls.failure)
         elif self.tls is not None and self.tls.ended:
@@ -130,6 +173,17 @@ class RpcProtocol(asyncio.Protocol):
         self._arm()
         self._flush_soon()
         return call
+
+    def trust(self) -> None:
+        """The peer has proven who it is, or everybody may do everything."""
+        self.rpc.http2.budget.trust()
+
+    def charge(self, permits: float) -> None:
+        """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
+        self._loop.call_soon(self._charge, permits)
+
+    def _charge(self, permits: float) -> None:
+        self._handle(self.rpc.charge(permits, time.monotonic_ns()))
 
     def queued_bytes(self, call_id: int) -> int:
         return self.rpc.http2.queued_bytes(call_id)

@@ -23,6 +23,7 @@ from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.tls_layer import TlsLayer
+from covey.overlay.transport.waiting_line import WaitingLine
 
 _REQUEST_WITHIN_S = 10.0
 _BACKLOG = 1_024
@@ -49,7 +50,7 @@ def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
             raise CallError("DEADLINE_EXCEEDED", f"no request within {_REQUEST_WITHIN_S:g} s") from None
         if request is None:
             raise CallError("INTERNAL", "the call has no request")
-        reply = answer(request)
+        reply = await call.answer(partial(answer, request))
         call.send(reply if isinstance(reply, bytes) else await reply)
 
     return handle
@@ -96,6 +97,7 @@ class RpcServer:
         self._socket_files: list[str] = []
         self._connections: set[RpcProtocol] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._line = WaitingLine()
 
     async def listen(self, address: str, *, tls: Callable[[], SSLContext] | None = None) -> None:
         """Accept connections at one more address. `OSError` if it cannot be bound.
@@ -129,6 +131,7 @@ class RpcServer:
             opened=self._opened,
             closed=self._closed,
             tls=None if tls is None else TlsLayer(tls(), server=True),
+            line=self._line,
         )
 
     def _opened(self, protocol: RpcProtocol) -> None:

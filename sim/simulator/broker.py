@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from covey.overlay.core.access.rights import Rights
+from covey.overlay.core.budget import Budget
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -69,7 +70,7 @@ class BrokerPort(Port):
     it chose, `rights` what it may do.
     """
 
-    __slots__ = ("_broker", "durable", "policy", "rights")
+    __slots__ = ("_broker", "_budget", "_charged", "durable", "policy", "rights")
 
     def __init__(
         self,
@@ -84,6 +85,8 @@ class BrokerPort(Port):
         self.policy = policy
         self.durable = durable
         self.rights = rights
+        self._charged = -1
+        """The connection that `_budget` is of, by its generation."""
 
     def hello(self) -> Hello:
         return self._broker.endpoint.hello_for(self.interface)
@@ -110,6 +113,14 @@ class BrokerPort(Port):
 
     def wake(self) -> None:
         self._broker.touch(self)
+
+    def charge(self, permits: float) -> None:
+        wire, now_ns = self.wire, self._broker.now_ns
+        assert wire is not None
+        if self._charged != wire.generation:  # another connection, with a budget of its own
+            self._charged, self._budget = wire.generation, Budget(now_ns, trusted=True)
+        if not self._budget.take(permits, now_ns):
+            wire.end(self)
 
     def close(self, status: str, reason: str) -> None:
         if self.wire is not None and status == MOVED and self.open:
@@ -212,6 +223,10 @@ class SimulatedBroker:
     def _released(self, interface: Interface) -> None:
         for observer in self._observers:
             observer.released(self.name, interface)
+
+    @property
+    def now_ns(self) -> int:
+        return self._clock.now_ns
 
     @property
     def busy_ns(self) -> int:

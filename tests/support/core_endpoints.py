@@ -24,6 +24,7 @@ class Noted:
         self.resumed: bool | None = None
         self.end = ""
         self.awake = False
+        self.charged = 0.0
 
     def opened(self, answer: Hello, resumed: bool) -> None:
         self.answer, self.resumed = answer, resumed
@@ -33,6 +34,9 @@ class Noted:
 
     def close(self, status: str, reason: str) -> None:
         self.end = self.end or status
+
+    def charge(self, permits: float) -> None:
+        self.charged += permits
 
 
 def broker_endpoint(

@@ -13,12 +13,13 @@ M = TypeVar("M")
 
 class Arrival(Generic[M]):
     """`messages` of `handled` frames, and perhaps of a part of the next; `weight` is theirs (`turns.py`), and
-    `error` is what ends the connection behind them.
+    `error` is what ends the connection behind them. `idle` of the frames brought no messages and changed
+    nothing; each weighs as one message.
     """
 
     def __init__(self, link: Link) -> None:
         self.messages: list[M | Acknowledge] = []
-        self.handled = self.weight = 0
+        self.handled = self.weight = self.idle = 0
         self.error: LinkError | None = None
         self._link = link
         self._begun: list[tuple[int, Position]] = []
@@ -33,9 +34,12 @@ class Arrival(Generic[M]):
         link = self._link
         try:
             for frame in frames:
-                if self.weight >= most and frame.messages:
+                if self.weight >= most:
                     return
                 self._begun.append((len(self.messages), link.position))
+                if not frame.messages or frame.sequence <= link.received:
+                    self._receive_empty(frame, now_ns, of_client=weigh is not None)
+                    continue
                 if weigh is None:
                     whole = link.receive(frame, now_ns)
                     self.messages.extend(whole)
@@ -49,6 +53,18 @@ class Arrival(Generic[M]):
                 self.handled += 1
         except LinkError as broken:
             self.error = broken
+
+    def _receive_empty(self, frame: Frame[M], now_ns: int, *, of_client: bool) -> None:
+        """A frame without messages, or a repetition. Credit alone changes nothing: what was sent for the
+        credit before has returned more permits than it takes.
+        """
+        before = self._link.acknowledged
+        settled = self._link.receive(frame, now_ns)
+        self.messages += settled
+        self.handled += 1
+        if self._link.acknowledged == before and (of_client or not settled):
+            self.idle += 1
+            self.weight += 1
 
     def leave(self, taken: int) -> None:
         """Only so many messages were taken: the others are to be received again."""

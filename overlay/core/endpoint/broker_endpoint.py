@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.access.tickets import Tickets
+from covey.overlay.core.budget import IDLE_FRAME
 from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.arrival import Arrival
 from covey.overlay.core.endpoint.clock import EndpointClock
@@ -109,7 +110,7 @@ class BrokerEndpoint(Generic[M]):
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
-        self._turn_weight = 0
+        self.turn_weight = 0
         """Of the messages of the last frames received."""
         self._clock = EndpointClock(now_ns, clock_offset_ns)
         self._timers: Timers[tuple[str, Interface]] = Timers()
@@ -361,18 +362,24 @@ class BrokerEndpoint(Generic[M]):
         if self.draining:
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
-        received = link.received
+        received, acknowledged = link.received, link.acknowledged
         most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
         arrival: Arrival[M] = Arrival(link)
         arrival.receive(frames, now_ns, most, None if queue.is_broker else self._weigh)
-        self._turn_weight = arrival.weight
+        self.turn_weight = arrival.weight
+        self._more_than_events = arrival.idle > 0
+        idle = arrival.idle
         if arrival.messages:
-            self._more_than_events = False
+            before = self._changes(queue), acknowledged
             taken = self._take(queue, arrival.messages)
+            if not queue.is_broker and (self._changes(queue), link.acknowledged) == before:
+                idle = max(1, arrival.handled)
             if taken < len(arrival.messages):
                 arrival.leave(taken)
             if self._durability is not None:
                 self._durability.hold(queue, received)
+        if idle and not self.draining:
+            connection.charge(IDLE_FRAME * idle)
         if queue.received():
             self._interfaces.rearm_stall(queue)
             if self._durability is not None:
@@ -388,6 +395,11 @@ class BrokerEndpoint(Generic[M]):
         if arrival.error is not None:
             raise arrival.error
         return arrival.handled
+
+    def _changes(self, queue: InterfaceQueue) -> int:
+        """Grows where a message of an interface changes something, or brings events."""
+        peer = self.core.tables.peers.get(queue.interface)
+        return self._intake.batches + (0 if peer is None else peer.changes)
 
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""
@@ -424,9 +436,9 @@ class BrokerEndpoint(Generic[M]):
         """
         queue = self.queues.get(interface)
         if queue is not None:
-            if self._turn_weight and (self._more_than_events or not queue.is_broker):
+            if self.turn_weight and (self._more_than_events or not queue.is_broker):
                 worked_ns = spent_ns if worked_ns is None else worked_ns
-                self._turns.measure(queue.share, self._turn_weight, worked_ns)
+                self._turns.measure(queue.share, self.turn_weight, worked_ns)
             # Credit and holds bound events, whose publishers do not rest.
             self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 

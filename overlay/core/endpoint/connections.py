@@ -31,6 +31,10 @@ class Connection(Protocol):
         """End the connection with a goodbye."""
         ...
 
+    def charge(self, permits: float) -> None:
+        """What it has brought has made so much work, and changed nothing (`core/budget.py`)."""
+        ...
+
 
 class IncomingConnection(Connection, Protocol):
     """A connection whose hello has arrived."""

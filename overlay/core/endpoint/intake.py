@@ -67,6 +67,8 @@ class Intake(Generic[M]):
         self._durability = durability
         self.repeats = Repeats() if options.drop_repeats else None
         self._most_types = _FEW_TYPES
+        self.batches = 0
+        """Of events that have arrived."""
 
     def take(self, queue: InterfaceQueue, wire: M, clock_ns: int) -> Message | None:
         """The message, or the admitted part of it; None if it was refused, or was for the endpoint."""
@@ -109,6 +111,7 @@ class Intake(Generic[M]):
     def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
         type_name, size = message.batch.event_type.name, size_of(message)
         queue.link.consume(size)
+        self.batches += 1
         if not queue.is_broker:
             denied = self._guard.refusal(message, queue.interface, queue.rights)
             if denied is not None:  # before anything that depends on the type: the client may not know of it

@@ -35,12 +35,14 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         return
     if event_type == state.event_type:
         event_type = state.event_type  # one object: a batch's schema is compared with it
-    if peer.name in state.declared and peer.name not in state.refused:
-        event_type = state.declared[peer.name].union(event_type)
+    known = state.declared.get(peer.name)
+    if known is not None and peer.name not in state.refused:
+        event_type = known.union(event_type)
     state.refused.pop(peer.name, None)
     state.declared[peer.name] = event_type
     state.publishers[peer.name] = peer.advertised[event_type.name] = message.epoch
     rescoped = state.set_promise(peer.name, message.filter)
+    peer.changes += rescoped or event_type != known
     peer.stale_types.pop(event_type.name, None)
     tables.listeners.set(peer, event_type.name, report=message.report_listeners)
     for neighbour in tables.peers.neighbours():
@@ -86,6 +88,7 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
+    peer.changes += 1
     name = state.event_type.name
     if not (state.floods and peer.is_broker):  # a neighbour has said what has left, and may have more
         retire_source(tables, call, state, peer.name, peer.serial)

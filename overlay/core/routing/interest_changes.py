@@ -35,6 +35,7 @@ def exchange(
     """Insert some subscriptions of an interface and remove others, in one change."""
     matching = state.links if peer.is_broker else state.sessions
     tables.listeners.touch(state.event_type.name)
+    peer.changes += 1
     for interest in left:
         del peer.subscriptions[interest.subscription_id]
         matching.discard(interest)
@@ -61,7 +62,9 @@ def move(
     the interest that has them.
     """
     state = tables.types[interest.filter.event_type.name]
-    if not tables.parametric and any(interest.values[name] != value for name, value in values.items()):
+    changed = any(interest.values[name] != value for name, value in values.items())
+    peer.changes += changed
+    if not tables.parametric and changed:
         new = tables.registry.make(
             peer.name, peer.number, interest.subscription_id, interest.filter, {**interest.values, **values}
         )

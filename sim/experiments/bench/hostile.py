@@ -30,6 +30,7 @@ from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.arrivals import Arrivals, arrivals
+from covey.sim.experiments.bench.floods import FLOODS
 from covey.sim.experiments.bench.hostile_client import TRADE
 from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.progress import Progress, silent
@@ -44,6 +45,7 @@ ATTACKS = {
     "connections": "connects and goes",
     "malformed": "sends messages that are refused",
     "packets": "connects and sends random bytes",
+    **FLOODS,
 }
 _LEASE_S = 2
 _PREPARING_S = 900.0
@@ -53,14 +55,16 @@ _LEAVING_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class HostilePlan:
-    """Events per second of the others, seconds of each of the three measurements of an attack, and the
-    subscriptions of "subscriptions" and "end".
+    """Events per second of the others, seconds of each of the three measurements of an attack, the
+    subscriptions of "subscriptions" and "end", and how many connections a flood has at once; each flood runs
+    once for each of these.
     """
 
     rate: int = 200
     seconds: float = 10.0
     subscriptions: int = 100_000
     attacks: tuple[str, ...] = tuple(ATTACKS)
+    connections: tuple[int, ...] = (3, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,16 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class HostileResult:
-    """One attack on b1: how many messages, connections or events it sent, the latency of the others at b1 and
+    """One attack on b1: how many messages, connections, frames or events it sent, over how many connections
+    at once and how these ended, where it is a flood, the latency of the others at b1 and
     at b2 while the hostile process is silent, computes and attacks, the memory of b1 with it, and how long
     after it its sessions had ended.
     """
 
     attack: str
+    connections: int
     done: int
+    closed: dict[str, int]
     silent: Latency
     computing: Latency
     attacked: Latency
@@ -130,9 +137,14 @@ class _Run:
             await self._latency(1.0)
             sessions = await self._sessions()
             results = []
-            for at, attack in enumerate(self._plan.attacks):
-                progress(f"{attack}: it {ATTACKS[attack]}", at / len(self._plan.attacks))
-                results.append(await self._result(attack, sessions))
+            runs = [
+                (attack, connections)
+                for attack in self._plan.attacks
+                for connections in (self._plan.connections if attack in FLOODS else (1,))
+            ]
+            for at, (attack, connections) in enumerate(runs):
+                progress(f"{attack}: it {ATTACKS[attack]}", at / len(runs))
+                results.append(await self._result(attack, connections, sessions))
             return results
         finally:
             publishing.cancel()
@@ -148,8 +160,8 @@ class _Run:
             due = began + self._published / self._plan.rate
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
 
-    async def _result(self, attack: str, sessions: int) -> HostileResult:
-        async with self._hostile(attack) as process:
+    async def _result(self, attack: str, connections: int, sessions: int) -> HostileResult:
+        async with self._hostile(attack, connections) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             await asyncio.sleep(_PAUSE_S)
@@ -167,9 +179,11 @@ class _Run:
             await asyncio.wait_for(process.wait(), _LEAVING_S)
         await self._until_gone(sessions)
         ended_s = time.perf_counter() - began
-        done, mb = json.loads(output)["done"], round(memory / 1e6, 1)
+        said, mb = json.loads(output), round(memory / 1e6, 1)
         near, far = zip(silent, computing, attacked, strict=True)
-        return HostileResult(attack, done, *near, *far, mb, ended_s)
+        return HostileResult(
+            attack, connections, said["done"], said["closed"], *near, *far, mb, ended_s
+        )
 
     async def _latency(self, seconds: float) -> list[Latency]:
         """The latency of what is published within some seconds, at each reader."""
@@ -187,13 +201,14 @@ class _Run:
         return latencies
 
     @asynccontextmanager
-    async def _hostile(self, attack: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def _hostile(self, attack: str, connections: int) -> AsyncIterator[asyncio.subprocess.Process]:
         """Its process, prepared."""
         settings = {
             "address": self._overlay.addresses["b1"],
             "attack": attack,
             "subscriptions": self._plan.subscriptions,
             "filter_bytes": Bounds().filter_bytes,
+            "connections": connections,
         }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "covey.sim.experiments.bench.hostile_client", json.dumps(settings)),

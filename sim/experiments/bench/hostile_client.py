@@ -28,6 +28,7 @@ from covey.overlay.transport.event_loop import run
 from covey.overlay.transport.packets import Goodbye, Greeting, Role, encode_goodbye, encode_greeting
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
 from covey.proto import broker_pb2 as pb
+from covey.sim.experiments.bench.floods import FLOODS, Flood
 
 TRADE = EventType("Trade", {"number": "int64", "sent_ns": "int64", "share": "float64"})
 """What the others publish and subscribe to. Their numbers are not negative."""
@@ -138,11 +139,15 @@ class Session:
 class Hostile:
     """Its attacks, by name. `done` counts messages, connections or events."""
 
-    def __init__(self, address: str, subscriptions: int, filter_bytes: int) -> None:
+    def __init__(self, address: str, subscriptions: int, filter_bytes: int, connections: int) -> None:
         self._address = address
+        self._connections = connections
+        self._ends = False
         self._subscriptions = subscriptions
         self._filter_bytes = filter_bytes
         self.done = 0
+        self.closed: dict[str, int] = {}
+        """How the connections of a flood have ended."""
 
     async def prepare(self, attack: str, session: Session) -> None:
         """Before the attack begins."""
@@ -157,7 +162,20 @@ class Hostile:
 
     async def begin(self, attack: str, session: Session) -> None:
         """The attack, to its end, if it has one."""
+        if attack in FLOODS:
+            await self._flood(Flood(attack, self._address, self._connections))
+            return
         await getattr(self, f"_attack_{attack}")(session)
+
+    async def _flood(self, flood: Flood) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, flood.run, lambda: self._ends)
+        self.done, self.closed = flood.frames, dict(flood.closed)
+
+    async def end(self, attacking: asyncio.Task[None]) -> None:
+        """End a flood, which has results; other attacks go on until their process ends."""
+        self._ends = True
+        if not attacking.done():
+            await asyncio.wait({attacking}, timeout=1.0)
 
     async def _subscribe(self, session: Session, count: int) -> None:
         for first in range(1, count + 1, _FRAME):
@@ -251,8 +269,10 @@ async def _compute() -> None:
         await asyncio.sleep(0)
 
 
-async def main(address: str, attack: str, subscriptions: int, filter_bytes: int) -> None:
-    hostile = Hostile(address, subscriptions, filter_bytes)
+async def main(
+    address: str, attack: str, subscriptions: int, filter_bytes: int, connections: int
+) -> None:
+    hostile = Hostile(address, subscriptions, filter_bytes, connections)
     loop = asyncio.get_running_loop()
     async with Channel(address) as channel:
         session = Session(channel)
@@ -270,7 +290,8 @@ async def main(address: str, attack: str, subscriptions: int, filter_bytes: int)
             with suppress(CallError):  # the broker has ended the connection
                 attacking.result()
         await ending
-        print(json.dumps({"done": hostile.done}), flush=True)
+        await hostile.end(attacking)
+        print(json.dumps({"done": hostile.done, "closed": hostile.closed}), flush=True)
         attacking.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LEAVING_S):

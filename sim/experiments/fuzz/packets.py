@@ -75,6 +75,9 @@ class _End:
     def close(self, status: str, reason: str) -> None:
         pass
 
+    def charge(self, permits: float) -> None:
+        pass
+
 
 class PacketDrawer:
     """Draws the packets of one hostile client."""

@@ -24,8 +24,8 @@ from h2.events import (
 )
 from h2.events import StreamReset as H2Reset
 from h2.settings import SettingCodes
+from whole_connection import WholeConnection
 
-from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.events import DataReceived, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.options import Http2Options
@@ -59,9 +59,9 @@ class Conversation:
             max_frame_bytes=draw.choice((16_384, 60_000)),
             stream_window=draw.choice((65_535, 300_000)),
             connection_window=draw.choice((65_535, 400_000)),
-            idle_frames=10_000,
+            permits=10_000,
         )
-        self.connection = Http2Connection(client=client, now_ns=0, options=options)
+        self.connection = WholeConnection(client=client, now_ns=0, options=options)
         self.h2 = H2Connection(H2Configuration(client_side=not client, header_encoding=None))
         self.h2.initiate_connection()
         self.to_ours = self.to_theirs = b""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from hpack import Encoder
+from whole_connection import WholeConnection
 
 from covey.overlay.http2 import frames
 from covey.overlay.http2.connection import Http2Connection
@@ -28,14 +29,14 @@ def headers_frame(stream_id: int, headers: Iterable[tuple[str, str]] = REQUEST, 
 
 
 def server(options: Http2Options = OPTIONS) -> Http2Connection:
-    connection = Http2Connection(client=False, now_ns=0, options=options)
+    connection = WholeConnection(client=False, now_ns=0, options=options)
     connection.receive(frames.PREFACE + settings_frame({}), 0)
     connection.take_output()
     return connection
 
 
 def client(options: Http2Options = OPTIONS) -> Http2Connection:
-    connection = Http2Connection(client=True, now_ns=0, options=options)
+    connection = WholeConnection(client=True, now_ns=0, options=options)
     connection.receive(settings_frame({}), 0)
     assert connection.open_stream([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/x")]) == 1
     connection.take_output()
@@ -288,7 +289,7 @@ def test_idle_frames_refill_with_time() -> None:
 
 
 def test_a_peer_that_reads_no_answers_is_refused() -> None:
-    connection = server(Http2Options(idle_frames=1_000_000))
+    connection = server(Http2Options(permits=1_000_000))
     ping = frame(frames.PING, 0, 0, bytes(8))
     for _ in range(10):
         connection.receive(ping * 1_000, 1)
@@ -299,7 +300,7 @@ def test_a_peer_that_reads_no_answers_is_refused() -> None:
 
 def test_streams_that_are_reset_while_nothing_is_read_leave_nothing() -> None:
     """The peer opens streams, gets an answer that it does not read or grant, and resets them."""
-    connection = server(Http2Options(idle_frames=1_000_000))
+    connection = server(Http2Options(permits=1_000_000))
     opened = 0
     while connection.closed is None:
         stream_id = 2 * opened + 1
@@ -314,7 +315,7 @@ def test_streams_that_are_reset_while_nothing_is_read_leave_nothing() -> None:
 
 
 def test_a_stream_that_is_reset_while_the_connection_has_no_window_leaves_nothing() -> None:
-    connection = server(Http2Options(idle_frames=1_000_000))
+    connection = server(Http2Options(permits=1_000_000))
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 1 << 20}), 1)
     for stream_id in range(1, 2_001, 2):
         connection.receive(headers_frame(stream_id), 1)

@@ -246,6 +246,7 @@ def test_a_connection_that_is_lost_ends_its_calls() -> None:
 
 def test_partial_messages_are_bounded_over_all_calls() -> None:
     rpc = RpcConnection(("/t/a",), now_ns=0, max_message_bytes=8 << 20)
+    rpc.http2.budget.trust()
     rpc.receive(frames.PREFACE + settings_frame({}), 0)
     ended = []
     for stream_id in range(1, 21, 2):

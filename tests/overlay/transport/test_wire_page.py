@@ -15,6 +15,7 @@ from covey.matcher import EventType, parse
 from covey.overlay.client import client as client_library
 from covey.overlay.client import connection
 from covey.overlay.client.connection import _PASSING
+from covey.overlay.core import budget
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint import (
     broker_endpoint,
@@ -43,7 +44,7 @@ from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.node import acceptor, dialer, main
 from covey.overlay.node.overlay_file import LimitsSection
-from covey.overlay.transport import backoff, channel, packets, pump, rpc_call, rpc_server
+from covey.overlay.transport import backoff, channel, packets, pump, rpc_call, rpc_server, waiting_line
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
     Goodbye,
@@ -148,7 +149,14 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"`SETTINGS_MAX_FRAME_SIZE` | {of_bytes(options.max_frame_bytes)} |",
         f"| {of_bytes(options.stream_window)}, {of_bytes(options.connection_window)}; granted again",
         f"| {of_bytes(options.max_header_bytes)}, in HEADERS and at most {options.max_continuations} CONT",
-        f"{options.idle_frames:,} permits, which refill at {options.idle_frames_per_s}/s",
+        f"{options.permits:,} permits, which refill at {options.permits_per_s}/s",
+        f"but DATA of {budget.BRINGS_BYTES} bytes and more",
+        f"one more per {http2_connection._BYTES_OF_PERMIT} bytes of a frame that is no DATA",
+        f"{http2_connection._RESET_PERMITS:g} more for the RST_STREAM of an open stream",
+        f"and {budget.IDLE_FRAME:g} for a `Frame` of Covey that changes nothing",
+        f"1 per {budget.BRINGS_BYTES} bytes, a call that it answers {budget.CALL:g}",
+        f"Behind {http2_connection._TURN_PERMITS:g} permits in one turn",
+        f"broker's time, {waiting_line._SLICE_S * 1e3:g} ms at once",
         f"lets {of_bytes(options.max_answer_bytes)} of answers lie unread",
         f"not arrived whole, of more than {of_bytes(rpc._PARTIAL_BYTES)}",
         f"twice `max_frame_bytes`, at least {of_bytes(channel._SMALLEST_MESSAGE)}",
@@ -168,7 +176,6 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"whose turns take {turns.DEAR_NS / 10**6:g} ms and more",
         f"more than {endings.PART} subscriptions, until these are withdrawn, {endings.PART} in "
         f"{endings.PAUSE_NS // 10**6} ms",
-        f"the RST_STREAM of an open stream takes {http2_connection._RESET_COST}",
         f"more than {ours.max_queued_control:,} control messages wait for a neighbour",
         f"more than {ours.max_unsettled:,} unsettled changes",
         f"still taken, up to {of_bytes(ours.after_hold_bytes)} per client and type",
@@ -234,6 +241,8 @@ class _Conversation:
 
     def close(self, status: str, reason: str) -> None:
         raise AssertionError(reason)
+
+    def charge(self, permits: float) -> None: ...
 
     def _packet(self, side: str, data: bytes) -> None:
         self.packets.append((side, data))

@@ -27,6 +27,8 @@ class Silent:
 
     def close(self, status: str, reason: str) -> None: ...
 
+    def charge(self, permits: float) -> None: ...
+
 
 SILENT = Silent()
 

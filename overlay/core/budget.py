@@ -1,0 +1,58 @@
+"""What a peer may make one end of a connection do for nothing: the permits of the connection.
+
+Whatever arrives takes permits for the work that it makes, unless it brings something: every frame of HTTP/2
+but DATA of some size, every small message of gRPC, every frame of Covey that changes nothing. So no kind of
+frame has a rule of its own, and one that nobody has thought of costs what the others cost. What this end
+sends returns some, since a peer answers it with windows and pings. A permit stands for some microseconds.
+
+Invariant: a peer that brings nothing gets `permits` at once and `permits_per_s` from then on, a tenth of both
+before it is trusted; one that takes more has spent its budget, and its connection ends.
+"""
+
+from __future__ import annotations
+
+PERMITS = 1_000
+PERMITS_PER_S = 500
+UNTRUSTED = 0.1
+"""The share of a peer that has not proven yet who it is."""
+BRINGS_BYTES = 32
+"""DATA and messages of so many bytes take no permit when they arrive: fewer bring no event and no change. So
+many bytes that this end sends return one.
+"""
+CALL = 6.0
+"""What a call returns to its server, which has answered it, and to its client: about what it takes."""
+IDLE_FRAME = 2.0
+"""What a frame of Covey takes that changes nothing: more than its answer, of some 20 bytes, returns."""
+
+
+class Budget:
+    """That of one connection, from `now_ns` on. Cost: O(1) per call, and none for what brings something."""
+
+    __slots__ = ("_left", "_per_s", "_permits", "_refilled_ns", "trusted")
+
+    def __init__(
+        self, now_ns: int, *, trusted: bool = False, permits: float = PERMITS, per_s: float = PERMITS_PER_S
+    ) -> None:
+        share = 1.0 if trusted else UNTRUSTED
+        self._permits, self._per_s = permits, per_s
+        self._left = permits * share
+        self._refilled_ns = now_ns
+        self.trusted = trusted
+
+    def trust(self) -> None:
+        """The peer has proven who it is."""
+        if not self.trusted:
+            self.trusted = True
+            self._left += self._permits * (1.0 - UNTRUSTED)
+
+    def take(self, permits: float, now_ns: int) -> bool:
+        """Whether there were as many."""
+        share = 1.0 if self.trusted else UNTRUSTED
+        refilled = (now_ns - self._refilled_ns) * self._per_s * share / 1e9
+        self._refilled_ns = now_ns
+        self._left = min(self._permits * share, self._left + refilled) - permits
+        return self._left >= 0
+
+    def earn(self, permits: float) -> None:
+        """This end has sent something. (What is over the bound goes with the next `take`.)"""
+        self._left += permits

@@ -1,0 +1,71 @@
+"""What a server does for those whom it does not trust yet, and for those who bring too little: one after the
+other.
+
+In the line stand the bytes of connections that have not proven who they are, the rest of what was more than a
+turn of a connection, and requests of single calls. However many they are, all together have at most half of
+the loop's time, in slices of about `_SLICE_S`: what else is ready waits for one slice, or for the one thing
+in it that takes longer, a TLS handshake or a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SLICE_S = 0.001
+_MOST_BYTES = 32 << 20
+
+
+class WaitingLine:
+    """That of one server. `bytes` of those who wait are bounded (`full`)."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._due = False
+        self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether those who wait have as many bytes as all together may have."""
+        return self.bytes >= _MOST_BYTES
+
+    def join(self, serve: Callable[[], None]) -> None:
+        """Call `serve` when it is its turn. It raises nothing."""
+        self._waiting.append(serve)
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """What a call returns or raises, when it is its turn."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def serve() -> None:
+            if not result.done():
+                try:
+                    result.set_result(call())
+                except Exception as error:
+                    result.set_exception(error)
+
+        self.join(serve)
+        return await result
+
+    def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = time.perf_counter()
+        spent = 0.0
+        for _ in range(len(self._waiting)):  # who joins again meanwhile comes when the loop has served others
+            self._waiting.popleft()()
+            spent = time.perf_counter() - began
+            if spent >= _SLICE_S:
+                break
+        self._due = bool(self._waiting)
+        if self._due and spent < _SLICE_S:
+            loop.call_soon(self._serve)
+        elif self._due:
+            loop.call_later(spent, self._serve)

@@ -1,0 +1,19 @@
+"""A connection whose turns follow each other at once, of a peer that is trusted."""
+
+from __future__ import annotations
+
+from covey.overlay.http2.connection import Http2Connection
+from covey.overlay.http2.events import Event
+from covey.overlay.http2.options import Http2Options
+
+
+class WholeConnection(Http2Connection):
+    def __init__(self, *, client: bool, now_ns: int, options: Http2Options | None = None) -> None:
+        super().__init__(client=client, now_ns=now_ns, options=options)
+        self.budget.trust()
+
+    def receive(self, data: bytes, now_ns: int) -> list[Event]:
+        events = super().receive(data, now_ns)
+        while self.unread:
+            events += super().receive(b"", now_ns)
+        return events
