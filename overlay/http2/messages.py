@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from covey.overlay.core.budget import BRINGS_BYTES
-
 _PREFIX = Struct(">BL")
-_MOST_SMALL = 1_000
-"""Small messages in one chunk, of which the largest, 256 KiB, has room for 50,000: 20 ms to cut them."""
 _MOST_CHUNKS = 1_024
 """More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
 PREFIX_BYTES = 5
@@ -31,62 +27,111 @@ def frame_message(message: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts a stream of bytes into messages of at most `max_bytes` (None: any size)."""
+    """Cuts a stream of bytes into messages of at most `max_bytes` (None: any size), when they are asked for.
 
-    __slots__ = ("_blocks", "_chunks", "_max_bytes", "_missing", "partial_bytes", "small")
+    Whole messages count against the windows of the stream until they are processed. The bytes of one that is
+    not whole are granted again at once, or none could be larger than a window (`granted_bytes`).
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_data",
+        "_max_bytes",
+        "_need",
+        "_position",
+        "_small_chunks",
+        "granted_bytes",
+        "size",
+    )
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
-        self._blocks: list[bytes] = []
+        self._data = b""
+        self._position = 0
         self._chunks: list[bytes] = []
-        self._missing = 0
-        self.partial_bytes = 0
-        """Bytes of a message that has not arrived whole."""
-        self.small = 0
-        """How many of the messages that `read` has returned last are too small to bring something."""
+        self._small_chunks: list[bytes] = []
+        self._need = 0
+        """How many bytes the first message has with its prefix, 0 while that has not been read."""
+        self.size = 0
+        """Bytes that have not been cut."""
+        self.granted_bytes = 0
+        """Those among them that were granted again."""
 
-    def read(self, data: bytes) -> list[bytes]:
-        """The messages that these bytes complete. `MessageError` for a compressed or too large one, and for
-        too many small ones.
+    @property
+    def waiting(self) -> bool:
+        """Whether `cut` returns a message, or raises."""
+        return self.size >= (self._need or PREFIX_BYTES)
+
+    def feed(self, data: bytes) -> int:
+        """Take some bytes. Returns how many may be granted again. `MessageError` as `cut`."""
+        self._small_chunks.append(data)
+        if len(self._small_chunks) >= _MOST_CHUNKS:
+            self._chunks.append(b"".join(self._small_chunks))
+            self._small_chunks.clear()
+        self.size += len(data)
+        if not self._need and self.size >= PREFIX_BYTES:
+            self._look()
+        return self._grant()
+
+    def cut(self, most: int) -> tuple[list[bytes], int]:
+        """At most so many messages, and how many bytes beside theirs may be granted again, less those that
+        were already. `MessageError` for a compressed or too large message, once it is the first.
         """
-        self.small = 0
-        if self.partial_bytes:
-            self._chunks.append(data)
-            self.partial_bytes += len(data)
-            if self.partial_bytes < self._missing:
-                if len(self._chunks) >= _MOST_CHUNKS:
-                    self._blocks.append(b"".join(self._chunks))
-                    self._chunks.clear()
-                return []
-            data = b"".join(self._blocks + self._chunks)
-            self._blocks.clear()
-            self._chunks.clear()
-        messages = []
-        position = 0
-        self._missing = PREFIX_BYTES
-        while len(data) - position >= PREFIX_BYTES:
-            flag, length = _PREFIX.unpack_from(data, position)
-            if flag:
-                reason = (
-                    "a compressed message, of no announced encoding"
-                    if flag == 1
-                    else f"a message with flag {flag}"
-                )
-                raise MessageError("INTERNAL", f"{reason}: expected flag 0")
-            if self._max_bytes is not None and length > self._max_bytes:
-                reason = f"a message of {length} bytes: expected at most {self._max_bytes}"
-                raise MessageError("RESOURCE_EXHAUSTED", reason)
-            if length < BRINGS_BYTES:
-                self.small += 1
-                if self.small > _MOST_SMALL:
-                    raise MessageError("RESOURCE_EXHAUSTED", f"over {_MOST_SMALL} small messages at once")
-            end = position + PREFIX_BYTES + length
-            if end > len(data):
-                self._missing = PREFIX_BYTES + length
+        messages: list[bytes] = []
+        while self.waiting:
+            if not self._need:
+                try:
+                    self._look()
+                except MessageError:
+                    if not messages:
+                        raise
+                    break
+            if self.size < self._need or len(messages) >= most:
                 break
-            messages.append(data[position + PREFIX_BYTES : end])
-            position = end
-        self.partial_bytes = len(data) - position
-        if self.partial_bytes:
-            self._chunks.append(data[position:] if position else data)
-        return messages
+            self._join(self._need)
+            end = self._position + self._need
+            messages.append(self._data[self._position + PREFIX_BYTES : end])
+            self._position = end
+            self.size -= self._need
+            self._need = 0
+        owed = 0
+        if messages:
+            owed = PREFIX_BYTES * len(messages) - self.granted_bytes
+            self.granted_bytes = 0
+        return messages, owed + self._grant()
+
+    def drop(self) -> int:
+        """Drop all bytes; returns how many of them have not been granted again."""
+        dropped = self.size - self.granted_bytes
+        self._data, self._position, self.size, self.granted_bytes, self._need = b"", 0, 0, 0, 0
+        self._chunks.clear()
+        self._small_chunks.clear()
+        return dropped
+
+    def _grant(self) -> int:
+        if self.waiting:
+            return 0
+        granted, self.granted_bytes = self.size - self.granted_bytes, self.size
+        return granted
+
+    def _look(self) -> None:
+        """Read the prefix of the first message."""
+        self._join(PREFIX_BYTES)
+        flag, length = _PREFIX.unpack_from(self._data, self._position)
+        if flag:
+            announced = "a compressed message, of no announced encoding"
+            what = announced if flag == 1 else f"a message with flag {flag}"
+            raise MessageError("INTERNAL", f"{what}: expected flag 0")
+        if self._max_bytes is not None and length > self._max_bytes:
+            reason = f"a message of {length} bytes: expected at most {self._max_bytes}"
+            raise MessageError("RESOURCE_EXHAUSTED", reason)
+        self._need = PREFIX_BYTES + length
+
+    def _join(self, size: int) -> None:
+        """Have the first bytes in one piece."""
+        if len(self._data) - self._position < size:
+            rest = self._data[self._position :]
+            self._data = b"".join((rest, *self._chunks, *self._small_chunks))
+            self._position = 0
+            self._chunks.clear()
+            self._small_chunks.clear()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Container
 from typing import NamedTuple
 
-from covey.overlay.core.budget import CALL
+from covey.overlay.core.budget import BRINGS_BYTES, CALL
 from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
@@ -34,6 +34,9 @@ _MOST_DETAILS = 1_000
 _LINGER_NS = 5_000_000_000
 """How long the end of a call waits for a peer that does not read what comes before it."""
 _PARTIAL_BYTES = 16 << 20
+_LARGE_PART = 64 << 10
+"""100 calls with parts of messages that are smaller stay within the bound."""
+_WITHIN = "the stream ends within a message"
 _CONTENT_TYPE = (b"content-type", b"application/grpc")
 _IDENTITY = (b"grpc-accept-encoding", b"identity")
 
@@ -58,15 +61,15 @@ class CallStarted(NamedTuple):
     authorization: Secret = NO_SECRET
 
 
-class MessageReceived(NamedTuple):
-    """Its bytes count against the windows until `consume` is called with its size."""
+class MessagesReceived(NamedTuple):
+    """`RpcConnection.cut` has some in `reader`, when they are wanted, after the end of the call as well."""
 
     call_id: int
-    message: bytes
+    reader: MessageReader
 
 
 class RequestEnded(NamedTuple):
-    """The client sends no more messages."""
+    """The client sends no more messages. Those that it has sent may not have been cut."""
 
     call_id: int
 
@@ -79,15 +82,17 @@ class CallEnded(NamedTuple):
     details: str
 
 
-RpcEvent = CallStarted | MessageReceived | RequestEnded | CallEnded
+RpcEvent = CallStarted | MessagesReceived | RequestEnded | CallEnded
 
 
 class _Call:
-    __slots__ = ("deadline_ns", "finished", "reader", "responding")
+    __slots__ = ("deadline_ns", "ended", "finished", "reader", "responding")
 
     def __init__(self, reader: MessageReader, deadline_ns: int | None) -> None:
         self.reader = reader
         self.deadline_ns = deadline_ns
+        self.ended = False
+        """Whether the peer has ended its side."""
         self.responding = False
         self.finished = False
 
@@ -113,9 +118,7 @@ class RpcConnection:
         self._scheme = scheme.encode()
         self._calls: dict[int, _Call] = {}
         self._events: list[RpcEvent] = []
-        self._partial_bytes = 0
-        self._small = 0
-        """Messages too small to bring something that have not been charged yet."""
+        self._charged: list[Event] = []
         self._now_ns = now_ns
 
     @property
@@ -171,9 +174,6 @@ class RpcConnection:
             else:
                 for call_id in list(self._calls):
                     self._end(call_id, "UNAVAILABLE", event.reason)
-        if self._small:
-            small, self._small = self._small, 0
-            return self._handle(self.http2.charge(small, self._now_ns))
         taken, self._events = self._events, []
         return taken
 
@@ -183,42 +183,64 @@ class RpcConnection:
         if call is None or call.finished:
             self.http2.consume(call_id, event.size)
             return
+        reader = call.reader
         try:
-            messages = self._cut(call, event.data)
+            granted = reader.feed(event.data)
+            if reader.granted_bytes >= _LARGE_PART:
+                self._check_parts(reader)
         except MessageError as error:
-            self.http2.consume(call_id, event.size)
+            self.http2.consume(call_id, event.size - len(event.data) + reader.drop())
             self._refuse(call_id, error.status, str(error))
             return
-        # Whole messages count against the windows until they are consumed; other bytes do not, or a message
-        # could not be larger than a window. What was granted before its message was whole is owed.
-        self.http2.consume(call_id, event.size - sum(map(len, messages)))
-        for message in messages:
-            self._events.append(MessageReceived(call_id, message))
-        if call.reader.small > 1:
-            self._small += call.reader.small - 1  # its DATA has been charged
+        self.http2.consume(call_id, event.size - len(event.data) + granted)
+        received = MessagesReceived(call_id, reader)
+        if reader.waiting and (not self._events or self._events[-1] != received):
+            self._events.append(received)
         if event.ended:
-            if call.reader.partial_bytes:
-                self._refuse(call_id, "INTERNAL", "the stream ends within a message")
+            call.ended = True
+            if not reader.waiting and reader.size:
+                self._refuse(call_id, "INTERNAL", _WITHIN)
             elif self._paths is None:
                 self._end(call_id, "INTERNAL", "the answer ends without a status")
             else:
                 self._end_request(call_id)
+
+    def cut(self, call_id: int, reader: MessageReader, most: int, now_ns: int) -> list[bytes]:
+        """At most so many messages of a call. Their bytes count against the windows until `consume` is called
+        with their size. What this causes is in `take_events`.
+        """
+        self._now_ns = now_ns
+        call = self._calls.get(call_id)
+        lives = call is not None and not call.finished
+        try:
+            messages, granted = reader.cut(most)
+        except MessageError as error:
+            self.http2.consume(call_id, reader.drop())
+            if lives:
+                self._refuse(call_id, error.status, str(error))
+            return []
+        self.http2.consume(call_id, granted)
+        small = sum(len(message) < BRINGS_BYTES for message in messages)
+        if small > 1:  # the DATA of one was charged
+            self._charged += self.http2.charge(small - 1, now_ns)
+        if lives and call is not None and call.ended and not reader.waiting and reader.size:
+            self._refuse(call_id, "INTERNAL", _WITHIN)
+        return messages
+
+    def take_events(self) -> list[RpcEvent]:
+        """What `cut` has caused."""
+        charged, self._charged = self._charged, []
+        return self._handle(charged)
 
     def _end_request(self, call_id: int) -> None:
         call = self._calls.get(call_id)
         if call is not None and not call.finished:
             self._events.append(RequestEnded(call_id))
 
-    def _cut(self, call: _Call, data: bytes) -> list[bytes]:
-        reader = call.reader
-        self._partial_bytes -= reader.partial_bytes
-        try:
-            messages = reader.read(data)
-        finally:
-            self._partial_bytes += reader.partial_bytes
-        if self._partial_bytes > _PARTIAL_BYTES and self._partial_bytes > reader.partial_bytes:
+    def _check_parts(self, reader: MessageReader) -> None:
+        parts = [call.reader.granted_bytes for call in self._calls.values()]
+        if sum(parts) > _PARTIAL_BYTES and reader.granted_bytes < sum(parts):
             raise MessageError("RESOURCE_EXHAUSTED", "too many messages that have not arrived whole")
-        return messages
 
     def _refuse(self, call_id: int, status: str, reason: str) -> None:
         """End a call because of what the peer sent, or did not send."""
@@ -236,9 +258,7 @@ class RpcConnection:
                 self._events.append(CallEnded(call_id, status, details))
 
     def _forget(self, call_id: int) -> None:
-        call = self._calls.pop(call_id, None)
-        if call is not None:
-            self._partial_bytes -= call.reader.partial_bytes
+        self._calls.pop(call_id, None)
 
     # --- a server -------------------------------------------------------------------------------------------
 

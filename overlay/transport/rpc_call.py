@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
+from covey.overlay.http2.messages import MessageReader
 from covey.overlay.http2.rpc import NO_SECRET, Secret
 from covey.overlay.transport.waiting_line import WaitingLine
 
 T = TypeVar("T")
 
 _QUEUED_BYTES = 64 << 10
-_OFFERED = 1_024
+_OFFERED = 256
 """Messages that a receiver is offered at once, however many a window holds."""
 
 
@@ -47,6 +47,7 @@ class Carrier(Protocol):
     @property
     def certified(self) -> Certified | None: ...
     def queued_bytes(self, call_id: int) -> int: ...
+    def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]: ...
     def consume(self, call_id: int, size: int) -> None: ...
     def send(self, call_id: int, message: bytes) -> None: ...
     def end_request(self, call_id: int) -> None: ...
@@ -75,6 +76,7 @@ class RpcCall:
         self._carrier = carrier
         self._receiver: Receiver | None = None
         self._held = False
+        self._reader: MessageReader | None = None
         self._unread: deque[bytes] = deque()
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
@@ -111,7 +113,7 @@ class RpcCall:
 
     async def read(self) -> bytes | None:
         """The next message; None once the peer sends no more. For one reader, before there is a receiver."""
-        while not self._unread:
+        while not self._cut():
             if self._complete:
                 return None
             await self._wait()
@@ -148,18 +150,28 @@ class RpcCall:
     def resume(self) -> None:
         """Offer the receiver what it could not take, some at a time."""
         self._held = False
-        if self._unread and self._receiver is not None:
-            offered = list(islice(self._unread, _OFFERED))
+        if self._receiver is not None and self._cut():
+            offered = list(self._unread)
             taken = self._receiver.take(offered)
             for _ in range(taken):
                 self._unread.popleft()
             if taken:
                 self._carrier.consume(self.id, sum(map(len, offered[:taken])))
-            self._held = bool(self._unread)
+            self._held = self._waits
             if self._held and taken == len(offered):
                 asyncio.get_running_loop().call_soon(self.resume)
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._unread) or (self._reader is not None and self._reader.waiting)
+
+    def _cut(self) -> bool:
+        """Have some of the messages that have arrived; whether there are any."""
+        if not self._unread and self._reader is not None and self._reader.waiting:
+            self._unread.extend(self._carrier.cut(self.id, self._reader, _OFFERED))
+        return bool(self._unread)
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -191,7 +203,8 @@ class RpcCall:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            self._carrier.consume(self.id, sum(map(len, self._unread)))
+            uncut = 0 if self._reader is None else self._reader.drop()
+            self._carrier.consume(self.id, uncut + sum(map(len, self._unread)))
             self._unread.clear()
             self._carrier.finish(self.id, status, details)
 
@@ -203,12 +216,11 @@ class RpcCall:
 
     # --- what the protocol calls ----------------------------------------------------------------------------
 
-    def _received(self, messages: list[bytes]) -> None:
-        waits = bool(self._unread)
-        self._unread.extend(messages)
+    def _received(self, reader: MessageReader) -> None:
+        self._reader = reader
         if self._receiver is None:
             self._wake_reader()
-        elif not waits:
+        elif not self._held:
             self.resume()
 
     def _set_complete(self) -> None:

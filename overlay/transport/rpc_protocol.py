@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from covey.overlay.core.access.identity import Certified
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
+from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.rpc import CallEnded, CallStarted, MessagesReceived, RpcConnection, RpcEvent
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.tls_layer import EXPECTS_TLS, TlsLayer, is_alert
@@ -188,6 +189,13 @@ class RpcProtocol(asyncio.Protocol):
     def queued_bytes(self, call_id: int) -> int:
         return self.rpc.http2.queued_bytes(call_id)
 
+    def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]:
+        """As `RpcConnection.cut`."""
+        messages = self.rpc.cut(call_id, reader, most, time.monotonic_ns())
+        if events := self.rpc.take_events():
+            self._handle(events)
+        return messages
+
     def consume(self, call_id: int, size: int) -> None:
         self.rpc.consume(call_id, size)
         self._flush_if_due()
@@ -262,19 +270,12 @@ class RpcProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def _handle(self, events: list[RpcEvent]) -> None:
-        if len(events) == 1 and isinstance(events[0], MessageReceived):
-            alone = self._calls.get(events[0].call_id)
-            if alone is not None:
-                alone._received([events[0].message])
-            self._flush_if_due()
-            return
-        messages: dict[int, list[bytes]] = {}
         for event in events:
-            if isinstance(event, MessageReceived):
-                messages.setdefault(event.call_id, []).append(event.message)
-                continue
-            self._pass_on(event.call_id, messages)
-            if isinstance(event, CallStarted):
+            if isinstance(event, MessagesReceived):
+                receiver = self._calls.get(event.call_id)
+                if receiver is not None:
+                    receiver._received(event.reader)
+            elif isinstance(event, CallStarted):
                 started = RpcCall(self, event.call_id, event.path, event.authorization)
                 self._calls[event.call_id] = started
                 self._arm()
@@ -287,15 +288,7 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        for call_id in list(messages):
-            self._pass_on(call_id, messages)
         self._flush_if_due()
-
-    def _pass_on(self, call_id: int, messages: dict[int, list[bytes]]) -> None:
-        """Give a call its messages, all at once."""
-        call = self._calls.get(call_id)
-        if call_id in messages and call is not None:
-            call._received(messages.pop(call_id))
 
     def _forget(self, call_id: int) -> RpcCall | None:
         self._woken.pop(call_id, None)

@@ -48,14 +48,15 @@ class PortOwner(Protocol):
 class Port(ABC):
     """One end of a wire: its owner, and the owner's interface for it."""
 
-    __slots__ = ("_last_arrival", "interface", "open", "owner", "wire")
+    __slots__ = ("interface", "last_arrival_ns", "open", "owner", "wire")
 
     def __init__(self, interface: str, owner: PortOwner) -> None:
         self.interface = interface
         self.owner = owner
         self.wire: Wire | None = None
         self.open = False
-        self._last_arrival = 0
+        self.last_arrival_ns = 0
+        """When what it has sent last arrives."""
 
     @abstractmethod
     def hello(self) -> Hello:
@@ -109,7 +110,7 @@ class Wire:
     def end(self, port: Port) -> None:
         """The process at one end is killed: what it has sent arrives, and then the connection breaks."""
         port.open = False
-        self.clock.at(port._last_arrival, self._break, self.generation)
+        self.clock.at(max(port.last_arrival_ns, self.clock.now_ns), self._break, self.generation)
 
     def _break(self, generation: int) -> None:
         if generation == self.generation:
@@ -124,8 +125,8 @@ class Wire:
         if options.loss:
             while self._rng.random() < options.loss:
                 travel += options.retransmit_ns
-        arrival = max(self.clock.now_ns + travel, port._last_arrival, self.clogged_until_ns)
-        port._last_arrival = arrival
+        arrival = max(self.clock.now_ns + travel, port.last_arrival_ns, self.clogged_until_ns)
+        port.last_arrival_ns = arrival
         other = self.dialer if port is self.listener else self.listener
         self.clock.at(arrival, self._arrive, self.generation, other, packet)
 

@@ -1,8 +1,8 @@
 """Floods of frames that bring nothing, sent by plain sockets as fast as they take them.
 
 A flood has some connections at once, each from an address of its own where the broker listens on the
-loopback. Whoever is closed connects again at once. What is sent is made before the flood begins, since a sender
-that makes its frames is slower than a broker that reads them.
+loopback. Whoever is closed connects again at once. What is sent is made before the flood begins, since a
+sender that makes its frames is slower than a broker that reads them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from covey.overlay.core.budget import IDLE_FRAME, PERMITS, PERMITS_PER_S
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
+from covey.overlay.core.link.link import Frame
 from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
 from covey.sim.experiments.fuzz.event_types import TYPES
 from covey.sim.experiments.fuzz.filters import CONTENTS
@@ -27,11 +29,13 @@ from covey.sim.experiments.fuzz.outcome import HistoryOutcome
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.simulator.storage import StoredEvents
+from covey.sim.simulator.wire import Wire
 from covey.sim.topology import Topology
 
 T = TypeVar("T")
 HEALED_NS = 10 * NS_PER_S
 _REPAIR_AFTER_NS = NS_PER_S
+_FLOODED_NS = 10 * NS_PER_S
 _HOUR_NS = 3600 * NS_PER_S
 _EPOCH_NS = 1_000 * _HOUR_NS
 """The clocks at the beginning, so that none is set back before 0."""
@@ -145,6 +149,7 @@ class FaultyHistory(FuzzHistory):
             "damage": self._flip,
             "full": self._fill,
             "moves": self._move,
+            "floods": self._flood,
         }
         rate = draw.choice((1, 4, 8))
         if not own.durable:
@@ -320,6 +325,32 @@ class FaultyHistory(FuzzHistory):
         if client is not None and (self.options.moves or not client.durable):
             self.counts["moves"] += 1
             self.simulation.move(client.name, self._some_broker())
+
+    def _flood(self) -> None:
+        """Of frames that change nothing, by one client or several: their connections end, and no others."""
+        for _ in range(self._random.choice((1, 3))):
+            client = self._some_client()
+            wire = None if client is None else client.port.wire
+            if client is None or wire is None or not client.port.open:
+                continue
+            self.counts["floods"] += 1
+            frames = self._random.choice((30, 300, 1_000))
+            for _ in range(frames):
+                wire.transmit(client.port, Frame(0, 0, 0))
+            ends = frames * IDLE_FRAME > PERMITS + PERMITS_PER_S  # they arrive within a second
+            until_ns = client.port.last_arrival_ns + _FLOODED_NS
+            self._after_flood(client.name, wire, wire.generation, until_ns, ends)
+
+    def _after_flood(self, name: str, wire: Wire, generation: int, until_ns: int, ends: bool) -> None:
+        """Dial again once the connection has ended, as it must where that is due."""
+        clock = self.simulation.clock
+        if wire.generation != generation:
+            if name in self.simulation.clients and not wire.up:
+                self.simulation.disconnect(name, 0)
+        elif clock.now_ns < until_ns:
+            clock.after(_FLOODED_NS // 100, self._after_flood, name, wire, generation, until_ns, ends)
+        elif ends:
+            self.findings.add("flood", clock.now_ns, f"the connection of {name} goes on")
 
     # --- disks ----------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from hpack import Encoder
 
 from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.messages import MessageReader
 from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
+from covey.overlay.http2.rpc import CallEnded, CallStarted, MessagesReceived, RpcConnection, RpcEvent
 
 _OPTIONS = Http2Options(
     max_streams=20, max_frame_bytes=16_384, stream_window=65_535, connection_window=200_000
@@ -25,6 +26,9 @@ _OPTIONS = Http2Options(
 _MESSAGE_BYTES = 100_000
 _PATHS = ("/t/a", "/t/b")
 _LARGEST_PIECE = 300_000
+_TURN_EVENTS = 150
+FLOOD = 1_100
+"""More frames than a budget has permits for: what they are does not matter, unless they are DATA."""
 _CALLS = 60
 """Frames after which a connection that still lives is left for a new one."""
 
@@ -81,7 +85,7 @@ class HostilePeer:
         if chance < 0.06:
             return self._random(), 1
         if chance < 0.07:
-            times = draw.choice((5, 30, 1_100))
+            times = draw.choice((5, 30, FLOOD))
             return sent * times, times
         return sent, 1
 
@@ -198,6 +202,7 @@ class FuzzedConnection:
         draw = self._draw = random.Random(seed)
         self._is_server = seed % 2 == 0
         self._peer = HostilePeer(draw, self._is_server)
+        self._trusted = not self._is_server or draw.random() < 0.9
         self._now_ns = 0
         self._rpc = RpcConnection(
             _PATHS if self._is_server else None,
@@ -205,10 +210,13 @@ class FuzzedConnection:
             max_message_bytes=_MESSAGE_BYTES,
             options=_OPTIONS,
         )
+        if self._trusted:
+            self._rpc.http2.budget.trust()
         self._reads = draw.random() < 0.9
         self._calls: set[int] = set()
         self._ended: set[int] = set()
-        self._unread: list[tuple[int, bytes]] = []
+        self._readers: dict[int, MessageReader] = {}
+        """Those with messages that have not been cut, by call."""
         self._output = b""
 
     def play(self) -> None:
@@ -222,6 +230,8 @@ class FuzzedConnection:
                 result.frames += count
                 for piece in self._pieces(sent):
                     self._receive(piece)
+                if count == FLOOD and sent[3] != frames.DATA and self._rpc.http2.closed is None:
+                    self._violation(f"{FLOOD} frames of type {sent[3]} cost nothing")
                 self._act()
                 if self._rpc.http2.closed is not None:
                     break
@@ -235,16 +245,26 @@ class FuzzedConnection:
             yield sent[start : start + size]
 
     def _receive(self, data: bytes) -> None:
-        self._handle(self._rpc.receive(data, self._now_ns))
         http2 = self._rpc.http2
+        self._turn(data)
+        while http2.unread:
+            self._turn(b"")
         if http2.open_streams > _OPTIONS.max_streams:
             self._violation(f"{http2.open_streams} streams are open")
         bound = _OPTIONS.max_frame_bytes + _OPTIONS.max_header_bytes + frames.HEADER_BYTES
         if http2.pending_bytes > bound:
             self._violation(f"{http2.pending_bytes} bytes of the peer are pending")
-        held = sum(len(message) for _, message in self._unread)
+        held = sum(reader.size for reader in self._readers.values())
         if held > _OPTIONS.connection_window + len(self._calls) * _MESSAGE_BYTES:
             self._violation(f"{held} bytes of messages are unread")
+
+    def _turn(self, data: bytes) -> None:
+        http2 = self._rpc.http2
+        faults = sum(http2.faults.values())
+        events = self._rpc.receive(data, self._now_ns)
+        self._handle(events)
+        if len(events) + sum(http2.faults.values()) - faults > _TURN_EVENTS:
+            self._violation(f"{len(events)} events and {http2.faults} of one turn")
 
     def _handle(self, events: list[RpcEvent]) -> None:
         for event in events:
@@ -256,13 +276,22 @@ class FuzzedConnection:
                 self._calls.add(call_id)
             elif call_id in self._ended:
                 self._violation(f"{type(event).__name__} of a call that has ended")
-            elif isinstance(event, MessageReceived):
-                self._result.messages += 1
-                if len(event.message) > _MESSAGE_BYTES:
-                    self._violation(f"a message of {len(event.message)} bytes")
-                self._unread.append((call_id, event.message))
+            elif isinstance(event, MessagesReceived):
+                self._readers[call_id] = event.reader
             elif isinstance(event, CallEnded):
                 self._ended.add(call_id)
+
+    def _read(self, most: int) -> None:
+        for call_id, reader in list(self._readers.items()):
+            messages = self._rpc.cut(call_id, reader, most, self._now_ns)
+            self._handle(self._rpc.take_events())
+            self._result.messages += len(messages)
+            for message in messages:
+                if len(message) > _MESSAGE_BYTES:
+                    self._violation(f"a message of {len(message)} bytes")
+                self._rpc.consume(call_id, len(message))
+            if not reader.waiting:
+                self._readers.pop(call_id, None)
 
     def _act(self) -> None:
         """What the application and the clock do now and then."""
@@ -270,9 +299,7 @@ class FuzzedConnection:
         chance = draw.random()
         live = sorted(self._calls - self._ended)
         if chance < 0.2:
-            for call_id, message in self._unread:
-                rpc.consume(call_id, len(message))
-            self._unread.clear()
+            self._read(draw.choice((1, 100, 100_000)))
         elif chance < 0.4 and live:
             rpc.send(draw.choice(live), bytes(draw.choice((0, 10, 70_000))))
         elif chance < 0.45 and live:

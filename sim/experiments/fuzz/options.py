@@ -23,6 +23,7 @@ FAULTS = {
     "damage": "bits of stored records flip",
     "full": "disks are full, or fail to sync, until an operator starts the broker again",
     "moves": "clients move from broker to broker",
+    "floods": "clients send frames that change nothing",
 }
 """The faults of `covey sim fuzz --faults`."""
 REFUSED_TOGETHER = (frozenset({"durable", "repair"}),)

@@ -11,7 +11,14 @@ from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
 from covey.overlay.http2.messages import MessageError, MessageReader, frame_message
 from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RequestEnded, RpcConnection
+from covey.overlay.http2.rpc import (
+    CallEnded,
+    CallStarted,
+    MessagesReceived,
+    RequestEnded,
+    RpcConnection,
+    RpcEvent,
+)
 from covey.overlay.http2.status import (
     STATUSES,
     decode_text,
@@ -68,6 +75,12 @@ def answers(rpc: RpcConnection) -> list[tuple[int, dict[str, str] | bytes]]:
     return found
 
 
+def cut(rpc: RpcConnection, event: RpcEvent) -> list[bytes]:
+    """The messages that have arrived."""
+    assert isinstance(event, MessagesReceived)
+    return rpc.cut(event.call_id, event.reader, 1_000, 1)
+
+
 def data(payload: bytes, stream_id: int = 1, *, end: bool = False) -> bytes:
     return frame(frames.DATA, frames.END_STREAM if end else 0, stream_id, payload)
 
@@ -76,11 +89,10 @@ def test_a_call_of_a_client() -> None:
     rpc = server()
     assert rpc.receive(headers_frame([*REQUEST, ("user-agent", "x")]), 1) == [CallStarted(1, "/t/a")]
     message = frame_message(b"hello") + frame_message(b"") + frame_message(b"world")
-    assert rpc.receive(data(message[:3]) + data(message[3:17], end=False), 1) == [
-        MessageReceived(1, b"hello"),
-        MessageReceived(1, b""),
-    ]
-    assert rpc.receive(data(message[17:], end=True), 1) == [MessageReceived(1, b"world"), RequestEnded(1)]
+    (received,) = rpc.receive(data(message[:3]) + data(message[3:17], end=False), 1)
+    assert cut(rpc, received) == [b"hello", b""]
+    received, ended = rpc.receive(data(message[17:], end=True), 1)
+    assert (cut(rpc, received), ended) == ([b"world"], RequestEnded(1))
     rpc.send(1, b"reply")
     rpc.finish(1, "OK", "")
     rpc.finish(1, "ABORTED", "too late")
@@ -265,8 +277,8 @@ def test_unread_messages_close_the_window_however_large_they_are() -> None:
     message = frame_message(bytes(995))
     received = 0
     while rpc.http2.closed is None:
-        events = rpc.receive(data(message[:500]) + data(message[500:]), 1)
-        received += sum(isinstance(event, MessageReceived) for event in events)
+        for event in rpc.receive(data(message[:500]) + data(message[500:]), 1):
+            received += len(cut(rpc, event)) if isinstance(event, MessagesReceived) else 0
         if rpc.http2.faults:
             break
         rpc.http2.take_output()
@@ -275,8 +287,8 @@ def test_unread_messages_close_the_window_however_large_they_are() -> None:
     again.receive(headers_frame(REQUEST), 1)
     for _ in range(1_000):
         for event in again.receive(data(message[:500]) + data(message[500:]), 1):
-            assert isinstance(event, MessageReceived)
-            again.consume(1, len(event.message))
+            for each in cut(again, event):
+                again.consume(1, len(each))
         again.http2.take_output()
     assert not again.http2.faults
 
@@ -286,17 +298,27 @@ def test_messages_arrive_as_they_were_sent_however_they_are_cut(
     messages: list[bytes], cuts: list[int]
 ) -> None:
     sent = b"".join(map(frame_message, messages))
-    reader, got = MessageReader(None), []
+    total, granted = len(sent), 0
+    reader, got = MessageReader(None), list[bytes]()
     for size in (*cuts, len(sent)):
-        got += reader.read(sent[:size]) if sent else []
+        granted += reader.feed(sent[:size])
         sent = sent[size:]
+        while reader.waiting:
+            more, owed = reader.cut(2)
+            got += more
+            granted += owed + sum(map(len, more))
     assert got == messages
-    assert reader.partial_bytes == 0
+    assert (granted, reader.size, reader.granted_bytes) == (total, 0, 0)
 
 
 def test_a_reader_says_what_is_wrong() -> None:
     with pytest.raises(MessageError, match="a message of 5 bytes: expected at most 4"):
-        MessageReader(4).read(frame_message(b"12345"))
+        MessageReader(4).feed(frame_message(b"12345"))
+    reader = MessageReader(4)
+    reader.feed(frame_message(b"1") + frame_message(b"12345"))
+    assert reader.cut(10)[0] == [b"1"]
+    with pytest.raises(MessageError, match="a message of 5 bytes: expected at most 4"):
+        reader.cut(10)
 
 
 @given(st.text())

@@ -12,19 +12,19 @@ def test_a_message_in_pieces_of_two_bytes_takes_little_more_memory_than_its_byte
     data = frame_message(message)
     reader = MessageReader(1 << 20)
     most = 0
-    read: list[bytes] = []
     for start in range(0, len(data), 2):
-        read += reader.read(data[start : start + 2])
+        reader.feed(data[start : start + 2])
         if start % 1_000 == 0:
-            most = max(most, sum(map(sys.getsizeof, reader._blocks + reader._chunks)) - reader.partial_bytes)
-    assert read == [message]
+            most = max(most, sum(map(sys.getsizeof, reader._chunks + reader._small_chunks)) - reader.size)
+    assert reader.cut(10) == ([message], -len(message) + 2 - len(data) % 2)
     assert most < 50_000
-    assert reader.partial_bytes == 0
+    assert reader.size == 0
 
 
 def test_messages_behind_one_that_came_in_pieces() -> None:
     data = frame_message(b"x" * 5_000) + frame_message(b"") + frame_message(b"y")
     reader = MessageReader(10_000)
-    read = [message for start in range(4_000) for message in reader.read(data[start : start + 1])]
-    assert read == []
-    assert reader.read(data[4_000:]) == [b"x" * 5_000, b"", b"y"]
+    assert sum(reader.feed(data[start : start + 1]) for start in range(4_000)) == 4_000
+    assert not reader.waiting
+    reader.feed(data[4_000:])
+    assert reader.cut(10)[0] == [b"x" * 5_000, b"", b"y"]

@@ -243,9 +243,10 @@ async def test_messages_that_arrive_together_are_taken_together() -> None:
         await until(lambda: bool(taker.taken))
         assert taker.taken == [[b"a", b"b", b"c"]]
         taker.busy = True
-        for message in (b"d", b"e"):
-            call.send(message)
-            await until(lambda message=message: message in calls[0]._unread)
+        call.send(b"d")
+        await until(lambda: b"d" in calls[0]._unread)
+        call.send(b"e")
+        await until(lambda: calls[0]._reader.waiting)
         call.end_request()
         await until(lambda: calls[0]._complete)
         taker.busy, taker.most = False, 1

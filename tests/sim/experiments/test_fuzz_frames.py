@@ -43,8 +43,9 @@ def _raising(connection: Http2Connection, flags: int, stream_id: int, payload: b
     raise KeyError("a defect")
 
 
-def _any_message(reader: MessageReader, data: bytes) -> list[bytes]:
-    return [data * 100]
+def _any_message(reader: MessageReader, most: int) -> tuple[list[bytes], int]:
+    reader.drop()
+    return [bytes(1 << 20)], 0
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def _any_message(reader: MessageReader, data: bytes) -> list[bytes]:
     [
         (HeaderReader, "add", _endless_headers, "bytes of the peer are pending"),
         (Http2Connection, "_read_ping", _raising, "KeyError"),
-        (MessageReader, "read", _any_message, "a message of"),
+        (MessageReader, "cut", _any_message, "a message of"),
     ],
 )
 def test_defects_are_found(
