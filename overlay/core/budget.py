@@ -15,6 +15,8 @@ PERMITS = 1_000
 PERMITS_PER_S = 500
 UNTRUSTED = 0.1
 """The share of a peer that has not proven yet who it is."""
+AMPLE = 0.9
+"""The share of all permits from which on a peer is served at once."""
 BRINGS_BYTES = 32
 """DATA and messages of so many bytes take no permit when they arrive: fewer bring no event and no change. So
 many bytes that this end sends return one.
@@ -33,26 +35,37 @@ class Budget:
     def __init__(
         self, now_ns: int, *, trusted: bool = False, permits: float = PERMITS, per_s: float = PERMITS_PER_S
     ) -> None:
-        share = 1.0 if trusted else UNTRUSTED
         self._permits, self._per_s = permits, per_s
-        self._left = permits * share
+        self._left = permits if trusted else permits * UNTRUSTED
         self._refilled_ns = now_ns
         self.trusted = trusted
 
     def trust(self) -> None:
-        """The peer has proven who it is."""
+        """The peer has proven who it is: it has half of the permits, and the others come with time."""
         if not self.trusted:
             self.trusted = True
-            self._left += self._permits * (1.0 - UNTRUSTED)
+            self._left = max(self._left, self._permits / 2)
+
+    def ample(self, now_ns: int) -> bool:
+        """Whether the peer is trusted, and has taken hardly anything of late. Others wait for their turn."""
+        if not self.trusted:
+            return False
+        if self._left < self._permits * AMPLE:
+            self._refill(now_ns)
+        return self._left >= self._permits * AMPLE
 
     def take(self, permits: float, now_ns: int) -> bool:
         """Whether there were as many."""
-        share = 1.0 if self.trusted else UNTRUSTED
-        refilled = (now_ns - self._refilled_ns) * self._per_s * share / 1e9
-        self._refilled_ns = now_ns
-        self._left = min(self._permits * share, self._left + refilled) - permits
+        self._refill(now_ns)
+        self._left -= permits
         return self._left >= 0
 
     def earn(self, permits: float) -> None:
         """This end has sent something. (What is over the bound goes with the next `take`.)"""
         self._left += permits
+
+    def _refill(self, now_ns: int) -> None:
+        share = 1.0 if self.trusted else UNTRUSTED
+        refilled = (now_ns - self._refilled_ns) * self._per_s * share / 1e9
+        self._left = min(self._permits * share, self._left + refilled)
+        self._refilled_ns = now_ns

@@ -128,12 +128,8 @@ class Pump:
             self._fail(error)
             return len(messages)
         if taken < len(messages):
-            self._loop.call_soon(self._yield)
+            self._call.resume_later()
         return taken
-
-    def _yield(self) -> None:
-        """Behind this callback the loop reads what has arrived on other connections."""
-        self._loop.call_soon(self._call.resume)
 
     def fill(self) -> None:
         """One frame: it is on its way while the next is made."""

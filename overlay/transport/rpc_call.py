@@ -58,6 +58,7 @@ class Carrier(Protocol):
     async def wait_for_room(self) -> None: ...
     def trust(self) -> None: ...
     def charge(self, permits: float) -> None: ...
+    def later(self, call: Callable[[], None]) -> None: ...
 
 
 class RpcCall:
@@ -159,9 +160,18 @@ class RpcCall:
                 self._carrier.consume(self.id, sum(map(len, offered[:taken])))
             self._held = self._waits
             if self._held and taken == len(offered):
-                asyncio.get_running_loop().call_soon(self.resume)
+                self.resume_later()
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
+
+    def resume_later(self) -> None:
+        """As `resume`, once the loop has served others."""
+        self._carrier.later(self.resume)
+
+    @property
+    def uncut_bytes(self) -> int:
+        """Of messages that have arrived."""
+        return 0 if self._reader is None else self._reader.size
 
     @property
     def _waits(self) -> bool:
@@ -203,9 +213,7 @@ class RpcCall:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            uncut = 0 if self._reader is None else self._reader.drop()
-            self._carrier.consume(self.id, uncut + sum(map(len, self._unread)))
-            self._unread.clear()
+            self._carrier.consume(self.id, self._drop())
             self._carrier.finish(self.id, status, details)
 
     def cancel(self) -> None:
@@ -215,6 +223,13 @@ class RpcCall:
             self._carrier.cancel(self.id)
 
     # --- what the protocol calls ----------------------------------------------------------------------------
+
+    def _drop(self) -> int:
+        """Drop what has arrived and was not read; returns its bytes."""
+        unread = sum(map(len, self._unread)) + (0 if self._reader is None else self._reader.drop())
+        self._unread.clear()
+        self._held = False
+        return unread
 
     def _received(self, reader: MessageReader) -> None:
         self._reader = reader

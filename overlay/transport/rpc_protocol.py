@@ -20,6 +20,8 @@ from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.tls_layer import EXPECTS_TLS, TlsLayer, is_alert
 from covey.overlay.transport.waiting_line import WaitingLine
 
+_UNCUT = 64 << 10
+"""Bytes of messages, of a peer whose turn it is not always, from which on no more are read."""
 _FLUSH_S = 2.0
 """How long a connection that has ended waits for a peer that does not read the last of it."""
 
@@ -59,6 +61,8 @@ class RpcProtocol(asyncio.Protocol):
         self._paused = False
         self._pending: bytes | None = None
         """Bytes that wait for their turn in the line, None while none do."""
+        self._waits = False
+        """Whether nothing is read."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
         self._blocked: dict[int, RpcCall] = {}
@@ -84,10 +88,14 @@ class RpcProtocol(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        if self._pending is None and (self.line is None or self.rpc.http2.budget.trusted):
+        if self._pending is None and self._ample():
             self._receive(data)
         else:
             self._wait(data)
+
+    def _ample(self) -> bool:
+        """Whether what the peer sends is handled at once."""
+        return self.line is None or self.rpc.http2.budget.ample(time.monotonic_ns())
 
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""
@@ -104,18 +112,37 @@ class RpcProtocol(asyncio.Protocol):
             line.bytes += len(data)
             if self._pending is None:
                 line.join(self._serve)
-        if self._pending is None:
-            transport.pause_reading()
         self._pending = (self._pending or b"") + data
+        self._read_on()
 
     def _serve(self) -> None:
         data, self._pending = self._pending or b"", None
         if self.line is not None:
             self.line.bytes -= len(data)
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing():
             self._receive(data)
-            if self._pending is None and not transport.is_closing():
+        self._read_on()
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Call something once the loop has served others: what has arrived on other connections."""
+        if self.line is None or self._ample():
+            self._loop.call_soon(self._loop.call_soon, call)
+        else:
+            self.line.join(call)
+
+    def _read_on(self) -> None:
+        """Read while nothing waits for its turn: what has not been read is bounded by the system."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waits = self._pending is not None
+        if self.line is not None and not waits:
+            waits = any(call.uncut_bytes > _UNCUT for call in self._calls.values()) and not self._ample()
+        if waits != self._waits:
+            self._waits = waits
+            if waits:
+                transport.pause_reading()
+            else:
                 transport.resume_reading()
 
     def _receive(self, data: bytes) -> None:
@@ -192,6 +219,8 @@ class RpcProtocol(asyncio.Protocol):
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]:
         """As `RpcConnection.cut`."""
         messages = self.rpc.cut(call_id, reader, most, time.monotonic_ns())
+        if self._waits:
+            self._read_on()
         if events := self.rpc.take_events():
             self._handle(events)
         return messages
@@ -284,6 +313,8 @@ class RpcProtocol(asyncio.Protocol):
             elif isinstance(event, CallEnded):
                 call = self._forget(event.call_id)
                 if call is not None:
+                    if not self._ample():
+                        call._drop()  # its turns would come long after it has gone
                     call._set_ended(event.status, event.details)
                 self._make_room()
             elif event.call_id in self._calls:

@@ -35,7 +35,7 @@ class WaitingLine:
         return self.bytes >= _MOST_BYTES
 
     def join(self, serve: Callable[[], None]) -> None:
-        """Call `serve` when it is its turn. It raises nothing."""
+        """Call `serve` when it is its turn."""
         self._waiting.append(serve)
         if not self._due:
             self._due = True
@@ -60,7 +60,10 @@ class WaitingLine:
         began = time.perf_counter()
         spent = 0.0
         for _ in range(len(self._waiting)):  # who joins again meanwhile comes when the loop has served others
-            self._waiting.popleft()()
+            try:
+                self._waiting.popleft()()
+            except Exception as error:  # a defect: those behind it have their turn all the same
+                loop.call_exception_handler({"message": "a turn in the line failed", "exception": error})
             spent = time.perf_counter() - began
             if spent >= _SLICE_S:
                 break
