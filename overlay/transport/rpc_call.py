@@ -142,7 +142,11 @@ class RpcCall:
     def attach(self, receiver: Receiver) -> None:
         """Pass all messages to a receiver, those that have not been read included."""
         self._receiver = receiver
-        self.resume()
+        if self._waits:
+            self._held = True
+            self.resume_later()
+        else:
+            self.resume()
         self.wake()
 
     def detach(self) -> None:
