@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 _WINDOW_BYTES = 1 << 20
-DataFrame: TypeAlias = Any
-"""A pandas DataFrame; pandas is optional."""
+Columns: TypeAlias = Any
+"""An Arrow record batch or table, or a pandas DataFrame: pyarrow has no types, and pandas is optional."""
 
 
 class Client:
@@ -354,7 +354,7 @@ class Client:
     async def publish_batch(
         self,
         type_name: str,
-        events: pa.RecordBatch | pa.Table | EventBatch | DataFrame | list[Mapping[str, object]],
+        events: EventBatch | Columns | Sequence[Mapping[str, object]],
         /,
         *,
         confirm: bool = False,
