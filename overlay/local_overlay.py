@@ -1,9 +1,9 @@
 """An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
 
 The processes are those of `covey broker`, in process groups of their own: Ctrl-C in a terminal reaches the
-process that has the overlay, whose clients leave before the brokers end. They stay in its session, since Linux
-gives each session its own share of the processors. Their output goes to a file per broker, whose end is shown
-when one does not start. A broker can be killed and restarted in place.
+process that has the overlay, whose clients leave before the brokers end. They stay in its session, since
+Linux gives each session its own share of the processors. Their output goes to a file per broker, whose end is
+shown when one does not start. A broker can be killed and restarted in place.
 """
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ class LocalOverlay:
 
 
 def free_addresses(count: int, hold: ExitStack | None = None) -> list[str]:
-    """Addresses on loopback without a listener, below the ports of outgoing connections. With `hold`, on Linux,
-    no other call of any process returns them until it closes, while whoever listens there may.
+    """Addresses on loopback without a listener, below the ports of outgoing connections. With `hold`, on
+    Linux, no other call in any process returns them until it is closed; to listen there stays possible.
     """
     addresses: list[str] = []
     with ExitStack() as stack:
@@ -259,7 +259,7 @@ def free_addresses(count: int, hold: ExitStack | None = None) -> list[str]:
                 held.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # now a listener that has it too may bind
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a listener that has it may bind
             addresses.append(f"127.0.0.1:{port}")
         else:
             raise CoveyError(f"{count} free ports between 20000 and 31999: found {len(addresses)}")

@@ -108,7 +108,8 @@ def test_the_wheel_works_without_the_source_tree(python: Path, tmp_path: Path) -
         assert up.stdout is not None
         assert any(line.startswith("ready: ") for line in up.stdout)
         assert run(APPLICATION, f"127.0.0.1:{port}") == "NOT_FOUND 9.5 9.0 400 [3] 0\n"
-        assert Path(run("-c", "import covey.matcher; print(covey.matcher.__file__)")).is_relative_to(python.parents[1])
+        imported = run("-c", "import covey.matcher; print(covey.matcher.__file__)")
+        assert Path(imported).is_relative_to(python.parents[1])
         health = run(*covey, "health", "--broker", f"127.0.0.1:{port}")
         assert health.startswith(f"127.0.0.1:{port} SERVING\nkernels: ")
     finally:

@@ -1,4 +1,4 @@
-"""Processes of an overlay on this machine: their addresses, their session, and what is said of one that ends."""
+"""Processes of an overlay on this machine: their addresses, their session, and the error when one ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def taken_address() -> None:
 
 
 def test_a_broker_that_ends_is_named_at_once_and_not_its_neighbour_that_waits() -> None:
-    with pytest.raises(CoveyError, match="broker b2 did not start:\n.*Address already in use"):
+    with pytest.raises(CoveyError, match=r"broker b2 did not start:\n.*Address already in use"):
         asyncio.run(asyncio.wait_for(taken_address(), 50))
 
 
