@@ -1,9 +1,9 @@
 """An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
 
-The processes are those of `covey broker`, in process groups of their own: Ctrl-C in a terminal reaches the
-process that has the overlay, whose clients leave before the brokers end. They stay in its session, since
-Linux gives each session its own share of the processors. Their output goes to a file per broker, whose end is
-shown when one does not start. A broker can be killed and restarted in place.
+The processes are those of `covey broker --parent`, in process groups of their own: Ctrl-C in a terminal
+reaches the process that has the overlay, whose clients leave before the brokers end. They stay in its
+session, since Linux gives each session its own share of the processors. Their output goes to a file per
+broker, whose end is shown when one does not start. A broker can be killed and restarted in place.
 """
 
 from __future__ import annotations
@@ -215,10 +215,9 @@ class LocalOverlay:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                process_group=0,
             )
 
-    async def _until_linked(self, broker: str, patience_s: float = 60.0) -> None:
+    async def _until_linked(self, broker: str, patience_s: float = 120.0) -> None:
         process = self._processes[broker]
         clock = asyncio.get_running_loop().time
         deadline = clock() + patience_s
