@@ -60,7 +60,8 @@ types: $(STAMP)  ## mypy --strict
 	@for room in cli gateway matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
 
-# An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself.
+# An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself. In its .pyi
+# a field that is called `bool`, as one of Value is, hides the type from the fields behind it.
 PROTOC := $(CACHE)/protoc
 .PHONY: proto
 proto:  ## generate the stubs in proto/ from its .proto files
@@ -69,6 +70,7 @@ proto:  ## generate the stubs in proto/ from its .proto files
 	@mkdir -p $(CACHE)/stubs
 	@$(PROTOC)/bin/python -m grpc_tools.protoc -Icovey/proto=proto --python_out=$(CACHE)/stubs \
 		--pyi_out=$(CACHE)/stubs --grpc_python_out=$(CACHE)/stubs proto/broker.proto proto/storage.proto
+	@sed -i -e '1i import builtins as _builtins' -e 's/: bool\>/: _builtins.bool/g' $(CACHE)/stubs/covey/proto/*.pyi
 	@cp $(CACHE)/stubs/covey/proto/broker_pb2* $(CACHE)/stubs/covey/proto/storage_pb2.py* proto/
 
 .PHONY: bench

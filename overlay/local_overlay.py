@@ -1,8 +1,9 @@
 """An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
 
-The processes are those of `covey broker`, in sessions of their own: Ctrl-C in a terminal reaches the process
-that has the overlay, whose clients leave before the brokers end. Their output goes to a file per broker,
-whose end is shown when one does not start. A broker can be killed and restarted in place.
+The processes are those of `covey broker --parent`, in process groups of their own: Ctrl-C in a terminal
+reaches the process that has the overlay, whose clients leave before the brokers end. They stay in its
+session, since Linux gives each session its own share of the processors. Their output goes to a file per
+broker, whose end is shown when one does not start. A broker can be killed and restarted in place.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class LocalOverlay:
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link})) or ("b1",)
-        self.addresses = dict(zip(self.brokers, free_addresses(len(self.brokers)), strict=True))
+        self._cleanup = ExitStack()
+        addresses = free_addresses(len(self.brokers), self._cleanup)
+        self.addresses = dict(zip(self.brokers, addresses, strict=True))
         self._configuration: dict[str, Any] = {
             "overlay": "local",
             "routing": routing,
@@ -129,7 +132,6 @@ class LocalOverlay:
         if tickets:
             self._configuration["tickets"] = list(tickets)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._cleanup = ExitStack()
         self._folder = Path()
 
     async def __aenter__(self) -> Self:
@@ -213,16 +215,18 @@ class LocalOverlay:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
 
-    async def _until_linked(self, broker: str, patience_s: float = 60.0) -> None:
+    async def _until_linked(self, broker: str, patience_s: float = 120.0) -> None:
         process = self._processes[broker]
         clock = asyncio.get_running_loop().time
         deadline = clock() + patience_s
         while not await is_linked(self.addresses[broker], process.pid, self._neighbours(broker)):
-            if process.returncode is not None or clock() > deadline:
-                raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
+            near = (broker, *self._neighbours(broker))
+            ended = next((name for name in near if self._processes[name].returncode is not None), None)
+            if ended is not None or clock() > deadline:
+                late = ended or broker
+                raise CoveyError(f"broker {late} did not start:\n{self.log(late)}")
             await asyncio.sleep(0.02)
 
     async def _until_loaded(self, broker: str) -> None:
@@ -240,16 +244,24 @@ class LocalOverlay:
         return "\n".join((self._folder / f"{broker}.log").read_text(errors="replace").splitlines()[-lines:])
 
 
-def free_addresses(count: int) -> list[str]:
-    """Addresses on loopback without a listener, below the ports of outgoing connections."""
+def free_addresses(count: int, hold: ExitStack | None = None) -> list[str]:
+    """Addresses on loopback without a listener, below the ports of outgoing connections. With `hold`, on
+    Linux, no other call in any process returns them until it is closed; to listen there stays possible.
+    """
     addresses: list[str] = []
     with ExitStack() as stack:
         for port in random.Random().sample(range(20_000, 32_000), 12_000):  # whatever seeds `random`
             if len(addresses) == count:
-                return addresses
+                break
+            held = stack.enter_context(socket.socket())
             try:
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                held.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a listener that has it may bind
             addresses.append(f"127.0.0.1:{port}")
-    raise CoveyError(f"{count} free ports between 20000 and 31999: found {len(addresses)}")
+        else:
+            raise CoveyError(f"{count} free ports between 20000 and 31999: found {len(addresses)}")
+        if hold is not None and sys.platform == "linux":
+            hold.push(stack.pop_all())
+    return addresses

@@ -1,3 +1,4 @@
+import builtins as _builtins
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -96,10 +97,10 @@ class Hello(_message.Message):
     slow_consumer: SlowConsumer
     limits: Limits
     options: _containers.ScalarMap[str, str]
-    durable: bool
+    durable: _builtins.bool
     ticket: str
     oldest_protocol: int
-    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., durable: bool = ..., ticket: _Optional[str] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., durable: _builtins.bool = ..., ticket: _Optional[str] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_event_bytes", "max_batch_events", "max_frame_bytes")
@@ -124,10 +125,10 @@ class Frame(_message.Message):
     received: int
     credit: int
     messages: _containers.RepeatedCompositeFieldContainer[Message]
-    probe: bool
+    probe: _builtins.bool
     dropped: int
     settled: int
-    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _builtins.bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice", "session_move", "expired", "answered")
@@ -206,10 +207,10 @@ class Value(_message.Message):
     int64: int
     float64: float
     string: str
-    bool: bool
+    bool: _builtins.bool
     timestamp: int
     motion: Motion
-    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: bool = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
+    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _builtins.bool = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
 
 class Advertise(_message.Message):
     __slots__ = ("epoch", "event_type", "filter", "report_listeners")
@@ -220,8 +221,8 @@ class Advertise(_message.Message):
     epoch: int
     event_type: EventType
     filter: str
-    report_listeners: bool
-    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., report_listeners: bool = ...) -> None: ...
+    report_listeners: _builtins.bool
+    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., report_listeners: _builtins.bool = ...) -> None: ...
 
 class Unadvertise(_message.Message):
     __slots__ = ("epoch", "type_name")
@@ -255,8 +256,8 @@ class Subscribe(_message.Message):
     values: _containers.MessageMap[str, Value]
     event_type: EventType
     valid_for_ns: int
-    for_views: bool
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., valid_for_ns: _Optional[int] = ..., for_views: bool = ...) -> None: ...
+    for_views: _builtins.bool
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., valid_for_ns: _Optional[int] = ..., for_views: _builtins.bool = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("epoch", "subscription_id")
@@ -314,8 +315,8 @@ class Hold(_message.Message):
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     type_name: str
-    held: bool
-    def __init__(self, type_name: _Optional[str] = ..., held: bool = ...) -> None: ...
+    held: _builtins.bool
+    def __init__(self, type_name: _Optional[str] = ..., held: _builtins.bool = ...) -> None: ...
 
 class Gap(_message.Message):
     __slots__ = ("type_name", "first_ns", "last_ns", "count", "conflated")
@@ -328,8 +329,8 @@ class Gap(_message.Message):
     first_ns: int
     last_ns: int
     count: int
-    conflated: bool
-    def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ..., conflated: bool = ...) -> None: ...
+    conflated: _builtins.bool
+    def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ..., conflated: _builtins.bool = ...) -> None: ...
 
 class Notice(_message.Message):
     __slots__ = ("operator", "broker", "reason", "count", "subscription_ids")
@@ -411,8 +412,8 @@ class ListenersReport(_message.Message):
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
     type_name: str
-    present: bool
-    def __init__(self, type_name: _Optional[str] = ..., present: bool = ...) -> None: ...
+    present: _builtins.bool
+    def __init__(self, type_name: _Optional[str] = ..., present: _builtins.bool = ...) -> None: ...
 
 class SyncBegin(_message.Message):
     __slots__ = ()
@@ -477,10 +478,10 @@ class Publish(_message.Message):
     FOR_VIEWS_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     events: Events
-    replayed: bool
-    for_views: bool
-    live: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ..., for_views: bool = ..., live: bool = ...) -> None: ...
+    replayed: _builtins.bool
+    for_views: _builtins.bool
+    live: _builtins.bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: _builtins.bool = ..., for_views: _builtins.bool = ..., live: _builtins.bool = ...) -> None: ...
 
 class Deliver(_message.Message):
     __slots__ = ("events", "offsets", "ids", "epoch", "replayed", "for_views", "live")
@@ -495,10 +496,10 @@ class Deliver(_message.Message):
     offsets: bytes
     ids: bytes
     epoch: int
-    replayed: bool
-    for_views: bool
-    live: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ..., for_views: bool = ..., live: bool = ...) -> None: ...
+    replayed: _builtins.bool
+    for_views: _builtins.bool
+    live: _builtins.bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: _builtins.bool = ..., for_views: _builtins.bool = ..., live: _builtins.bool = ...) -> None: ...
 
 class Refuse(_message.Message):
     __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")
@@ -553,8 +554,8 @@ class FollowRequest(_message.Message):
 class ReloadRequest(_message.Message):
     __slots__ = ("leave",)
     LEAVE_FIELD_NUMBER: _ClassVar[int]
-    leave: bool
-    def __init__(self, leave: bool = ...) -> None: ...
+    leave: _builtins.bool
+    def __init__(self, leave: _builtins.bool = ...) -> None: ...
 
 class ReloadReply(_message.Message):
     __slots__ = ("file", "neighbours", "changed", "kept")

@@ -89,7 +89,8 @@ class BrokerServicer(object):
 
     def Reload(self, request, context):
         """Read the overlay file again, as at SIGHUP; replies when links that have left it are closed. FAILED_PRECONDITION,
-        with the mistake, for a file that is wrong, which changes nothing.
+        with the mistake, for a file that is wrong, which changes nothing. A broker that leaves replies when it has drained;
+        FAILED_PRECONDITION if it has durable sessions, and stays; ABORTED if neighbours have not got all that it stores.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

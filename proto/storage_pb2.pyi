@@ -1,3 +1,4 @@
+import builtins as _builtins
 from covey.proto import broker_pb2 as _broker_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -25,9 +26,9 @@ class StoredReceiver(_message.Message):
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     interface: str
-    all: bool
+    all: _builtins.bool
     rows: bytes
-    session: bool
+    session: _builtins.bool
     offsets: bytes
     ids: bytes
-    def __init__(self, interface: _Optional[str] = ..., all: bool = ..., rows: _Optional[bytes] = ..., session: bool = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, interface: _Optional[str] = ..., all: _builtins.bool = ..., rows: _Optional[bytes] = ..., session: _builtins.bool = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ...) -> None: ...

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
+from covey.cli.main import COMMANDS
 from covey.proto import broker_pb2
 
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
@@ -260,3 +261,32 @@ def test_stubs_run_on_every_protobuf() -> None:
     """Stubs of protoc 26 and later refuse runtimes older than themselves."""
     assert "ValidateProtobufRuntimeVersion" not in (ROOT / "proto/broker_pb2.py").read_text()
     assert "GRPC_GENERATED_VERSION" not in (ROOT / "proto/broker_pb2_grpc.py").read_text()
+
+
+DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_files_that_documents_name_exist() -> None:
+    """In backticks, with a folder: by their path or the end of it."""
+    folders = (*ROOMS, "deploy", "examples", "tests")
+    files = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    named = re.compile(r"`(\w[\w.-]*/[\w./-]+\.(?:js|json|mjs|proto|py|ts|ya?ml))`")
+    missing = [
+        f"{document.name}: {name}"
+        for document in DOCUMENTS
+        for name in named.findall(document.read_text())
+        if not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert missing == []
+
+
+def test_commands_that_are_named_exist() -> None:
+    """As `covey NAME`, in documents, docstrings and comments."""
+    commands = {name for name, *_ in COMMANDS}
+    wrong = [
+        f"{path.relative_to(ROOT)}: covey {name}"
+        for path in (*DOCUMENTS, *sources(*ROOMS))
+        for name in re.findall(r"`covey ([a-z]\w*)", path.read_text())
+        if name not in commands
+    ]
+    assert wrong == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import site
@@ -22,22 +23,7 @@ overlay: wheel
 brokers: {{b1: {{address: "127.0.0.1:{port}"}}}}
 links: []
 """
-ROUND_TRIP = """
-import asyncio
-import covey.matcher
-from covey.matcher import EventType
-from covey.overlay import Client
-
-async def main():
-    async with Client("127.0.0.1:{port}") as exchange, Client("127.0.0.1:{port}") as trader:
-        await exchange.advertise(EventType("Quote", {{"price": "float64"}}))
-        quotes = await trader.subscribe("Quote", "price < $limit", limit=10.0)
-        for price in (11.0, 9.5):
-            await exchange.publish("Quote", price=price)
-        print((await anext(quotes))["price"], covey.matcher.__file__)
-
-asyncio.run(main())
-"""
+APPLICATION = Path(__file__).resolve().parent / "application.py"
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +51,18 @@ def test_the_wheel_has_every_module_the_contract_and_the_licence(wheel: Path) ->
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {f"covey/{path.relative_to(ROOT)}" for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     assert sources <= names
-    assert {"covey/proto/broker.proto", "covey/matcher/py.typed", "covey/overlay/py.typed"} <= names
+    assert {"covey/proto/broker.proto", "covey/proto/broker_pb2.pyi"} <= names
+    assert {f"covey/{room}/py.typed" for room in ROOMS} <= names
     assert any(name.endswith("/LICENSE") for name in names)
     assert {top for top in (name.split("/")[0] for name in names) if not top.endswith(".dist-info")} == {
         "covey"
     }
 
 
-def install(wheel: Path, environment: Path) -> Path:
+@pytest.fixture(scope="module")
+def python(wheel: Path) -> Path:
     """The interpreter of a new environment with the wheel, and the dependencies of this one."""
+    environment = wheel.parent / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     (packages,) = environment.glob("lib/python3*/site-packages")
     zipfile.ZipFile(wheel).extractall(packages)
@@ -81,11 +70,25 @@ def install(wheel: Path, environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) -> None:
-    python = install(wheel, tmp_path / "environment")
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_an_application_has_types(checker: str, python: Path, tmp_path: Path) -> None:
+    """In the strict mode of both type checkers, which find Covey where the wheel is installed."""
+    strict = {"include": [str(APPLICATION)], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(strict))
+    command = {
+        "mypy": ["mypy", "--strict", "--python-executable", python, APPLICATION],
+        "pyright": ["basedpyright", "--project", tmp_path, "--pythonpath", python],
+    }[checker]
+    checked = subprocess.run(
+        [sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_wheel_works_without_the_source_tree(python: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-    def run(*words: str) -> str:
+    def run(*words: str | Path) -> str:
         return subprocess.run(
             [python, *words], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
         ).stdout
@@ -104,9 +107,9 @@ def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) ->
     try:
         assert up.stdout is not None
         assert any(line.startswith("ready: ") for line in up.stdout)
-        price, file = run("-c", ROUND_TRIP.format(port=port)).split()
-        assert price == "9.5"
-        assert Path(file).is_relative_to(tmp_path)
+        assert run(APPLICATION, f"127.0.0.1:{port}") == "NOT_FOUND 9.5 9.0 400 [3] 0\n"
+        imported = run("-c", "import covey.matcher; print(covey.matcher.__file__)")
+        assert Path(imported).is_relative_to(python.parents[1])
         health = run(*covey, "health", "--broker", f"127.0.0.1:{port}")
         assert health.startswith(f"127.0.0.1:{port} SERVING\nkernels: ")
     finally:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -49,9 +51,13 @@ from covey.overlay.transport.wire_values import decode_event_type
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+log = logging.getLogger("covey.client")
+
 _WINDOW_BYTES = 1 << 20
-DataFrame: TypeAlias = Any
-"""A pandas DataFrame; pandas is optional."""
+_SILENT_S = 1.0
+"""Without a broker for so long, a client that connects logs what it waits for."""
+Columns: TypeAlias = Any
+"""An Arrow record batch or table, or a pandas DataFrame: pyarrow has no types, and pandas is optional."""
 
 
 class Client:
@@ -183,7 +189,7 @@ class Client:
         self._driver.start()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                await self._driver.ready.wait()
+                await self._until_ready()
         except TimeoutError:
             error = ConnectError(self._driver.connection.why or f"no broker answers at {self.address}")
             await self.close()
@@ -195,6 +201,25 @@ class Client:
             refusal = self._driver.error
             await self.close()
             raise refusal
+
+    async def _until_ready(self) -> None:
+        """Until the client is connected, or never will be. A line of the log says what it waits for."""
+        start, ready = time.monotonic(), self._driver.ready
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SILENT_S):
+                await ready.wait()
+                return
+        log.warning(
+            "client %s waits for a broker at %s, for another %g s: %s",
+            self.name,
+            self.address,
+            round(start + self._connect_timeout - time.monotonic(), 1),
+            self._driver.connection.why or "no answer",
+        )
+        await ready.wait()
+        if self._driver.error is None:
+            seconds = time.monotonic() - start
+            log.warning("client %s is connected to %s, after %.1f s", self.name, self.address, seconds)
 
     async def close(self, *, grace: float = 5.0, end: bool = False) -> None:
         """Disconnect once published events are accepted, or `grace` seconds have passed; iteration over
@@ -354,7 +379,7 @@ class Client:
     async def publish_batch(
         self,
         type_name: str,
-        events: pa.RecordBatch | pa.Table | EventBatch | DataFrame | list[Mapping[str, object]],
+        events: EventBatch | Columns | Sequence[Mapping[str, object]],
         /,
         *,
         confirm: bool = False,

@@ -1,9 +1,9 @@
 """Bounds what one peer can have a broker write to its log.
 
 Invariant: in a window of `WINDOW_S` seconds at most `LINES` lines of one kind about one subject pass, and
-`LINES_OF_A_KIND` about all. The kind is the text of the message without its arguments, the subject its first
-argument: an interface, an address. At the window's end a line has the number of the suppressed ones, and
-`suppressed` counts them by level.
+`LINES_OF_A_KIND` about all. The kind is that of a warning (`core/warnings.py`), else the text of the message
+without its arguments; the subject is its first argument: an interface, an address. At the window's end a line
+has the number of the suppressed ones, and `suppressed` counts them by level.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LogLimit(logging.Filter):
             return True
         if self._clock() >= self._until_s:
             self._end_window()
-        kind = str(record.msg)
+        kind = getattr(record, "event", str(record.msg))
         subject = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
         about = (kind, subject)
         if self._passed_of_kind[kind] < LINES_OF_A_KIND and self._passed[about] < LINES:

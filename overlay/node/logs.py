@@ -35,7 +35,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "%s disconnected: %s": ("disconnected", "interface", "reason"),
     "%s disconnected, its session stays: %s": ("left", "interface", "reason"),
     "session of %s ended: %s": ("session_ended", "interface", "reason"),
-    "%s: %s": ("interface_warning", "interface", "reason"),
+    "%s: %s": ("interface_warning", "interface", "reason"),  # the event is the kind (core/warnings.py)
     "%s broke the protocol: %s": ("protocol_broken", "interface", "reason"),
     "broker/%s at %s: %s; retrying": ("dial_failed", "neighbour", "address", "reason"),
     "refused a connection from %s: %s": ("connection_refused", "peer", "reason"),
@@ -119,7 +119,7 @@ class JsonFormatter(_Formatter):
             "time": self.formatTime(record),
             "level": record.levelname,
             "broker": self._broker,
-            "event": event,
+            "event": getattr(record, "event", event),
             "message": _cut(record.getMessage()),
             **{name: _plain(value) for name, value in zip(names, arguments, strict=False)},
         }

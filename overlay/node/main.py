@@ -61,10 +61,12 @@ _PARENT_POLL_S = 1.0
 
 def run_broker(config: str | Path | None, name: str | None, parent: int | None = None) -> int:
     """Run one broker until a signal stops it, or until the process `parent` has ended that started it;
-    returns the exit status of the process.
+    returns the exit status of the process. With a parent, Ctrl-C in a terminal is for that alone.
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """
+    if parent is not None and os.name == "posix" and os.getsid(0) != os.getpid():
+        os.setpgid(0, 0)
     changed: list[int] = []
     if hasattr(signal, "SIGHUP"):  # before the file is read: what changes behind that is read once it serves
         signal.signal(signal.SIGHUP, lambda number, _: changed.append(number))

@@ -37,6 +37,7 @@ from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.operators.limits import Limiter
 from covey.overlay.core.routing.broker import Broker
+from covey.overlay.core.warnings import WarningKind
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.authentication import Authentication
 from covey.overlay.node.operator_runner import LimitedRunner
@@ -237,8 +238,8 @@ class Node:
     def count_failed_handshake(self) -> None:
         self.denials[HANDSHAKE] += 1
 
-    def _warn(self, interface: Interface, sentence: str) -> None:
-        log.warning("%s: %s", interface, sentence)
+    def _warn(self, interface: Interface, kind: WarningKind, sentence: str) -> None:
+        log.warning("%s: %s", interface, sentence, extra={"event": kind})
 
     def unknown_type(self, name: str) -> str:
         """The error message for an event type that this broker does not have."""

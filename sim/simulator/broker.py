@@ -212,7 +212,7 @@ class SimulatedBroker:
             new_link=self._make_link,
             life=self.incarnation,
             decode=lambda message, _: message,
-            warn=lambda _interface, _sentence: None,
+            warn=lambda *_: None,
             now_ns=self._clock.now_ns,
             clock_offset_ns=self.clock_offset_ns,
             storage=None if self.storage is None else self.storage.start(),

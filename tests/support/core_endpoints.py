@@ -71,6 +71,6 @@ def broker_endpoint(
         life=life,
         decode=decode,
         weigh=weight,
-        warn=lambda _interface, _sentence: None,
+        warn=lambda *_: None,
         now_ns=now_ns,
     )

@@ -7,8 +7,8 @@ Cost: a few globs per message, however many events it has; the policy of a publi
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from covey.overlay.core.messages import Advertise, Interface, Message, Publish, 
 from covey.overlay.core.moving.motion import moves
 from covey.overlay.core.routing.promises import Promise
 from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.warnings import Warn, WarningKind
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -37,7 +38,7 @@ class Guard:
     sentence for the operator about an interface.
     """
 
-    def __init__(self, tables: Tables, warn: Callable[[Interface, str], None]) -> None:
+    def __init__(self, tables: Tables, warn: Warn) -> None:
         self.denials: Denials = Denials()
         self._tables = tables
         self._warn = warn
@@ -162,7 +163,7 @@ class Guard:
         """Over all attributes that the type has here or in the message; `EventTypeError` if they differ."""
         state = self._tables.types.get(event_type.name)
         whole = event_type if state is None else event_type.union(state.event_type)
-        return policy_of(rights, action, whole, lambda sentence: self._warn(interface, sentence))
+        return policy_of(rights, action, whole, partial(self._warn, interface, WarningKind.POLICY_UNDECIDED))
 
     def instead(self, refuse: Refuse, rights: Rights | None) -> Refuse:
         """What a client is told in place of the refusal of a message that made no sense: nothing of an event

@@ -62,6 +62,7 @@ from covey.overlay.core.messages import (
     Tick,
     Update,
 )
+from covey.overlay.core.warnings import Warn, WarningKind
 
 M = TypeVar("M")
 
@@ -88,7 +89,7 @@ class BrokerEndpoint(Generic[M]):
         new_link: Callable[[int], Link],
         life: int,
         decode: Callable[[M, bool], Message | Undecodable],
-        warn: Callable[[Interface, str], None],
+        warn: Warn,
         now_ns: int,
         weigh: Callable[[M], int] = lambda _: 1,
         dialled: Collection[Interface] = (),
@@ -611,7 +612,8 @@ class BrokerEndpoint(Generic[M]):
         for interface in self._interfaces.neighbours:
             peer = self.core.tables.peers.get(interface)
             if peer is None or not peer.synced:
-                self._warn(interface, "events wait until it has sent its interest, since types are durable")
+                sentence = "events wait until it has sent its interest, since types are durable"
+                self._warn(interface, WarningKind.INTEREST_AWAITED, sentence)
 
     def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
         if what == "refill" and self._durability is not None:

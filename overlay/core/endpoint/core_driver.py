@@ -35,6 +35,7 @@ from covey.overlay.core.messages import (
     Store,
     SyncEnd,
 )
+from covey.overlay.core.warnings import Warn, WarningKind
 
 
 class CoreDriver:
@@ -54,7 +55,7 @@ class CoreDriver:
         drops: DropCounts,
         timings: Timings | None,
         tracing: Tracing | None,
-        warn: Callable[[Interface, str], None],
+        warn: Warn,
         finish: Callable[[], None],
     ) -> None:
         self.options = options
@@ -159,7 +160,8 @@ class CoreDriver:
         """Queue a message for an interface; ends a session that does not keep up."""
         if isinstance(message, Refuse):
             self.refused[message.status] += 1
-            self._warn(queue.interface, f"refused: {message.reason.partition(chr(10))[0]}")
+            sentence = f"refused: {message.reason.partition(chr(10))[0]}"
+            self._warn(queue.interface, WarningKind.REFUSED, sentence)
         elif isinstance(message, Acknowledge):
             if self._timings is not None:
                 self._timings.settled(queue.interface, message.epoch)

@@ -21,12 +21,13 @@ from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Message, Publish
+from covey.overlay.core.warnings import WarningKind
 
 MAX_SESSION_CONTROL = 50_000
-ANSWER_BYTES = 64 << 20
-"""What a client may have asked for, and not read, beyond its full queue: all last events of a type."""
 """How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
 message of its own, all else is a number in a header."""
+ANSWER_BYTES = 64 << 20
+"""What a client may have asked for, and not read, beyond its full queue: all last events of a type."""
 
 
 STALLED = "stalled"
@@ -80,7 +81,7 @@ class InterfaceQueue:
         link: Link,
         *,
         changed: Callable[[InterfaceQueue], None],
-        warn: Callable[[str], None],
+        warn: Callable[[WarningKind, str], None],
         policy: SlowConsumer = SlowConsumer.BLOCK,
         limits: QueueLimits,
         durable: bool = False,
@@ -202,7 +203,10 @@ class InterfaceQueue:
     def lost(self, type_name: str, records: int, until_ns: int) -> None:
         """Records of a log were removed or damaged before they were read for this interface."""
         self.drops.add("removed from the log or damaged", records)
-        self._warn(f"{records:,} records of {type_name} are no more in the log: it was away for too long")
+        self._warn(
+            WarningKind.RECORDS_LOST,
+            f"{records:,} records of {type_name} are no more in the log: it was away for too long",
+        )
         if not self.is_broker:
             self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
 
@@ -277,7 +281,8 @@ class InterfaceQueue:
             elif not self._warned and self._over(of=2):
                 self._warned = True
                 self._warn(
-                    f"half full: {self._pending_events():,} events of {self._pending_bytes():,} bytes wait"
+                    WarningKind.HALF_FULL,
+                    f"half full: {self._pending_events():,} events of {self._pending_bytes():,} bytes wait",
                 )
 
     def _check_held(self, type_name: str) -> None:

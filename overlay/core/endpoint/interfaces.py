@@ -38,6 +38,7 @@ from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.link import Hello, Link, LinkError
 from covey.overlay.core.messages import AwaitClients, Connect, Interface, Message
 from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.warnings import Warn, WarningKind
 
 NS_PER_S = 1_000_000_000
 BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
@@ -59,7 +60,7 @@ class Interfaces:
         *,
         new_link: Callable[[int], Link],
         tell_core: Callable[[Message, Interface], None],
-        warn: Callable[[Interface, str], None],
+        warn: Warn,
         dialled: Collection[Interface],
         clock: EndpointClock,
         timers: Timers[tuple[str, Interface]],
@@ -115,7 +116,7 @@ class Interfaces:
             interface,
             self._new_link(self.new_number()),
             changed=self._fullness_changed,
-            warn=lambda sentence: self._warn(interface, sentence),
+            warn=partial(self._warn, interface),
             policy=policy,
             limits=self.options.queue_limits(session=session),
             durable=durable and self._durability is not None,
@@ -406,16 +407,17 @@ class Interfaces:
         if what == "away":
             queue.stop_blocking("out of reach")
         elif what == "unlinked":
-            self._warn(queue.interface, NOT_DIALLED)
+            self._warn(queue.interface, WarningKind.NEVER_LINKED, NOT_DIALLED)
         elif what == "lease":
-            self._warn(queue.interface, "session ended: its lease has expired")
+            self._warn(queue.interface, WarningKind.LEASE_EXPIRED, "session ended: its lease has expired")
             self.end_session(queue, "its lease has expired", "ABORTED")
         elif what == "expiry":
             self._handle_expiry(queue)
         elif what == "stall" and queue.full:
             queue.stop_blocking(STALLED)
             seconds = self.options.sessions.stall_limit_s
-            self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
+            sentence = f"took nothing for {seconds:g} s: its oldest events are dropped"
+            self._warn(queue.interface, WarningKind.STALLED, sentence)
 
     def _await_expiry(self, queue: InterfaceQueue) -> None:
         """Set a timer for the end of a client's rights: at most a minute, since the clock may be set."""

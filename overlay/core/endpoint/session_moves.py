@@ -49,6 +49,7 @@ from covey.overlay.core.messages import (
     SessionMove,
     Subscribe,
 )
+from covey.overlay.core.warnings import Warn, WarningKind
 
 RETRY_NS = 500_000_000
 PATIENCE_NS = 10_000_000_000
@@ -115,7 +116,7 @@ class SessionMoves:
         clock: EndpointClock,
         timers: Timers[tuple[str, Interface]],
         tell_core: Callable[[Message, Interface], None],
-        warn: Callable[[Interface, str], None],
+        warn: Warn,
         new_number: Callable[[], int],
         recovery: Recovery,
         validity: Validity,
@@ -367,7 +368,8 @@ class SessionMoves:
             )
         del self._leaving[interface]
         queue.moved_to = message.sender, number
-        self._warn(interface, f"its durable session is now at broker {message.sender}")
+        sentence = f"its durable session is now at broker {message.sender}"
+        self._warn(interface, WarningKind.SESSION_MOVED, sentence)
         self._interfaces.end_session(queue, f"it is now at broker {message.sender}", "UNAVAILABLE")
         return replace(answer, step=MoveStep.COMMITTED)
 
@@ -405,7 +407,8 @@ class SessionMoves:
             arriving.awaits.step is not MoveStep.COMMIT
             and self._clock.now_ns - arriving.requested_ns > PATIENCE_NS
         ):
-            self._warn(interface, f"broker {arriving.origin} does not hand its session over")
+            sentence = f"broker {arriving.origin} does not hand its session over"
+            self._warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
             self._give_up(arriving)
         else:
             self._resend(arriving)

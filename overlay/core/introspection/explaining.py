@@ -1,4 +1,4 @@
-"""One broker's part of `covey explain` and `covey trace`. Read-only.
+"""One broker's part of `covey explain` and `covey follow`. Read-only.
 
 `explain` evaluates one subscription, a client's or a neighbour's slot, on an event, and returns the slots at
 neighbours that cover it; the caller follows these through the overlay. `follow` returns what the broker did

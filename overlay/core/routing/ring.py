@@ -1,4 +1,4 @@
-"""The recent events of one type at one broker, for updates without gaps (`replay.py`) and `covey trace`.
+"""The recent events of one type at one broker, for updates without gaps (`replay.py`) and `covey follow`.
 
 Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
 sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`

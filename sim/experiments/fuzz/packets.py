@@ -304,7 +304,7 @@ class FuzzedBroker:
             new_link=Link,
             life=1,
             decode=self._decode,
-            warn=lambda interface, sentence: None,
+            warn=lambda *_: None,
             now_ns=self._now_ns,
         )
         self._ends: dict[str, _End] = {}

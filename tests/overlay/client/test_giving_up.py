@@ -29,6 +29,26 @@ async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_task() -> 
 
 
 @on_a_loop
+async def test_a_client_without_a_broker_logs_what_it_waits_for_and_that_it_came(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.overlay.client.client._SILENT_S", 0.05)
+    async with Brokers() as overlay:
+        address = overlay.address("b1")
+        await overlay.crash("b1")
+        client = Client(address, "me", connect_timeout=50)
+        opening = asyncio.create_task(client.open())
+        await until(lambda: bool(caplog.messages))
+        await overlay.start("b1")
+        await opening
+        await client.close()
+    waits, came = caplog.messages
+    why = f"no broker answers at {address}"
+    assert re.fullmatch(rf"client me waits for a broker at {address}, for another [\d.]+ s: {why}", waits)
+    assert re.fullmatch(rf"client me is connected to {address}, after [\d.]+ s", came)
+
+
+@on_a_loop
 async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1"), "me", outbox_events=10) as me:
         await me.advertise(QUOTE)

@@ -156,7 +156,7 @@ def test_whom_a_broker_waits_for_has_its_time_once_the_log_is_read(tmp_path: Pat
         new_link=Link,
         life=1,
         decode=lambda message, _: message,
-        warn=lambda interface, sentence: warnings.append(f"{interface} {sentence}"),
+        warn=lambda interface, _, sentence: warnings.append(f"{interface} {sentence}"),
         now_ns=0,
         storage=storage,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from covey.overlay.core.warnings import WarningKind
 from covey.overlay.node.logs import LINES, JsonFormatter, PlainFormatter
 
 OVERLAY = Path(__file__).resolve().parents[3] / "overlay"
@@ -70,6 +71,18 @@ def test_a_json_line_has_its_event_and_its_arguments() -> None:
         "interface": 'client/"x"\n',
         "reason": "two\nlines",
     }
+
+
+def test_a_warning_about_an_interface_has_the_event_of_its_kind() -> None:
+    made = record("%s: %s", "client/c", "it waits")
+    made.event = WarningKind.HALF_FULL
+    line = json.loads(JsonFormatter("b1").format(made))
+    assert (line["event"], line["interface"], line["reason"]) == ("half_full", "client/c", "it waits")
+    assert not {*WarningKind} & {event for event, *_ in LINES.values()}
+    text = " ".join((OVERLAY.parent / "docs" / "operations.md").read_text().split())
+    assert ", ".join(f"`{kind}`" for kind in WarningKind) in text
+    sources = "".join(path.read_text() for path in (OVERLAY / "core").rglob("*.py"))
+    assert [kind for kind in WarningKind if f"WarningKind.{kind.name}" not in sources] == []
 
 
 def test_a_peer_writes_neither_long_lines_nor_lines_of_others() -> None:

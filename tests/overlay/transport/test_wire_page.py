@@ -84,6 +84,11 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
 
 
+def test_its_methods_are_those_of_the_contract() -> None:
+    methods = [name for first, *_ in rows("Connections") for name in re.findall(r"`(\w+)`", first)]
+    assert methods == [method.name for method in pb.DESCRIPTOR.services_by_name["Broker"].methods]
+
+
 def test_its_timers_are_those_of_the_code() -> None:
     options, limits = Http2Options(), SessionLimits()
     of_client = Http2Connection(client=True, now_ns=0)._keepalive_ns
@@ -222,7 +227,7 @@ class _Conversation:
             new_link=Link,
             life=1,
             decode=lambda wire, from_broker: decode_message(wire, self.core.event_type),
-            warn=lambda interface, sentence: None,
+            warn=lambda *_: None,
             now_ns=0,
         )
         self.broker.clock_offset_ns = 1_700_000_000 * NS_PER_S

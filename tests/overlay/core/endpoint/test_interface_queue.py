@@ -46,7 +46,7 @@ def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bo
         "client/c",
         Link(1),
         changed=lambda o: heard.append(o.full),
-        warn=lambda _: None,
+        warn=lambda *_: None,
         policy=policy,
         limits=limits,
     ), heard
@@ -212,7 +212,7 @@ def test_control_for_a_disconnected_interface_is_bounded() -> None:
         "broker/b2",
         link,
         changed=lambda _: None,
-        warn=lambda _: None,
+        warn=lambda *_: None,
         limits=QueueLimits(1 << 20, 1 << 20),
     )
     for epoch in range(20):
