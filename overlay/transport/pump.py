@@ -116,7 +116,7 @@ class Pump:
             return len(messages)
         delay_s = self._end.delay_s()
         if delay_s:
-            self._loop.call_later(delay_s, self._call.resume)
+            self._loop.call_later(delay_s, self._call.resume_later)
             return 0
         taken = 0
         try:
