@@ -174,8 +174,8 @@ class RpcCall:
 
     @property
     def uncut_bytes(self) -> int:
-        """Of messages that have arrived."""
-        return 0 if self._reader is None else self._reader.size
+        """Of messages that have arrived, if one is whole: else none could be cut before more is read."""
+        return 0 if self._reader is None or not self._reader.waiting else self._reader.size
 
     @property
     def _waits(self) -> bool:

@@ -322,6 +322,8 @@ class RpcProtocol(asyncio.Protocol):
         self._flush_if_due()
 
     def _forget(self, call_id: int) -> RpcCall | None:
+        if self._waits:
+            self._loop.call_soon(self._read_on)
         self._woken.pop(call_id, None)
         self._blocked.pop(call_id, None)
         return self._calls.pop(call_id, None)
