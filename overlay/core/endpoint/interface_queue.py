@@ -427,6 +427,7 @@ class InterfaceQueue:
             "queued_events": link.queued_events,
             "queued_bytes": link.queued_bytes,
             "unacknowledged_events": link.retained_events,
+            "unacknowledged_bytes": link.retained_bytes,
             "full": self.full,
             "full_types": self.full_types,
             "dropped": dict(self.drops.by_reason),

@@ -307,6 +307,7 @@ class Ring:
         return {
             "stored": self.events,
             "bound": self.max_events,
+            "bytes": self.nbytes,
             "replayed": self.replayed,
             "short": self.short,
         }
