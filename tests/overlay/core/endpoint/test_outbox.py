@@ -334,8 +334,8 @@ def test_a_held_type_keeps_its_events_and_its_bound_to_itself() -> None:
 
 
 def test_bytes_fill_the_outbox_as_events_do() -> None:
-    world = World(options={"outbox_bytes": 100})
-    for _ in range(100 // 9 + 1):
+    world = World(options={"outbox_bytes": 10_000})
+    for _ in range(10_000 // (_ROW_BYTES + _VALUE_BYTES + 9) + 1):
         assert not world.client.outbox.full("A")
         world.publish("A")
     assert world.client.outbox.full("A")
