@@ -82,9 +82,9 @@ class LocalOverlay:
     listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
-    `operators` is that section of the overlay file, and `repair_after_s` and `replay_events` its fields; the types named in
-    `durable` are stored until the block ends. `tickets` are files of keys. At the end of the block brokers
-    drain for at most `drain_s`.
+    `operators` is that section of the overlay file, and `repair_after_s` and `replay_events` its fields; the
+    types named in `durable` are stored until the block ends. `tickets` are files of keys. At the end of the
+    block brokers drain for at most `drain_s`.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ BOUNDS = (
     "outbox_bytes",
 )  # fmt: skip
 TYPES = tuple(
-    EventType(name, {"id": "int64", "sent_ns": "int64", "price": "float64", "firm": "string"}, key=key)
-    for name, key in (("Quote", None), ("Trade", None), ("Order", "id"), ("Fill", "id"))
+    EventType(name, {"number": "int64", "sent_ns": "int64", "price": "float64", "firm": "string"}, key=key)
+    for name, key in (("Quote", None), ("Trade", None), ("Order", "number"), ("Fill", "number"))
 )
 MANY_SESSIONS = 100
 _BATCH, _SINGLES, _BATCHES = 1_024, 1_000, 8
@@ -114,7 +114,7 @@ class _Case:
             client = Client(address, f"subscriber-{number}", slow_consumer=policy, on_gap=lambda _: None)
             await stack.enter_async_context(client)
             for event_type in case.types:
-                wanted = await client.subscribe(event_type, "id >= 0")
+                wanted = await client.subscribe(event_type, "number >= 0")
                 if bound.startswith("max"):
                     await stack.enter_async_context(arrivals(wanted))
         return case
@@ -160,7 +160,7 @@ class _Case:
 
 def events_of(event_type: EventType, numbers: Any, events: int) -> EventBatch:
     """So many events, each with a number of its own as its key."""
-    rows = [{"id": next(numbers), "sent_ns": 7, "price": 1.5, "firm": "IBM"} for _ in range(events)]
+    rows = [{"number": next(numbers), "sent_ns": 7, "price": 1.5, "firm": "IBM"} for _ in range(events)]
     return EventBatch.from_pylist(event_type, rows)
 
 
@@ -197,6 +197,6 @@ def fill_outbox(batches: bool, size: int) -> tuple[int, int, int, int]:
             outbox.put_batch(events_of(event_type, numbers, _BATCH))
         else:
             endpoint.publish(
-                event_type.name, {"id": next(numbers), "sent_ns": 7, "price": 1.5, "firm": "IBM"}
+                event_type.name, {"number": next(numbers), "sent_ns": 7, "price": 1.5, "firm": "IBM"}
             )
     return next(numbers), size, outbox.bytes, resident_bytes(os.getpid()) - before

@@ -17,7 +17,7 @@ from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpo
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.lane import Confirmation
 from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.core.endpoint.outbox import BATCH_EVENTS
+from covey.overlay.core.endpoint.outbox import _ROW_BYTES, _VALUE_BYTES, BATCH_EVENTS
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Hold, Message, Publish, Refuse
