@@ -94,11 +94,11 @@ class MessageReader:
             self._position = end
             self.size -= self._need
             self._need = 0
-        owed = 0
+        due = 0
         if messages:
-            owed = PREFIX_BYTES * len(messages) - self.granted_bytes
+            due = PREFIX_BYTES * len(messages) - self.granted_bytes
             self.granted_bytes = 0
-        return messages, owed + self._grant()
+        return messages, due + self._grant()
 
     def drop(self) -> int:
         """Drop all bytes; returns how many of them have not been granted again."""

@@ -70,9 +70,6 @@ def move(
         )
         exchange(tables, call, state, peer, [new], [interest])
         return new
-    if not changed and interest.announcement is None:  # the values in force
-        wait_for_cover(tables, call, state, interest)
-        return interest
     if moves(values):
         announce(tables, call, peer, interest, moving=True)
     moved = interest.move(values, call.now_ns)
