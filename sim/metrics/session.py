@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from covey.sim.extras import need
-from covey.sim.metrics.spark_checks import SparkError, check_before_start
+from covey.sim.metrics.spark_checks import SparkError, check_before_start, check_form
 from covey.sim.metrics.spark_failures import start_failure
 from covey.sim.metrics.spark_interrupts import interruptible, interruptible_launch
 
@@ -89,6 +89,7 @@ def _running(master: str | None) -> SparkSession | None:
     if running is None:
         return SparkSession.Builder().getOrCreate() if "PYSPARK_GATEWAY_PORT" in os.environ else None
     if master is not None and not is_remote(running) and running.sparkContext.master != master:
+        check_form(master)
         raise SparkError(
             f"master is {master!r}: this process already has a Spark session at "
             f"{running.sparkContext.master!r}"

@@ -26,6 +26,12 @@ class SparkError(CoveyError, ValueError):
     """Spark cannot start, its master cannot be reached, or a version does not fit."""
 
 
+def check_form(master: str) -> None:
+    """Raise `SparkError` for what names no master."""
+    if not _FORM.fullmatch(master):
+        raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
+
+
 def check_before_start(master: str, spark_version: str) -> None:
     """Raise `SparkError` for what would keep Spark from starting, or from starting workers, at `master`.
 
@@ -35,8 +41,7 @@ def check_before_start(master: str, spark_version: str) -> None:
     if master.startswith("sc://"):
         host, _, port = master.removeprefix("sc://").partition("/")[0].partition(":")
         return _check_answers(master, [f"{host}:{port or _CONNECT_PORT}"], _REMOTE)
-    if not _FORM.fullmatch(master):
-        raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
+    check_form(master)
     _check_spark_home(spark_version)
     _check_java()
     if master.startswith("local"):
