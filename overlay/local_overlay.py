@@ -82,9 +82,9 @@ class LocalOverlay:
     listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
-    `operators` is that section of the overlay file, and `repair_after_s` its field; the types named in
-    `durable` are stored until the block ends. `tickets` are files of keys. At the end of the block brokers
-    drain for at most `drain_s`.
+    `operators` is that section of the overlay file, and `repair_after_s` and `replay_events` its fields; the
+    types named in `durable` are stored until the block ends. `tickets` are files of keys. At the end of the
+    block brokers drain for at most `drain_s`.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class LocalOverlay:
         compiled: bool = True,
         operators: Mapping[str, Any] | None = None,
         repair_after_s: float = 0.0,
+        replay_events: int | None = None,
         durable: Sequence[str] = (),
         tickets: Sequence[str] = (),
         drain_s: float = 10.0,
@@ -125,6 +126,8 @@ class LocalOverlay:
             self._configuration["operators"] = dict(operators)
         if repair_after_s:
             self._configuration["repair_after_s"] = repair_after_s
+        if replay_events is not None:
+            self._configuration["replay_events"] = replay_events
         if durable:
             self._configuration |= {"durable": {name: {} for name in durable}, "storage": "storage"}
         self.link_addresses: dict[tuple[str, str], str] = {}

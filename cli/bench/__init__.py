@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from covey.cli.bench.bounds import bounds
 from covey.cli.bench.chain import chain
 from covey.cli.bench.change import change
 from covey.cli.bench.control import control
@@ -32,6 +33,7 @@ def group() -> None:
 
 
 for command in (
+    bounds,
     chain,
     match,
     pauses,

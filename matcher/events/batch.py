@@ -31,6 +31,7 @@ from covey.matcher.events.trace_contexts import TraceContexts, shifted
 _MAX_OFFSET = 2**32 - 1
 _LENGTH_BYTES = 4
 """Of the length of a string or list."""
+_SPARE_BYTES = 4096
 _FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
 
 
@@ -415,14 +416,17 @@ class EventBatch:
     @property
     def events(self) -> pa.RecordBatch | PackedColumns:
         """The columns that this batch has, whichever they are."""
-        return self._records if self.columns is None else self.columns
+        return self.record_batch if self.columns is None else self.columns
 
     @property
     def record_batch(self) -> pa.RecordBatch:
         """The events as Arrow columns."""
-        if self._records is None:
-            assert self.columns is not None
+        if self._records is None and self.columns is not None:
             self._records = self.columns.records()
+        elif self._records is None:
+            assert self._serialized is not None
+            message = pa.ipc.read_message(pa.py_buffer(self._serialized))
+            self._records = read_record_batch(message, self.event_type.arrow_schema, self.event_type.name)
         return self._records
 
     def values(self, attribute: str) -> list[Any]:
@@ -458,7 +462,15 @@ class EventBatch:
         in."""
         if self._serialized is None:
             self._serialized = self.record_batch.serialize().to_pybytes()
+            if self.columns is None:
+                self._records = None  # they are in these bytes: no batch has its events twice
         return self._serialized
+
+    def compact(self) -> None:
+        """Release a larger batch of which these events are a small part, before they are stored."""
+        records = None if self.columns is not None else self._records
+        if records is not None and records.get_total_buffer_size() > 2 * self.nbytes + _SPARE_BYTES:
+            self.serialized()
 
     @property
     def nbytes(self) -> int:

@@ -91,6 +91,7 @@ class Node:
             durable=overlay.durable,
             key_max_age_s=overlay.key_max_age_s,
             max_key_bytes=overlay.max_key_bytes,
+            max_replay_bytes=overlay.max_replay_bytes,
         )
         self._tickets = Tickets(overlay.name, read_ticket_keys(overlay.tickets))
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(

@@ -14,6 +14,7 @@ from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
+from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.transport.rpc_server import ConnectionLimits
@@ -50,7 +51,8 @@ class Overlay:
     """The content of an overlay file. In a link, the second broker dials the first. `engine`, `merging` and
     `merging_budget` are those of the brokers' cores.
 
-    Each broker keeps the last `replay_events` events of each type for updates without gaps; 0 for none.
+    Each broker keeps the last `replay_events` events of each type for updates without gaps; 0 for none. Those
+    of all types take at most `max_replay_bytes`.
     Keys of the types in `key_max_age_s` leave all views after so long without an event;
     the last events of all keys have at most `max_key_bytes`.
     `damping` is how many typical steps wider clients' bounds are announced, so that movement within costs no
@@ -78,6 +80,7 @@ class Overlay:
     replay_events: int = REPLAY_EVENTS
     key_max_age_s: Mapping[str, float] = field(default_factory=dict)
     max_key_bytes: int = MAX_KEY_BYTES
+    max_replay_bytes: int = MAX_REPLAY_BYTES
     engine: str = "cluster"
     damping: float = 0.0
     merging: str = "off"

@@ -23,6 +23,7 @@ from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
+from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.broker_storage import Retention
@@ -112,6 +113,7 @@ class LimitsSection(Section):
     max_types: Positive = Bounds().types
     max_type_views: Positive = Bounds().type_views
     max_key_bytes: Positive = MAX_KEY_BYTES
+    max_replay_bytes: Positive = MAX_REPLAY_BYTES
     max_filter_bytes: Annotated[int, Field(gt=0, le=TEXT_LIMIT)] = Bounds().filter_bytes
     max_filter_depth: Annotated[int, Field(gt=0, le=Bounds().filter_depth)] = Bounds().filter_depth
     max_filter_conjunctions: Positive | None = None
@@ -383,6 +385,7 @@ class OverlayFile(Section):
             replay_events=self.replay_events,
             key_max_age_s=self.key_max_age_s,
             max_key_bytes=limits.max_key_bytes,
+            max_replay_bytes=limits.max_replay_bytes,
             engine=self.engine,
             damping=self.damping,
             merging=self.merging,

@@ -61,6 +61,7 @@ _NAMES = {
     "limits.max_connections, per_address": "limits.max_connections_per_address",
     "name": "overlay",
     "max_key_bytes": "limits.max_key_bytes",
+    "max_replay_bytes": "limits.max_replay_bytes",
     "operator_modules": "operators.modules",
 }
 

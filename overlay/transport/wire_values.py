@@ -5,6 +5,7 @@ Invariant: the bytes of a batch pass through unchanged; what cannot be decoded r
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -182,6 +183,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     """A batch of a client, or one `checked` by a broker: only that may have results."""
     event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
+    publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     if wire.packed_columns:
         if wire.record_batch:
@@ -190,7 +192,7 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
             event_type,
             wire.packed_columns,
             wire.count,
-            publisher=wire.publisher,
+            publisher=publisher,
             first_sequence=wire.first_sequence,
             sequence_offsets=offsets,
             ingress_ns=wire.ingress_ns,
@@ -200,7 +202,7 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
         batch = EventBatch.deserialize(
             event_type,
             wire.record_batch,
-            publisher=wire.publisher,
+            publisher=publisher,
             first_sequence=wire.first_sequence,
             sequence_offsets=offsets,
             ingress_ns=wire.ingress_ns,

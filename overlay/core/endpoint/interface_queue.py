@@ -18,7 +18,7 @@ from covey.overlay.core.endpoint.connections import Connection
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
 from covey.overlay.core.endpoint.turns import Share
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.size import events_in
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Message, Publish
 from covey.overlay.core.warnings import WarningKind
@@ -306,7 +306,7 @@ class InterfaceQueue:
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         events = self._pending_events() + (0 if message is None else events_in(message))
-        size = self._pending_bytes() + (0 if message is None else size_of(message))
+        size = self._pending_bytes() + (0 if message is None else self.link.would_hold(message))
         limits = self.limits
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
@@ -316,7 +316,7 @@ class InterfaceQueue:
         if self.limits.events is not None:
             room = min(room, max(0, self.limits.events - self._pending_events()))
         free_bytes = self.limits.bytes - self._pending_bytes()
-        while room and size_of(part(message, 0, room)) > free_bytes:
+        while room and self.link.would_hold(part(message, 0, room)) > free_bytes:
             room //= 2
         return room
 
@@ -432,6 +432,7 @@ class InterfaceQueue:
             "queued_events": link.queued_events,
             "queued_bytes": link.queued_bytes,
             "unacknowledged_events": link.retained_events,
+            "unacknowledged_bytes": link.retained_bytes,
             "full": self.full,
             "full_types": self.full_types,
             "dropped": dict(self.drops.by_reason),

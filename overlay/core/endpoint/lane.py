@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext
+from covey.overlay.core.link.size import held_by
 
 UNTRACED, GATHERED = "", "gathered"
 """Traceparents of an event: it is in no trace; the batch in which it is gathered is to begin one."""
@@ -73,6 +74,7 @@ class Lane:
         "rows",
         "rows_bytes",
         "rows_gathered",
+        "rows_held",
         "sent",
         "waiting",
     )
@@ -82,13 +84,14 @@ class Lane:
         """Of the rows."""
         self.batches: deque[tuple[EventBatch, int]] = deque()
         self.rows: list[Mapping[str, object]] = []
-        self.rows_bytes = 0
+        self.rows_bytes = self.rows_held = 0
+        """Of the events, and what they take in memory."""
         self.rows_gathered: tuple[int, int] | None = None
         """The first and the last row whose batch is to begin a trace."""
         self.contexts: list[TraceContext] = []
         """Of rows that are in a trace, by their positions."""
         self.bytes = 0
-        """Of all events that are not accepted."""
+        """What all events that are not accepted take in memory."""
         self.published = self.passed = self.accepted = 0
         self.sent: deque[Sent] = deque()
         self.waiting: deque[Waiting] = deque()
@@ -115,23 +118,25 @@ class Lane:
         """Whether the rows are to be a batch, for no more of them can be in a trace."""
         return len(self.contexts) >= MOST_CONTEXTS - 1
 
-    def gather(self, begin_trace: BeginTrace | None) -> None:
-        """Turn the rows into a batch."""
+    def gather(self, begin_trace: BeginTrace | None) -> int:
+        """Turn the rows into a batch; by how many bytes of memory the lane grows."""
         if not self.rows:
-            return
+            return 0
         batch = EventBatch.from_pylist(self.event_type, self.rows)
         if self.rows_gathered is not None and begin_trace is not None:
             traceparent = begin_trace(self.event_type.name, len(self.rows))
             if traceparent != UNTRACED:
                 self.contexts.append(TraceContext(*self.rows_gathered, traceparent))
         batch.contexts = tuple(self.contexts)
-        self.batches.append((batch, self.rows_bytes))
-        self.rows, self.rows_bytes, self.rows_gathered, self.contexts = [], 0, None, []
+        held = held_by(batch)
+        added = held - self.rows_held
+        self.bytes += added
+        self.batches.append((batch, held))
+        self.rows, self.rows_bytes, self.rows_held, self.rows_gathered, self.contexts = [], 0, 0, None, []
+        return added
 
-    def take(self, max_events: int, begin_trace: BeginTrace | None) -> tuple[EventBatch, int]:
-        """The next batch and its bytes."""
-        if not self.batches:
-            self.gather(begin_trace)
+    def take(self, max_events: int) -> tuple[EventBatch, int]:
+        """The next batch of those that are gathered, and its bytes."""
         batch, size = self.batches.popleft()
         if len(batch) > max_events:
             rest = batch.slice(max_events)

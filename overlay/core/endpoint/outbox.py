@@ -23,7 +23,7 @@ from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.lane import UNTRACED, BeginTrace, Confirmation, Lane, Sent, Waiting
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.link.link import Frame, Link
-from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.size import held_by, size_of
 from covey.overlay.core.link.splitting import pieces
 from covey.overlay.core.messages import Message, Publish
 
@@ -31,6 +31,8 @@ OUTBOX_EVENTS = 65_536
 OUTBOX_BYTES = 16 << 20
 BATCH_EVENTS = 1_024
 _BATCH_BYTES = 256 << 10
+_ROW_BYTES, _VALUE_BYTES = 250, 64
+"""Of an event that is not in a batch yet, besides its size: a dict and its values."""
 _FRAME_BYTES = 256 << 10
 """About how many bytes of events one frame carries, so that the broker handles one while the next is made."""
 _FRAME_EVERY_NS = 667_000
@@ -43,8 +45,8 @@ class Outbox:
     """The events of one client. `stamp` gives a batch its identity; `EventError` if its type is not
     advertised any more.
 
-    `events` and `bytes` count what is not accepted, without the held types; `full` says when a caller must
-    wait. `finished` collects the confirmations that have finished, for the caller to take.
+    `events` and `bytes`, of memory, count what is not accepted, without the held types; `full` says when a
+    caller must wait. `finished` collects the confirmations that have finished, for the caller to take.
     """
 
     def __init__(
@@ -93,24 +95,32 @@ class Outbox:
         """Add one event, which fits its type and has `size` bytes."""
         lane = self._lanes.get(event_type.name) or self._lane(event_type)
         if lane.event_type is not event_type:
-            lane.gather(self.begin_trace)
+            self._gather(lane)
             lane.event_type = event_type
         lane.rows.append(values)
         lane.rows_bytes += size
+        held = size + _ROW_BYTES + _VALUE_BYTES * len(values)
+        lane.rows_held += held
         if traceparent:
             lane.note(traceparent)
-        self._added(lane, 1, size)
+        self._added(lane, 1, held)
         if len(lane.rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or lane.gathered:
-            lane.gather(self.begin_trace)
+            self._gather(lane)
 
     def put_batch(self, batch: EventBatch) -> None:
         """Add any number of events; they are split as the broker's limits demand."""
         if len(batch):
             lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type)
-            lane.gather(self.begin_trace)
-            size = batch.nbytes
+            self._gather(lane)
+            batch.compact()
+            size = held_by(batch)
             lane.batches.append((batch, size))
             self._added(lane, len(batch), size)
+
+    def _gather(self, lane: Lane) -> None:
+        added = lane.gather(self.begin_trace)
+        if not lane.held:
+            self.bytes += added
 
     def _lane(self, event_type: EventType) -> Lane:
         lane = self._lanes[event_type.name] = Lane(event_type)
@@ -199,7 +209,9 @@ class Outbox:
         self._ready.pop(type_name, None)
 
     def _pass_batch(self, lane: Lane, link: Link) -> int:
-        batch, size = lane.take(self.limits.max_batch_events, self.begin_trace)
+        if not lane.batches:
+            self._gather(lane)
+        batch, size = lane.take(self.limits.max_batch_events)
         first = lane.passed + 1
         lane.passed += len(batch)
         self._in_flight += len(batch)

@@ -1,6 +1,8 @@
 """Events that wait on a link, and what must stay behind them: those of a held type wait aside.
 
-Invariant: messages of one event type leave in the order in which they came, and a held type delays no other.
+Beyond `MOST_WHOLE` messages what comes is packed (`packing.py`): a client that keeps up costs nothing more,
+and single events that wait take their bytes and no objects. Invariants: messages of one event type leave in
+the order in which they came, and a held type delays no other; `bytes` is what is held in memory.
 """
 
 from __future__ import annotations
@@ -13,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.link.conflating import chosen, may_be_superseded, newest
-from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Answered, Deliver, Expired, Message, Publish, Unadvertise
-
-_Entry = tuple[Message, int]
+from covey.overlay.core.link.packing import MOST_WHOLE, Waiting, Whole, packed, type_of
+from covey.overlay.core.messages import Deliver, Message
 
 
 class EventQueue:
@@ -26,8 +26,8 @@ class EventQueue:
     __slots__ = ("_held", "_held_bytes", "bytes", "count", "ready", "stored_bytes", "stored_count")
 
     def __init__(self) -> None:
-        self.ready: deque[_Entry] = deque()
-        self._held: dict[str, deque[_Entry]] = {}
+        self.ready: deque[Waiting] = deque()
+        self._held: dict[str, deque[Waiting]] = {}
         self._held_bytes: dict[str, int] = {}
         self.bytes = self.count = 0
         self.stored_bytes = self.stored_count = 0
@@ -36,44 +36,46 @@ class EventQueue:
     def waiting(self) -> bool:
         return bool(self.ready) or any(self._held.values())
 
+    def entry(self, message: Message) -> Waiting:
+        """A message as it would wait."""
+        return Whole(message) if len(self._queue_of(message)) < MOST_WHOLE else packed(message)
+
+    def _queue_of(self, message: Message) -> deque[Waiting]:
+        return self._held.get(type_of(message), self.ready) if self._held else self.ready
+
     def append(self, message: Message) -> None:
-        """Queue a message with its size in bytes; one without events has none."""
-        events = events_in(message)
-        size = size_of(message) if events else 0
-        self.bytes += size
+        """Queue a message."""
+        entry, queue = self.entry(message), self._queue_of(message)
+        queue.append(entry)
+        self._count(entry)
+        if queue is not self.ready:
+            self._held_bytes[entry.type_name] += entry.held
+        elif entry.is_stored:
+            self.stored_bytes += entry.held
+
+    def _count(self, entry: Waiting, sign: int = 1) -> None:
+        events = sign * entry.events
+        self.bytes += sign * entry.held
         self.count += events
-        stored = _is_stored(message)
-        if stored:
+        if entry.is_stored:
             self.stored_count += events
-        if self._held:
-            name = _type_of(message)
-            aside = self._held.get(name)
-            if aside is not None:
-                aside.append((message, size))
-                self._held_bytes[name] += size
-                return
-        self.ready.append((message, size))
-        if stored:
-            self.stored_bytes += size
 
     def messages(self) -> Iterator[Message]:
         """All that waits; those of held types last."""
         for queue in (self.ready, *self._held.values()):
-            yield from (message for message, _ in queue)
+            yield from (entry.message for entry in queue)
 
-    def head(self) -> _Entry | None:
-        """The next message that may be sent, and its size."""
+    def head(self) -> Waiting | None:
+        """The next message that may be sent."""
         return self.ready[0] if self.ready else None
 
-    def pop(self) -> None:
-        """Remove the head."""
-        message, size = self.ready.popleft()
-        events = events_in(message)
-        self.bytes -= size
-        self.count -= events
-        if _is_stored(message):
-            self.stored_bytes -= size
-            self.stored_count -= events
+    def pop(self) -> Message:
+        """Remove the head, and return its message."""
+        entry = self.ready.popleft()
+        self._count(entry, -1)
+        if entry.is_stored:
+            self.stored_bytes -= entry.held
+        return entry.message
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
         """Hold nothing any more, and queue events that were sent before again, in front."""
@@ -83,9 +85,9 @@ class EventQueue:
         self.bytes = self.count = self.stored_bytes = self.stored_count = 0
         for message in unacknowledged:
             self.append(message)
-        for message, _ in waiting:
-            if events_in(message):
-                self.append(message)
+        for entry in waiting:
+            if entry.events:
+                self.append(entry.message)
 
     # --- holding --------------------------------------------------------------------------------------------
 
@@ -108,11 +110,11 @@ class EventQueue:
             self.stored_bytes += _stored_bytes(aside)
             del self._held_bytes[type_name]
             return
-        aside = deque(entry for entry in self.ready if _type_of(entry[0]) == type_name)
-        self.ready = deque(entry for entry in self.ready if _type_of(entry[0]) != type_name)
+        aside = deque(entry for entry in self.ready if entry.type_name == type_name)
+        self.ready = deque(entry for entry in self.ready if entry.type_name != type_name)
         self.stored_bytes -= _stored_bytes(aside)
         self._held[type_name] = aside
-        self._held_bytes[type_name] = sum(size for _, size in aside)
+        self._held_bytes[type_name] = sum(entry.held for entry in aside)
 
     # --- dropping -------------------------------------------------------------------------------------------
 
@@ -122,14 +124,13 @@ class EventQueue:
         """
         aside = None if type_name is None else self._held.get(type_name)
         queue = self.ready if aside is None else aside
-        for index, (message, size) in enumerate(queue):
-            if _may_go(message) and type_name in (None, _type_of(message)):
+        for index, entry in enumerate(queue):
+            if entry.may_go and type_name in (None, entry.type_name):
                 del queue[index]
-                self.bytes -= size
-                self.count -= events_in(message)
+                self._count(entry, -1)
                 if aside is not None:
-                    self._held_bytes[_type_of(message)] -= size
-                return message
+                    self._held_bytes[entry.type_name] -= entry.held
+                return entry.message
         return None
 
     def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
@@ -142,59 +143,46 @@ class EventQueue:
             entries = list(queue)
             queue.clear()
             masks = _newest_by_position(entries, key_of)
-            for position, (message, size) in enumerate(entries):
+            for position, entry in enumerate(entries):
                 mask = masks.get(position)
                 if mask is None or mask.all():
-                    queue.append((message, size))
+                    queue.append(entry)
                     continue
+                message = entry.message
                 assert isinstance(message, Deliver)
-                name, stays = _type_of(message), int(mask.sum())
+                name, stays = entry.type_name, int(mask.sum())
                 lost.append((name, message.batch.ingress_ns, len(mask) - stays))
-                shorter_size = 0
+                self._count(entry, -1)
+                held = -entry.held
                 if stays:
-                    shorter = chosen(message, mask)
-                    shorter_size = size_of(shorter)
-                    queue.append((shorter, shorter_size))
-                self.bytes -= size - shorter_size
-                self.count -= len(mask) - stays
+                    shorter = packed(chosen(message, mask))
+                    queue.append(shorter)
+                    self._count(shorter)
+                    held += shorter.held
                 if queue is not self.ready:
-                    self._held_bytes[name] -= size - shorter_size
+                    self._held_bytes[name] += held
         return lost
 
 
 def _newest_by_position(
-    entries: Sequence[_Entry], key_of: Callable[[str], str | None]
+    entries: Sequence[Waiting], key_of: Callable[[str], str | None]
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """Of the messages whose events may be superseded, by their place: which of the events stay."""
     by_type: dict[str, list[int]] = {}
-    for position, (message, _) in enumerate(entries):
-        if _may_go(message):
-            by_type.setdefault(_type_of(message), []).append(position)
+    for position, entry in enumerate(entries):
+        if entry.may_go:
+            by_type.setdefault(entry.type_name, []).append(position)
     masks: dict[int, npt.NDArray[np.bool_]] = {}
     for name, positions in by_type.items():
         key = key_of(name)
         if key is not None:
-            own = [position for position in positions if may_be_superseded(entries[position][0], key)]
+            waiting = [(position, entries[position].message) for position in positions]
+            own = [each for each in waiting if may_be_superseded(each[1], key)]
             if own:
-                messages = cast("list[Deliver]", [entries[position][0] for position in own])
-                masks.update(zip(own, newest(messages, key), strict=True))
+                messages = cast("list[Deliver]", [message for _, message in own])
+                masks.update(zip([position for position, _ in own], newest(messages, key), strict=True))
     return masks
 
 
-def _may_go(message: Message) -> bool:
-    return isinstance(message, Publish | Deliver) and bool(message.batch.count) and not message.stored
-
-
-def _is_stored(message: Message) -> bool:
-    return isinstance(message, Publish | Deliver) and message.stored
-
-
-def _stored_bytes(entries: Iterable[_Entry]) -> int:
-    return sum(size for message, size in entries if _is_stored(message))
-
-
-def _type_of(message: Message) -> str:
-    if isinstance(message, Publish | Deliver):
-        return message.batch.event_type.name
-    assert isinstance(message, Unadvertise | Expired | Answered)
-    return message.type_name
+def _stored_bytes(entries: Iterable[Waiting]) -> int:
+    return sum(entry.held for entry in entries if entry.is_stored)

@@ -32,8 +32,9 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.size import count_within, events_in, header_bytes, size_of
-from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
+from covey.overlay.core.link.retained import Retained
+from covey.overlay.core.link.size import count_within, events_in, size_of
+from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
 from covey.overlay.core.messages import message as immutable
 
 M = TypeVar("M")
@@ -88,14 +89,6 @@ class Frame(Generic[M]):
     settled: int = 0
 
 
-@immutable
-class _Retained:
-    frame: Frame[Message]
-    control: int
-    event_bytes: int
-    events: int
-
-
 class Link:
     """One end of a link.
 
@@ -129,8 +122,8 @@ class Link:
         self._events = EventQueue()
         self._gaps: dict[tuple[str, bool], Gap] = {}
         """By type, and whether later events have superseded them."""
-        self._retained: deque[_Retained] = deque()
-        self._resend: deque[Frame[Message]] = deque()
+        self._retained: deque[Retained] = deque()
+        self._resend: deque[Retained] = deque()
         self._probe = False
         self._asking = False
         self._probed = 0
@@ -192,7 +185,7 @@ class Link:
             return False
         self._accept_acknowledgement(peer.received)
         self._credit = max(self._credit, peer.credit)
-        self._resend = deque(retained.frame for retained in self._retained)
+        self._resend = deque(self._retained)
         self._granted = self._grant()
         self._ack_now = True  # what the last frames acknowledged may be lost
         self._probe = False
@@ -206,7 +199,7 @@ class Link:
         self.incarnation += 2
 
     def _reset(self, peer_incarnation: int) -> None:
-        retained = [m for frame in self._retained for m in frame.frame.messages]
+        retained = [m for each in self._retained for m in each.frame.messages]
         self._events.restart([m for m in retained if events_in(m)])
         for message in retained:
             if isinstance(message, Gap):
@@ -314,6 +307,10 @@ class Link:
         """Bytes of events that are queued because the peer holds their type, this one or any."""
         return self._events.held_bytes(type_name)
 
+    def would_hold(self, message: Message) -> int:
+        """Bytes of memory that a message with events would take in the queue."""
+        return self._events.entry(message).held
+
     @property
     def progress(self) -> tuple[int, int]:
         """Grows when the peer takes something: the last frame that it has acknowledged, and its credit."""
@@ -377,38 +374,40 @@ class Link:
 
     def _events_ready(self) -> bool:
         head = self._events.head()
-        return head is not None and (self._sent_bytes < self._credit or not events_in(head[0]))
+        return head is not None and (self._sent_bytes < self._credit or not head.events)
 
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None."""
         if self._resend:
-            again = self._resend.popleft()
+            again = self._resend.popleft().frame
             in_flight = 0 if self._resend else len(self._retained)
             frame = self._frame(again.sequence, again.messages, again.settled, in_flight)
             # A refusal in a later frame must not come behind the acknowledgement of what it refuses.
             self._ack_now = again.settled < self._settled or again.received < self.received
             return replace(frame, received=again.received)
         in_flight = len(self._retained)
-        messages: list[Message] = []
-        size = control = event_bytes = events = 0
+        made: list[Message] = []
+        size = control = events = 0
         if self._control.waiting and (
             in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or self._control.urgent
         ):
-            messages, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
-            messages = self._settle(messages)
-            control = len(messages)
+            made, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+            made = self._settle(made)
+            control = len(made)
         elif self._control.settles:
             self._settle([self._control.take_acknowledge()])
         if in_flight < self._frames_in_flight:
             if self._gaps:
-                messages += self._gaps.values()
+                made += self._gaps.values()
                 self._gaps = {}
-            event_bytes, events = self._take_events(messages, size)
-        if messages:
+            events = self._take_events(made, size)
+        if made:
             self.sent += 1
-            frame = self._frame(self.sent, tuple(messages), self._settled, in_flight + 1)
-            self._retained.append(_Retained(frame, control, event_bytes, events))
+            frame = self._frame(self.sent, tuple(made), self._settled, in_flight + 1)
+            retained = Retained(frame, control, events)
+            self._retained.append(retained)
             self._retained_control += control
+            self.retained_bytes += retained.held
             return frame
         if self._ack_now or self._probe or self._wants_answer(in_flight):
             return self._frame(0, (), self._settled, in_flight)
@@ -433,7 +432,7 @@ class Link:
             return True
         return in_flight >= (self._frames_in_flight + 1) // 2 and self._probed <= self.acknowledged
 
-    def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
+    def _take_events(self, messages: list[Message], size: int) -> int:
         taken: list[Message] = []
         taken_bytes = total_events = 0
         headers = 0
@@ -441,16 +440,14 @@ class Link:
             head = self._events.head()
             if head is None:
                 break
-            message, event_bytes = head
-            events = events_in(message)
+            event_bytes, events = head.size, head.events
             if events and self._sent_bytes + taken_bytes >= self._credit:
                 break
             # A frame of many small messages may be mostly names and schemas.
-            headers += header_bytes(message) if events else 0
+            headers += head.header
             if (messages or taken) and size + taken_bytes + event_bytes + headers > self.max_frame_bytes:
                 break
-            self._events.pop()
-            taken.append(message)
+            taken.append(self._events.pop())
             taken_bytes += event_bytes
             total_events += events
         total_bytes = taken_bytes
@@ -459,9 +456,8 @@ class Link:
             total_bytes = sum(size_of(message) for message in taken if events_in(message))
         messages += taken
         self._sent_bytes += total_bytes
-        self.retained_bytes += total_bytes
         self.retained_events += total_events
-        return total_bytes, total_events
+        return total_events
 
     def _frame(
         self, sequence: int, messages: Sequence[Message], settled: int, in_flight: int
@@ -548,11 +544,10 @@ class Link:
     def _accept_acknowledgement(self, received: int) -> None:
         if received > self.sent:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
-        while self._retained and self._retained[0].frame.sequence <= received:
+        while self._retained and self._retained[0].sequence <= received:
             retained = self._retained.popleft()
-            if retained.events:
-                self._note_stored(retained.frame)
-            self.retained_bytes -= retained.event_bytes
+            self.stored |= retained.stored()
+            self.retained_bytes -= retained.held
             self.retained_events -= retained.events
             self._retained_control -= retained.control
         self.acknowledged = max(self.acknowledged, received)
@@ -560,11 +555,6 @@ class Link:
             self._asking = False
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()
-
-    def _note_stored(self, frame: Frame[Message]) -> None:
-        for message in frame.messages:
-            if isinstance(message, Publish | Deliver) and message.offset >= 0:
-                self.stored[message.batch.event_type.name] = message.offset
 
     @property
     def _acknowledgeable(self) -> int:

@@ -1,13 +1,15 @@
-"""The size of a message on a link.
+"""The size of a message on a link, and in memory.
 
-Invariant: both ends compute the same size for a message with events, so that the bytes counted against credit
-are the bytes granted again.
+Invariants: both ends compute the same size for a message with events (`size_of`), so that the bytes counted
+against credit are the bytes granted again. What bounds memory counts what is held, objects included
+(`held_bytes`): `covey bench bounds` compares it with the resident size of a broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -25,6 +27,13 @@ FIXED_BYTES = 64
 _VALUE_BYTES = 32
 _ATTRIBUTE_BYTES = 8
 _CONTEXT_BYTES = 80
+_MESSAGE_BYTES = 350
+_BATCH_BYTES = 450
+_ARROW_BYTES = 1000
+_COLUMN_BYTES = 300
+_EVENT_VALUE_BYTES = 64
+"""What objects take besides the bytes of their contents: a message and its arrays, a batch, its columns, and
+of packed columns each value and its key; as the resident size grows by 20,000 of 1 to 10 attributes."""
 _SCHEMA = "covey.overlay.core.link.size"
 
 
@@ -51,17 +60,32 @@ def size_of(message: Message) -> int:
     return FIXED_BYTES
 
 
-def header_bytes(message: Message) -> int:
+def header_bytes(event_type: EventType, publisher: str, contexts: int = 0) -> int:
     """About how many bytes the names, the schema and the trace contexts of a message with events take in a
     frame; credit does not count them.
     """
-    assert isinstance(message, Publish | Deliver)
-    batch, publisher = message.batch, message.batch.publisher
     size = len(publisher) if publisher.isascii() else len(publisher.encode())
-    schema_bytes: int | None = batch.event_type.cache.get(_SCHEMA)
+    schema_bytes: int | None = event_type.cache.get(_SCHEMA)
     if schema_bytes is None:
-        schema_bytes = batch.event_type.cache[_SCHEMA] = _schema_bytes(batch.event_type)
-    return size + schema_bytes + _CONTEXT_BYTES * len(batch.contexts)
+        schema_bytes = event_type.cache[_SCHEMA] = _schema_bytes(event_type)
+    return size + schema_bytes + _CONTEXT_BYTES * contexts
+
+
+def held_bytes(message: Message) -> int:
+    """About how many bytes a message with events takes in memory; 0 for another one."""
+    if isinstance(message, Publish):
+        return _MESSAGE_BYTES + held_by(message.batch)
+    if isinstance(message, Deliver):
+        return _MESSAGE_BYTES + held_by(message.batch) + message.offsets.nbytes + message.ids.nbytes
+    return 0
+
+
+def held_by(batch: EventBatch) -> int:
+    """About how many bytes a batch takes in memory, matched and with what that has computed of it."""
+    attributes = len(batch.event_type.kinds)
+    if batch.columns is None:
+        return batch.nbytes + _ARROW_BYTES + _COLUMN_BYTES * attributes
+    return batch.nbytes + _BATCH_BYTES + attributes * (_COLUMN_BYTES + _EVENT_VALUE_BYTES * batch.count)
 
 
 def _schema_bytes(event_type: EventType) -> int:

@@ -72,6 +72,7 @@ from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
 from covey.overlay.core.routing.keyed import evict_over_common, retire_old, send_answers
 from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
+from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES, ReplayBytes
 from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
 from covey.overlay.core.routing.syncing import (
     on_acknowledge,
@@ -124,9 +125,9 @@ class Broker:
     `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
     operators travel. Events of the types named in `durable` are actions to store them. Keys of the types in
     `key_max_age_s` leave all views once no event of theirs has come for so many seconds; the last events of
-    the keys of all types have at most `max_key_bytes`. Raises
-    `ValueError` for another routing or merging, and for damping with a factory as engine, which may match
-    what is announced.
+    the keys of all types have at most `max_key_bytes`, and the events that are stored for updates without
+    gaps `max_replay_bytes`. Raises `ValueError` for another routing or merging, and for damping with a
+    factory as engine, which may match what is announced.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Broker:
         durable: Iterable[str] = (),
         key_max_age_s: Mapping[str, float] = MappingProxyType({}),
         max_key_bytes: int = MAX_KEY_BYTES,
+        max_replay_bytes: int = MAX_REPLAY_BYTES,
     ) -> None:
         if routing not in ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
@@ -171,6 +173,7 @@ class Broker:
                 merger=merger_factory(merging, merging_budget, routing),
                 replay_events=replay_events,
                 key_bytes=key_bytes,
+                replay_bytes=ReplayBytes(max_replay_bytes),
             ),
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
             evaluator=evaluator,

@@ -142,13 +142,10 @@ class Dispatch:
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            state.ring.record(
-                self._events.batch,
-                source.serial,
-                {link.serial: mask for link, mask in self.links},
-                {session.serial: share for session, share in receivers},
-                batch.results,
-            )
+            rows = np.repeat(np.arange(batch.count, dtype=np.int32), np.diff(offsets))
+            serials, ids = peers.serials_of(registry.owner[uids]), registry.subscription[uids]
+            links = {link.serial: mask for link, mask in self.links}
+            state.ring.record(self._events.batch, source.serial, links, (rows, serials, ids), batch.results)
         unsure = set(registry.owner[undecided].tolist()) if len(undecided) else ()
         return [(session, share[0] not in unsure, share) for session, share in receivers]
 

@@ -11,9 +11,10 @@
     views      bits   by row: the views of this broker that have it
     _columns   int64  by row: the attributes that views compare (`key_columns.py`)
 
-Batches are kept as they came, until most of their events are no longer the last ones of their keys; then what
-is left of them is joined. Invariant: between two calls of a broker a row in use has an event, at most
-`max_keys` rows are in use, and their batches have `max_bytes`; beyond that the keys without a new event for
+Batches are kept as they came, small ones packed (`link/packing.py`), until most of their events are no longer
+the last ones of their keys; then what is left of them is joined. Invariant: between two calls of a broker a
+row in use has an event, at most `max_keys` rows are in use, and they take `max_bytes` of memory with their
+keys and batches; beyond that the keys without a new event for
 longest are evicted, and counted. Beyond `max_bytes` all batches are joined; where that does not leave a
 quarter free, keys are evicted until it does, so that all are joined once or twice per quarter of new events.
 The tables of a broker have a common bound, beyond which the one with most bytes gives a quarter of them.
@@ -30,6 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.packed_columns import MOST_PACKED
+from covey.overlay.core.link.packing import Waiting, Whole, packed
+from covey.overlay.core.messages import Publish
 from covey.overlay.core.routing.holders import Holders, NumberedHolders
 from covey.overlay.core.routing.key_columns import KeyColumns, compared
 
@@ -40,9 +44,11 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MAX_KEYS = 1 << 18
-MAX_BYTES = 64 << 20
+MAX_BYTES = 96 << 20
 MAX_KEY_BYTES = 256 << 20
-"""Of the batches of all types."""
+"""Of the keys and batches of all types."""
+_ROW_BYTES = 168
+"""Of a key in the dict and in all columns, besides the characters of a string."""
 _SMALL = 1024
 """Events of a batch that is joined with others."""
 _MOST_SMALL = 256
@@ -53,7 +59,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class KeyBytes:
-    """The bytes of the batches of all tables of a broker, and how many there may be."""
+    """The bytes of all tables of a broker, and how many there may be."""
 
     bound: int = MAX_KEY_BYTES
     used: int = 0
@@ -81,7 +87,7 @@ class KeyTable:
         self._keys: list[object] = []
         self._free: list[int] = []
         self._chunk = self._place = self._source = self._age = self._came_ns = self._leaving = _NO_ROWS
-        self._chunks: dict[int, EventBatch] = {}
+        self._chunks: dict[int, Waiting] = {}
         self._live: dict[int, int] = {}
         """By chunk, the keys whose last event it has."""
         self._small: dict[int, None] = {}
@@ -226,6 +232,7 @@ class KeyTable:
         self._release(rows)
         self._chunk[rows], self._leaving[rows] = -1, 0
         for row in rows.tolist():
+            self._count(-_key_bytes(self._keys[row]))
             del self._rows[self._keys[row]]
             self._keys[row] = None
         self._free += rows.tolist()
@@ -243,7 +250,7 @@ class KeyTable:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its batches."""
+        """What its keys and batches take in memory."""
         return self._bytes
 
     # --- helpers --------------------------------------------------------------------------------------------
@@ -283,7 +290,7 @@ class KeyTable:
         for start, stop in pairwise(edges):
             own = order[start:stop]
             if len(own):
-                yield self._chunks[int(chunks[start])], self._place[own], own
+                yield _batch_of(self._chunks[int(chunks[start])]), self._place[own], own
 
     def _beyond(self, bound: int) -> int:
         """How many rows are to be evicted for what is left to have so many bytes, if the events of a batch
@@ -291,7 +298,8 @@ class KeyTable:
         """
         used = self._used()
         chunks, of_row = np.unique(self._chunk[used], return_inverse=True)
-        sizes = np.array([self._chunks[chunk].nbytes / self._live[chunk] for chunk in chunks.tolist()])
+        held = [self._chunks[chunk].held / self._live[chunk] for chunk in chunks.tolist()]
+        sizes = np.array(held) + _ROW_BYTES
         newest_first = np.argsort(self._age[used], kind="stable")[::-1]
         kept = np.searchsorted(np.cumsum(sizes[of_row][newest_first]), bound, side="right")
         return max(1, len(used) - int(kept))
@@ -308,6 +316,7 @@ class KeyTable:
             self._grow()
         row = self._rows[key] = self._free.pop()
         self._keys[row] = key
+        self._count(_key_bytes(key))
         return row
 
     def _grow(self) -> None:
@@ -325,8 +334,10 @@ class KeyTable:
 
     def _add(self, batch: EventBatch, live: int) -> int:
         chunk, self._next_chunk = self._next_chunk, self._next_chunk + 1
-        self._chunks[chunk], self._live[chunk] = batch, live
-        self._count(batch.nbytes)
+        few = batch.count <= MOST_PACKED
+        entry = self._chunks[chunk] = packed(Publish(batch)) if few else Whole(Publish(batch))
+        self._live[chunk] = live
+        self._count(entry.held)
         if batch.count < _SMALL:
             self._small[chunk] = None
         return chunk
@@ -340,11 +351,11 @@ class KeyTable:
             self._live[chunk] -= count
             if not self._live[chunk]:
                 self._remove(chunk)
-            elif 4 * self._live[chunk] < self._chunks[chunk].count:
+            elif 4 * self._live[chunk] < self._chunks[chunk].events:
                 self._small[chunk] = None
 
     def _remove(self, chunk: int) -> None:
-        self._count(-self._chunks.pop(chunk).nbytes)
+        self._count(-self._chunks.pop(chunk).held)
         del self._live[chunk]
         self._small.pop(chunk, None)
 
@@ -360,6 +371,16 @@ class KeyTable:
             chunk = self._add(joined, len(rows))
             self._chunk[rows], self._place[rows] = chunk, np.arange(len(rows))
         self._join_at = 2 * len(self._small) + _MOST_SMALL
+
+
+def _batch_of(entry: Waiting) -> EventBatch:
+    message = entry.message
+    assert isinstance(message, Publish)
+    return message.batch
+
+
+def _key_bytes(key: object) -> int:
+    return _ROW_BYTES + len(key) if isinstance(key, str) else _ROW_BYTES
 
 
 def _last_of_each(rows: Int64s) -> Int64s:

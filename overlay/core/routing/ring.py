@@ -2,10 +2,12 @@
 
 Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
 sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
-events, and `MAX_BYTES` at the most, its records included; a replay from before them is counted as `short`.
-What replays have computed of the events is bounded besides, and drops no event.
-Cost: one entry per batch; a replay tests the events since the update's call against the one interest that has
-changed, column by column (`event_masks.py`), whatever the number of others.
+events, and `MAX_BYTES` of memory at the most, its records and objects included; a replay from before them is
+counted as `short`. What replays have computed of the events is bounded besides, and drops no event. The rings
+of a broker have a common bound, beyond which the one with most bytes drops a quarter of them.
+Cost: one entry per batch, and small batches are folded into one, `_FOLDED` at a time (`ring_entry.py`); a
+replay tests the events since the update's call against the one interest that has changed, column by column
+(`event_masks.py`), whatever the number of others.
 """
 
 from __future__ import annotations
@@ -16,14 +18,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
-from covey.overlay.core.matching.event_masks import EventMasks
-from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import region_alone
-from covey.overlay.core.matching.splitting import Share, split_by_link
-from covey.overlay.core.matching.travelling import opened
+from covey.overlay.core.matching.splitting import split_by_link
+from covey.overlay.core.routing.ring_entry import (
+    LINK_BYTES,
+    Bools,
+    Entry,
+    Int64s,
+    Pairs,
+    bytes_of_replay,
+    entry_of,
+    folded,
+)
 
 if TYPE_CHECKING:
     from covey.matcher.covering.covering import Region
@@ -33,12 +41,11 @@ if TYPE_CHECKING:
     from covey.overlay.core.covering.interest import Interest
     from covey.overlay.core.matching.interest_matching import InterestMatching
 
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
-
 MAX_BYTES = 16 << 20
-_ENTRY_BYTES = 1024
-"""About what an entry takes besides its batch and the shares of sessions."""
+MAX_REPLAY_BYTES = 256 << 20
+"""Of the rings of all types, with what replays have computed."""
+_FOLDED = 256
+"""Small batches that are folded at a time."""
 MAX_RESULT_BYTES = 16 << 20
 """Bytes of results of operators; beyond them the oldest are forgotten, and asked for again by a replay."""
 MAX_MASK_BYTES = 16 << 20
@@ -48,126 +55,140 @@ _ANSWERS_BYTES = 512
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A batch, and the events of it sent to each interface. Interfaces are keyed by `Peer.serial`."""
+class ReplayBytes:
+    """The bytes of all rings of a broker, and how many there may be."""
 
-    batch: EventBatch
-    source: int
-    high_ns: int
-    """The latest ingress time of this entry and all before it."""
-    links: dict[int, Bools | None] = field(default_factory=dict)
-    """The events sent to a link, None for all of them."""
-    shares: dict[int, Share] = field(default_factory=dict)
-    """The shares of sessions, delivered when the batch arrived."""
-    replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
-    """The (event, subscription) pairs replayed to a session since."""
-    bytes: int = 0
-    """Size of the batch and of its records, without results."""
-    result_bytes: int = 0
-    """Size of the results, as counted in the ring."""
-    received: Results | None = None
-    """The results with which the batch came."""
-    is_opened: bool = False
-    masks: EventMasks | None = None
-    """The events as replays test them, once one has, without results: those are dropped before the entry."""
-    mask_bytes: int = 0
-    """Size of the masks, as counted in the ring."""
+    bound: int = MAX_REPLAY_BYTES
+    used: int = 0
+    rings: list[Ring] = field(default_factory=list)
 
-    def answers(self, row: int) -> dict[int, tuple[bool, bool]]:
-        """By call the truth for an event, and whether the answer came with it."""
-        here, before = _truths(self.batch.results, row), _truths(self.received, row)
-        return {key: (truth, key in before) for key, truth in here.items()}
-
-    def events(self, matching: InterestMatching) -> EventPoints:
-        """The batch, to be matched again: what operators answer stays in it."""
-        if matching.calls and not self.is_opened:
-            self.batch, self.is_opened = opened(self.batch), True
-        return EventPoints(self.batch)
-
-    def masks_over(self, event_type: EventType) -> EventMasks:
-        """The events, to be tested against filters over this schema of their type."""
-        known = self.batch.event_type if self.masks is None else self.masks.event_type
-        if self.masks is None or not known.includes(event_type):
-            schema = event_type if event_type.includes(known) else known.union(event_type)
-            self.masks = EventMasks(EventPoints(self.batch.with_results(None)).over(schema))
-        return self.masks
-
-    def sent_to_session(self, serial: int) -> list[tuple[Int64s, Int64s]]:
-        """All (event, subscription) pairs sent to a session."""
-        replayed = self.replays.get(serial, [])
-        if serial not in self.shares:
-            return replayed
-        _, rows, offsets, ids = self.shares[serial]
-        events = np.arange(len(self.batch)) if rows is None else rows
-        return [(np.repeat(events, np.diff(offsets)), ids), *replayed]
+    def shrink(self) -> None:
+        """Drop the oldest events of the largest rings, down to the bound."""
+        while self.used > self.bound:
+            largest = max(self.rings, key=lambda ring: ring.nbytes)
+            least = largest.nbytes // 4 * 3
+            while largest.nbytes > least:
+                largest.drop_oldest()
 
 
 class Ring:
     """The recent events of one type at one broker. `max_events` bounds them."""
 
-    def __init__(self, max_events: int) -> None:
+    def __init__(self, max_events: int, common: ReplayBytes | None = None) -> None:
         self.max_events = max_events
         self.events = 0
         self.replayed = 0
         self.short = 0
         """Replays that would have needed older events than the ring stores."""
+        self._common = ReplayBytes() if common is None else common
+        self._common.rings.append(self)
         self._bytes = 0
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[Entry] = deque()
+        self._loose = 0
+        """How many of the last entries may be folded."""
         self._result_bytes = 0
-        self._holding: dict[int, _Entry] = {}
+        self._holding: dict[int, Entry] = {}
         """By identity the entries with results, those first that have had some for longest."""
         self._mask_bytes = 0
         self._evicted_ns = 0
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return self._bytes + self._result_bytes + self._mask_bytes
+
+    def close(self) -> None:
+        """It is no longer used: its bytes are free."""
+        self._common.used -= self.nbytes
+        self._common.rings.remove(self)
+        self._common = ReplayBytes()
 
     def record(
         self,
         batch: EventBatch,
         source: int,
         links: dict[int, Bools | None],
-        shares: dict[int, Share],
+        pairs: Pairs,
         received: Results | None = None,
     ) -> None:
-        """Store a batch, its source, the `links` and `shares` sent, by serials of interfaces, and the results
-        with which it came.
+        """Store a batch, its source, the `links` by serials and the `pairs` of sessions that were sent it,
+        and the results with which it came.
         """
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        entry = _Entry(batch, source, high_ns, links, shares, received=received)
-        entry.bytes = _ENTRY_BYTES + batch.nbytes
-        for share in shares.values():
-            entry.bytes += _bytes_of(share)
-        self._entries.append(entry)
+        entry = entry_of(batch, source, high_ns, links, pairs, received)
+        self._add(entry)
         if batch.results is not None:
-            entry.bytes -= batch.results.nbytes
             self._hold(entry)
         self.events += batch.count
-        self._bytes += entry.bytes
+        self._loose = self._loose + 1 if entry.may_be_folded else 0
+        if self._loose >= _FOLDED:
+            self._fold()
         self._evict()
 
-    def _evict(self) -> None:
-        while self.events > self.max_events or self._bytes > MAX_BYTES:
-            old = self._entries.popleft()
-            self.events -= len(old.batch)
-            self._bytes -= old.bytes
-            self._mask_bytes -= old.mask_bytes
-            self._result_bytes -= old.result_bytes
-            self._holding.pop(id(old), None)
-            self._evicted_ns = max(self._evicted_ns, old.batch.ingress_ns)
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._count(entry.count())
 
-    def _hold(self, entry: _Entry) -> None:
+    def _count(self, added: int) -> None:
+        self._bytes += added
+        self._common.used += added
+
+    def _fold(self) -> None:
+        last = [self._entries.pop() for _ in range(self._loose)][::-1]
+        self._loose = 0
+        for entry in last:
+            self._count(-entry.bytes)
+            self._count_masks(entry, 0)
+            if self._holding.pop(id(entry), None) is not None:  # a replay has asked operators about it
+                self._count_results(entry, 0)
+                entry.forget_results()
+        for entry in folded(last):
+            self._add(entry)
+
+    def _count_masks(self, entry: Entry, size: int) -> None:
+        added, entry.mask_bytes = size - entry.mask_bytes, size
+        self._mask_bytes += added
+        self._common.used += added
+
+    def _count_results(self, entry: Entry, size: int) -> None:
+        added, entry.result_bytes = size - entry.result_bytes, size
+        self._result_bytes += added
+        self._common.used += added
+
+    def _evict(self) -> None:
+        while self._bytes > MAX_BYTES or self._has_spare():
+            self.drop_oldest()
+        if self._common.used > self._common.bound:
+            self._common.shrink()
+
+    def _has_spare(self) -> bool:
+        """Whether there are enough events without those of the oldest entry."""
+        return bool(self._entries) and self.events - self._entries[0].waiting.events >= self.max_events
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest entry."""
+        old = self._entries.popleft()
+        self._loose = min(self._loose, len(self._entries))
+        self.events -= old.waiting.events
+        self._count(-old.bytes)
+        self._count_masks(old, 0)
+        self._count_results(old, 0)
+        self._holding.pop(id(old), None)
+        self._evicted_ns = max(self._evicted_ns, old.latest_ns)
+
+    def _hold(self, entry: Entry) -> None:
         """Count the results that an entry has now, and forget the oldest over the bound."""
         size = _held(entry.batch.results) + _held(entry.received)
         if not size:
             return
         self._holding.setdefault(id(entry), entry)
-        self._result_bytes += size - entry.result_bytes
-        entry.result_bytes = size
+        self._count_results(entry, size)
         while self._result_bytes > MAX_RESULT_BYTES:
             old = self._holding.pop(next(iter(self._holding)))
-            self._result_bytes -= old.result_bytes
-            old.batch, old.received, old.is_opened = old.batch.with_results(None), None, False
-            old.result_bytes = 0
+            self._count_results(old, 0)
+            old.forget_results()
 
-    def _since(self, since_ns: int) -> list[_Entry]:
+    def _since(self, since_ns: int) -> list[Entry]:
         """The entries with events that may have entered since, in order of arrival.
 
         Joined events share the ingress time of the earliest, which may be a little before their own.
@@ -176,11 +197,12 @@ class Ring:
         since_ns -= INGRESS_SPAN_NS
         if self._evicted_ns >= since_ns:
             self.short += 1
-        entries: list[_Entry] = []
+        entries: list[Entry] = []
         for entry in reversed(self._entries):
             if entry.high_ns < since_ns:
                 break
-            if entry.batch.ingress_ns >= since_ns:
+            if entry.latest_ns >= since_ns:
+                self._count(entry.open())
                 entries.append(entry)
         return entries[::-1]
 
@@ -191,7 +213,8 @@ class Ring:
         region = region_alone(interest)
         for entry in self._since(since_ns):
             sent = entry.links.get(serial, _NOTHING)
-            if entry.source == serial or sent is None:
+            recent = entry.since(since_ns - INGRESS_SPAN_NS, serial)
+            if sent is None or not recent.any():
                 continue
             if region is not None:
                 batch, wanted = entry.batch, self._inside(entry, region, interest.filter.event_type)
@@ -203,11 +226,15 @@ class Ring:
                     continue
                 ((_, mask),) = split
                 wanted = np.ones(len(entry.batch), np.bool_) if mask is None else mask
+            wanted = wanted & recent
             unsent = wanted if sent is _NOTHING else wanted & ~sent
             if unsent.any():
                 entry.links[serial] = wanted if sent is _NOTHING else wanted | sent
+                if sent is _NOTHING:
+                    entry.bytes += LINK_BYTES + wanted.nbytes
+                    self._count(LINK_BYTES + wanted.nbytes)
                 self.replayed += int(unsent.sum())
-                yield batch.filter(unsent)
+                yield from entry.take(np.flatnonzero(unsent), batch)
 
     def to_session(
         self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
@@ -226,6 +253,8 @@ class Ring:
                 self._hold(entry)
                 rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
                 unsure = undecided[0][undecided[1] == uid]
+            recent = entry.since(since_ns - INGRESS_SPAN_NS, -1)
+            rows = rows[recent[rows]]
             if not len(rows):
                 continue
             for sent, ids in entry.sent_to_session(serial):
@@ -233,21 +262,23 @@ class Ring:
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
                 entry.replays.setdefault(serial, []).append(pairs)
-                entry.bytes += 16 * len(rows)
-                self._bytes += 16 * len(rows)
+                size = bytes_of_replay(rows)
+                entry.bytes += size
+                self._count(size)
                 self.replayed += len(rows)
-                yield batch.take(rows), bool(np.isin(rows, unsure).any())
+                is_unsure = bool(np.isin(rows, unsure).any())
+                for own in entry.take(rows, batch):
+                    yield own, is_unsure
 
-    def _inside(self, entry: _Entry, region: Region, event_type: EventType) -> Bools:
+    def _inside(self, entry: Entry, region: Region, event_type: EventType) -> Bools:
         """The events of an entry that are in a region over this schema."""
         masks = entry.masks_over(event_type)
         inside = masks.inside(region)
-        self._mask_bytes += masks.nbytes - entry.mask_bytes
-        entry.mask_bytes = masks.nbytes
+        self._count_masks(entry, masks.nbytes)
         if self._mask_bytes > MAX_MASK_BYTES:
             for each in self._entries:
-                each.masks, each.mask_bytes = None, 0
-            self._mask_bytes = 0
+                each.masks = None
+                self._count_masks(each, 0)
         return inside
 
     def find(
@@ -258,21 +289,17 @@ class Ring:
         the ring does not have it. A pass over the ring.
         """
         for entry in reversed(self._entries):
-            batch = entry.batch
-            if batch.publisher != publisher:
+            row = entry.place_of(publisher, sequence)
+            if row is None:
                 continue
-            rows = np.flatnonzero(batch.sequences() == sequence)
-            if not len(rows):
-                continue
-            row = int(rows[0])
             links = [serial for serial, sent in entry.links.items() if sent is None or bool(sent[row])]
             sessions = {
                 serial: [int(i) for events, ids in entry.sent_to_session(serial) for i in ids[events == row]]
-                for serial in entry.shares | entry.replays
+                for serial in entry.sessions()
             }
             reached = {serial: ids for serial, ids in sessions.items() if ids}
-            event = batch.slice(row, 1).to_pylist()[0]
-            return entry.source, links, reached, event, entry.answers(row)
+            event = entry.batch.slice(row, 1).to_pylist()[0]
+            return entry.source_of(row), links, reached, event, entry.answers(row)
         return None
 
     def inspect(self) -> dict[str, int]:
@@ -280,25 +307,15 @@ class Ring:
         return {
             "stored": self.events,
             "bound": self.max_events,
+            "bytes": self.nbytes,
             "replayed": self.replayed,
             "short": self.short,
         }
 
 
-def _truths(results: Results | None, row: int) -> dict[int, bool]:
-    """By call the truth for an event."""
-    own = None if results is None else results.take(np.array([row]))
-    return {} if own is None else {key: bool(answers.truths[0]) for key, answers in own.items()}
-
-
 def _held(results: Results | None) -> int:
     """About how many bytes results take in memory."""
     return 0 if results is None else results.nbytes + _ANSWERS_BYTES * len(results)
-
-
-def _bytes_of(share: Share) -> int:
-    _, rows, offsets, ids = share
-    return int(offsets.nbytes + ids.nbytes + (0 if rows is None else rows.nbytes))
 
 
 _NOTHING: Bools = np.zeros(0, np.bool_)

@@ -103,7 +103,8 @@ class Tables:
     def remove_idle_types(self) -> None:
         for name in self.maybe_idle:
             if name in self.types and self.types[name].idle:
-                keys = self.types.pop(name).keys
-                if keys is not None:
-                    keys.close()
+                state = self.types.pop(name)
+                for each in (state.keys, state.ring):
+                    if each is not None:
+                        each.close()
         self.maybe_idle.clear()

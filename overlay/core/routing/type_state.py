@@ -35,7 +35,7 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
-from covey.overlay.core.routing.ring import Ring
+from covey.overlay.core.routing.ring import ReplayBytes, Ring
 from covey.overlay.core.routing.slot_requests import Requests
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
@@ -99,6 +99,7 @@ class TypeState:
         merger: Callable[[], Merger | None],
         replay_events: int,
         key_bytes: KeyBytes,
+        replay_bytes: ReplayBytes,
     ) -> None:
         self.event_type = event_type
         self.pinned: EventType | None = None
@@ -123,7 +124,8 @@ class TypeState:
         self.sessions = matching(event_type, self.groups, True, for_sessions)
         self.promises: dict[Interface, Promise] = {}
         """The promises of publishers that do not promise everything."""
-        self.ring = Ring(replay_events) if replay_events else None
+        self._replay_bytes = replay_bytes
+        self.ring = Ring(replay_events, replay_bytes) if replay_events else None
         """Recent events, for updates without gaps."""
         self.keys: KeyTable | None = None
         """The last events of its keys, for views; `has_views` once somebody has asked for them."""
@@ -159,7 +161,8 @@ class TypeState:
             if not known.agrees(schema):
                 raise EventTypeError(difference(known, schema, broker_id))
             if self.ring is not None:
-                self.ring = Ring(self.ring.max_events)
+                self.ring.close()
+                self.ring = Ring(self.ring.max_events, self._replay_bytes)
             if self.keys is not None:
                 self.keys.close()
             self.keys = None

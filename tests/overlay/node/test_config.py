@@ -83,14 +83,14 @@ limits: {session_queue_events: 1, session_queue_bytes: 2, session_stall_limit_s:
          max_sessions: 9, max_session_subscriptions: 10, max_session_types: 11, max_types: 12,
          max_filter_bytes: 13, max_filter_depth: 14, max_filter_conjunctions: 15,
          max_session_updates_per_s: 16, max_session_events_per_s: 17, max_session_event_bytes_per_s: 18,
-         max_client_sessions: 19, max_type_views: 20, max_key_bytes: 21}
+         max_client_sessions: 19, max_type_views: 20, max_key_bytes: 21, max_replay_bytes: 22}
 """,
     )
     assert overlay.sessions == SessionLimits(4, 1, 2, 3.5)
     assert overlay.link_limits == LinkLimits(5, 6)
     assert overlay.connections == ConnectionLimits(7, 8)
     assert overlay.bounds == Bounds(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
-    assert overlay.max_key_bytes == 21
+    assert (overlay.max_key_bytes, overlay.max_replay_bytes) == (21, 22)
     default = load(tmp_path, TWO)
     assert (default.sessions, default.link_limits) == (SessionLimits(), LinkLimits())
     assert (default.connections, default.bounds) == (ConnectionLimits(), Bounds())

@@ -17,7 +17,7 @@ from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpo
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.lane import Confirmation
 from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.core.endpoint.outbox import BATCH_EVENTS
+from covey.overlay.core.endpoint.outbox import _ROW_BYTES, _VALUE_BYTES, BATCH_EVENTS
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Hold, Message, Publish, Refuse
@@ -334,8 +334,8 @@ def test_a_held_type_keeps_its_events_and_its_bound_to_itself() -> None:
 
 
 def test_bytes_fill_the_outbox_as_events_do() -> None:
-    world = World(options={"outbox_bytes": 100})
-    for _ in range(100 // 9 + 1):
+    world = World(options={"outbox_bytes": 10_000})
+    for _ in range(10_000 // (_ROW_BYTES + _VALUE_BYTES + 9) + 1):
         assert not world.client.outbox.full("A")
         world.publish("A")
     assert world.client.outbox.full("A")

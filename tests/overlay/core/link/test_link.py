@@ -20,7 +20,7 @@ from covey.overlay.core.link.link import (
     Link,
     LinkError,
 )
-from covey.overlay.core.link.size import header_bytes, size_of
+from covey.overlay.core.link.size import header_bytes, held_bytes, size_of
 from covey.overlay.core.messages import (
     Advertise,
     Deliver,
@@ -315,7 +315,7 @@ def test_events_larger_than_the_window_are_sent() -> None:
 
 
 def test_frames_are_bounded_in_size() -> None:
-    one = size_of(events(1)) + header_bytes(events(1))
+    one = size_of(events(1)) + header_bytes(events(1).batch.event_type, "p")
     a, b = pair(max_frame_bytes=2 * one, frames_in_flight=100)
     exchange(a, b)
     for first in range(5):
@@ -351,7 +351,7 @@ def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
     a.send(events(4, 2))
     assert (a.queued_events, a.retained_events) == (2, 3)
     assert a.backlog_events == 5
-    assert a.backlog_bytes == size_of(events(1, 3)) + size_of(events(4, 2))
+    assert a.backlog_bytes == held_bytes(events(1, 3)) + held_bytes(events(4, 2))
     meet(a, b)
     exchange(a, b)
     assert (a.backlog_events, a.backlog_bytes) == (0, 0)
@@ -363,7 +363,7 @@ def test_drop_oldest_drops_queued_events() -> None:
         a.send(events(first, count))
     a.send(Unadvertise(1, "Quote"))
     assert a.drop_oldest() == events(1, 3)
-    assert a.backlog_bytes == size_of(events(4, 2))
+    assert a.backlog_bytes == held_bytes(events(4, 2))
     assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
     assert a.drop_oldest() is None
     a.send(Unadvertise(2, "Quote"))

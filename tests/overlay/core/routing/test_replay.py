@@ -35,7 +35,8 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing import ring as ring_module
-from covey.overlay.core.routing.ring import MAX_BYTES, Ring
+from covey.overlay.core.routing.ring import MAX_BYTES, ReplayBytes, Ring
+from covey.overlay.core.routing.ring_entry import NO_PAIRS, bytes_of_replay
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -112,9 +113,10 @@ def test_records_count_towards_the_ring_bound() -> None:
     ring = Ring(10_000)
     ids = np.arange(100_000)
     for moment in range(100):
-        share = (1, None, np.array([0, len(ids)]), ids)
-        ring.record(batch(moment, 1, at_s=moment), 9, {}, {1: share})
-    assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
+        rows, serials = np.zeros(len(ids), np.int32), np.ones(len(ids), np.int64)
+        ring.record(batch(moment, 1, at_s=moment), 9, {}, (rows, serials, ids))
+    pairs = 20 * len(ids)
+    assert MAX_BYTES - 2 * pairs < ring.events * pairs < MAX_BYTES
     everything = Interest(5, "client/s", 5, parse("x >= 0", TICK), {})
     matching = OperatorMatching(partial(Matching, "naive"), TICK, Evaluator(), reads=False)
     before = ring._bytes
@@ -154,7 +156,7 @@ def recorded(events: list[EventBatch]) -> Ring:
     ring = Ring(10_000)
     for number, each in enumerate(events):
         first, at_ns = 100 * number, (10 + number) * SECOND
-        ring.record(each.stamped(publisher="p", first_sequence=first, ingress_ns=at_ns), 9, {}, {})
+        ring.record(each.stamped(publisher="p", first_sequence=first, ingress_ns=at_ns), 9, {}, NO_PAIRS)
     return ring
 
 
@@ -191,6 +193,8 @@ def test_what_replays_compute_is_bounded_and_evicts_no_events(monkeypatch: pytes
     """A client may update to other texts again and again while nothing is published."""
     monkeypatch.setattr(ring_module, "MAX_MASK_BYTES", 100_000)
     ring = recorded([EventBatch.from_pylist(READING, READINGS[4:])] * 50)
+    never = Interest(5, "client/s", 5, parse("x == 1", READING), {})
+    assert not list(ring.to_session(2, never, 9 * SECOND, engine_of(READING, never)))
     size = ring._bytes
     for number in range(100):
         interest = Interest(5, "client/s", 5, parse(f'name contains "{number}"', READING), {})
@@ -214,11 +218,13 @@ def test_replays_keep_no_long_constants_of_filters() -> None:
 
 def test_records_of_replays_are_bounded_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = recorded([EventBatch.from_pylist(READING, READINGS)] * 50)
+    first, one = Interest(5, "client/s", 100, parse("x != 0", READING), {}), np.arange(len(READINGS))
+    list(ring.to_session(2, first, 1, engine_of(READING, first)))
     monkeypatch.setattr(ring_module, "MAX_BYTES", ring._bytes + 20_000)
     for number in range(100):
         interest = Interest(5, "client/s", number, parse("x != 0", READING), {})
         list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
-        assert ring._bytes <= ring_module.MAX_BYTES + 50 * len(READINGS) * 16, "one replay over the bound"
+        assert ring._bytes <= ring_module.MAX_BYTES + 50 * bytes_of_replay(one), "one replay over the bound"
     assert ring._bytes == sum(entry.bytes for entry in ring._entries)
     assert 0 < ring.events < 50 * len(READINGS)
 
@@ -229,11 +235,11 @@ def test_replays_keep_no_results_that_the_ring_has_dropped(monkeypatch: pytest.M
     for number in range(2):
         results = Results({number: Answers(rows, truths)})
         events = batch(number, 1, at_s=10 + number).with_results(results)
-        ring.record(events, 9, {}, {}, results)
+        ring.record(events, 9, {}, NO_PAIRS, results)
     interest = Interest(5, "client/s", 5, parse("x > 5", TICK), {})
     assert not list(ring.to_session(2, interest, 1, engine_of(TICK, interest)))
     monkeypatch.setattr(ring_module, "MAX_RESULT_BYTES", 0)
-    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, {})
+    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, NO_PAIRS)
     kept = [entry.masks._events.batch for entry in ring._entries if entry.masks is not None]
     assert len(kept) == 2
     assert all(each.results is None for each in [*kept, *(entry.batch for entry in ring._entries)])
@@ -244,12 +250,83 @@ def test_evicted_events_and_their_results_are_released() -> None:
     ring = Ring(100)
     answered = Results({1: Answers(np.array([0]), np.array([True]))})
     for number in range(50):
-        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, {}, answered)
+        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, NO_PAIRS, answered)
     assert len(ring._holding) == 50
     for number in range(50, 140):
-        ring.record(batch(number, 1, at_s=10 + number), 9, {}, {})
+        ring.record(batch(number, 1, at_s=10 + number), 9, {}, NO_PAIRS)
     assert len(ring._holding) == 10, "those that the ring has"
     assert ring._result_bytes == sum(entry.result_bytes for entry in ring._entries)
+
+
+@pytest.mark.parametrize("fold_after", [1, 2, 5, 40])
+def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of several publishers, sources and times, of which links and sessions have had some."""
+    draw = np.random.default_rng(fold_after)
+    rings = []
+    for fold in (10**9, fold_after):
+        monkeypatch.setattr(ring_module, "_FOLDED", fold)
+        rings.append(Ring(10_000))
+        draw = np.random.default_rng(fold_after)
+        for number in range(100):
+            events = EventBatch.from_pylist(READING if number % 30 else WIDER, READINGS[: 1 + number % 3])
+            publisher, first = f"p{draw.integers(3)}", int(draw.integers(2**40)) if number % 9 else number
+            ingress_ns = (10 + number) * SECOND
+            batch = events.stamped(publisher=publisher, first_sequence=first, ingress_ns=ingress_ns)
+            if number % 4 == 0 and len(events) > 2:
+                batch = batch.filter(np.array([True, False, True]))
+            mask = draw.random(len(batch)) < 0.5
+            rows = np.flatnonzero(draw.random(len(batch)) < 0.3).astype(np.int32)
+            pairs = (rows, draw.integers(1, 3, len(rows)), draw.integers(4, 6, len(rows)))
+            rings[-1].record(batch, int(draw.integers(7, 10)), {1: None if mask.all() else mask}, pairs)
+
+    def described(batch: EventBatch) -> tuple[object, ...]:
+        return (
+            batch.publisher,
+            batch.ingress_ns,
+            batch.sequences().tolist(),
+            batch.with_schema(WIDER).to_pylist(),
+        )
+
+    apart, together = rings
+    assert len(together._entries) <= 105 // fold_after + fold_after + 4
+    for text in ("x < 10", "x != 0", "exists(level)", "not exists(x)"):
+        interest = Interest(5, "client/s", 5, parse(text, WIDER), {})
+        for since_ns in (1, 60 * SECOND, 105 * SECOND):
+            for serial in (1, 2, 8):
+                engine = engine_of(WIDER, interest)
+                links = [
+                    [repr(described(each)) for each in ring.to_link(serial, 3, interest, since_ns, engine)]
+                    for ring in rings
+                ]
+                assert links[0] == links[1]
+                sessions = [
+                    [
+                        repr(described(each))
+                        for each, _ in ring.to_session(serial, interest, since_ns, engine)
+                    ]
+                    for ring in rings
+                ]
+                assert sessions[0] == sessions[1]
+    assert apart.inspect() == together.inspect()
+    for entry in apart._entries:
+        for sequence in entry.batch.sequences().tolist():
+            found = [repr(ring.find(entry.batch.publisher, sequence)[:3]) for ring in rings]  # type: ignore[index]
+            assert found[0] == found[1]
+    for ring in rings:
+        assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+        assert ring._mask_bytes == sum(entry.mask_bytes for entry in ring._entries)
+
+
+def test_the_rings_of_all_types_have_a_common_bound() -> None:
+    common = ReplayBytes(200_000)
+    rings = [Ring(10_000, common) for _ in range(3)]
+    for number in range(1_500):
+        rings[number % 7 % 3].record(batch(number, 1, 2, at_s=number), 9, {}, NO_PAIRS)
+        assert common.used == sum(ring.nbytes for ring in rings) <= 200_000
+    assert all(ring.events for ring in rings)
+    rings[0].close()
+    assert common.used == sum(ring.nbytes for ring in rings[1:])
+    assert len(common.rings) == 2
 
 
 @pytest.mark.parametrize("others", [2, 100])
