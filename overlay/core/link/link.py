@@ -199,7 +199,7 @@ class Link:
         self.incarnation += 2
 
     def _reset(self, peer_incarnation: int) -> None:
-        retained = [m for each in self._retained for m in each.frame.messages]
+        retained = [m for each in self._retained for m in each.messages]
         self._events.restart([m for m in retained if events_in(m)])
         for message in retained:
             if isinstance(message, Gap):
@@ -328,7 +328,7 @@ class Link:
     def pending_messages(self) -> Iterator[Message]:
         """Gaps and events that are queued, and what is in unacknowledged frames."""
         for retained in self._retained:
-            yield from retained.frame.messages
+            yield from retained.messages
         yield from self._gaps.values()
         yield from self._events.messages()
 
@@ -379,7 +379,7 @@ class Link:
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None."""
         if self._resend:
-            again = self._resend.popleft().frame
+            again = self._resend.popleft()
             in_flight = 0 if self._resend else len(self._retained)
             frame = self._frame(again.sequence, again.messages, again.settled, in_flight)
             # A refusal in a later frame must not come behind the acknowledgement of what it refuses.
@@ -404,7 +404,7 @@ class Link:
         if made:
             self.sent += 1
             frame = self._frame(self.sent, tuple(made), self._settled, in_flight + 1)
-            retained = Retained(frame, control, events)
+            retained = Retained(self.sent, frame.messages, frame.received, frame.settled, control, events)
             self._retained.append(retained)
             self._retained_control += control
             self.retained_bytes += retained.held

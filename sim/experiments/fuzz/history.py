@@ -99,7 +99,7 @@ class FuzzHistory:
                 turn_messages=parts.choice((1, 3, TURN_MESSAGES)),
                 ending_part=parts.choice((1, 2, PART)),
                 # where faults last, queues as small drop events
-                links=LinkLimits(queue_bytes=draw.choice((500, 4 << 20)))
+                links=LinkLimits(queue_bytes=draw.choice((12_000, 4 << 20)))
                 if options.views and not options.faults
                 else LinkLimits(),
             ),

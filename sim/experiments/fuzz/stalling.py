@@ -86,11 +86,11 @@ class StallingHistory:
             limits=Limits(max_frame_bytes=_FRAME_BYTES),
             sessions=SessionLimits(
                 queue_events=draw.choice((20, 100, 1000)),
-                queue_bytes=draw.choice((3_000, 10_000, 30_000)),
+                queue_bytes=draw.choice((20_000, 60_000, 180_000)),
                 stall_limit_s=self._stall_ns / NS_PER_S,
             ),
             links=LinkLimits(
-                queue_bytes=draw.choice((5_000, 20_000)), held_bytes=draw.choice((1_000, 10_000))
+                queue_bytes=draw.choice((30_000, 120_000)), held_bytes=draw.choice((6_000, 60_000))
             ),
             max_queued_control=20,
             max_unsettled=20,
@@ -196,9 +196,7 @@ class StallingHistory:
         self, name: str, policy: SlowConsumer = SlowConsumer.BLOCK, broker: str = "", **options: int
     ) -> SimulatedClient:
         broker = broker or self._some_broker()
-        return self.simulation.join(
-            f"client/{name}", broker, policy, durable=False, policies=None, **options
-        )
+        return self.simulation.join(f"client/{name}", broker, policy, durable=False, policies=None, **options)
 
     def _pair(self, name: str, event_type: EventType, source: str, target: str) -> None:
         self._join(f"{name}-p", broker=source).advertise(event_type)

@@ -15,9 +15,9 @@ from histories import play_all
 
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.recovery import Recovery
-from covey.overlay.core.link.event_queue import EventQueue, _type_of
+from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.packing import packed
 from covey.overlay.core.messages import Message
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
@@ -49,13 +49,12 @@ def credit_at_once_after_a_restart(patch: Patch) -> None:
 
 def held_types_in_the_way_of_others(patch: Patch) -> None:
     def append(self: EventQueue, message: Message) -> None:
-        size = size_of(message) if events_in(message) else 0
-        self.bytes += size
-        self.count += events_in(message)
-        self.ready.append((message, size))
+        entry = packed(message)
+        self._count(entry)
+        self.ready.append(entry)
 
     def head(self: EventQueue) -> Any:
-        blocked = not self.ready or _type_of(self.ready[0][0]) in self._held
+        blocked = not self.ready or self.ready[0].type_name in self._held
         return None if blocked else self.ready[0]
 
     def set_held(self: EventQueue, type_name: str, held: bool) -> None:

@@ -12,7 +12,8 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.windows import Windows, WindowSizes
-from covey.overlay.core.messages import Hold, Message
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import Hold, Message, Publish
 from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.observer import ObservedClient
@@ -80,7 +81,7 @@ def test_a_flood_of_updates_towards_a_stopped_neighbour_delays_no_pair_beside_it
 
 
 def most_bytes_waiting(publishers: int) -> int:
-    """The bytes that wait for a client that does not read, while so many clients publish."""
+    """The bytes of credit that wait for a client that does not read, while so many clients publish."""
     sizes = WindowSizes(first=4 << 10, publishers=16 << 10, least=1 << 10)
     sessions = SessionLimits(queue_bytes=8 << 10, stall_limit_s=1000.0)
     options = EndpointOptions(sessions=sessions, windows=sizes)
@@ -110,8 +111,9 @@ def most_bytes_waiting(publishers: int) -> int:
     most = 0
     for _ in range(100):
         simulation.run(simulation.clock.now_ns + DELAY_NS)
-        most = max(most, simulation.brokers["broker/b1"].endpoint.queues["client/lazy"].link.backlog_bytes)
-    return most
+        waiting = simulation.brokers["broker/b1"].endpoint.queues["client/lazy"].link.backlog_events
+        most = max(most, waiting)
+    return most * size_of(Publish(batch))
 
 
 def test_publishers_share_what_may_wait_for_a_client_that_does_not_read(monkeypatch: Patch) -> None:
