@@ -46,6 +46,8 @@ _SLICE_NS = 20 * NS_PER_MS
 _LIVELOCK_STEPS = 500_000
 _LIVELOCK_NS = 90 * NS_PER_S
 _FRAME_BYTES = 4 << 10
+_HELD_PER_BYTE = 16
+"""How many bytes of memory a single event of these types takes at most, per byte of credit."""
 _DRAIN_TRIPS = 400
 """Round trips in which a full outbox leaves, a window of the least size at a time."""
 _RECOVERY_NS = CLIENTS_NS + NS_PER_S
@@ -86,11 +88,11 @@ class StallingHistory:
             limits=Limits(max_frame_bytes=_FRAME_BYTES),
             sessions=SessionLimits(
                 queue_events=draw.choice((20, 100, 1000)),
-                queue_bytes=draw.choice((20_000, 60_000, 180_000)),
+                queue_bytes=draw.choice((48_000, 160_000, 480_000)),
                 stall_limit_s=self._stall_ns / NS_PER_S,
             ),
             links=LinkLimits(
-                queue_bytes=draw.choice((30_000, 120_000)), held_bytes=draw.choice((6_000, 60_000))
+                queue_bytes=draw.choice((80_000, 320_000)), held_bytes=draw.choice((16_000, 160_000))
             ),
             max_queued_control=20,
             max_unsettled=20,
@@ -523,8 +525,8 @@ class StallingHistory:
 
     def _check_bounds(self) -> None:
         """What waits is within the limit, and what may be on its way to the broker when it says so: the
-        windows of its sources, each exceeded by a frame at most, where an event delivered is longer than an
-        event published by half at most.
+        windows of its sources, each exceeded by a frame at most, as many times as an event in memory is
+        longer than on a link.
         """
         options = self._options
         for name, broker in self.simulation.brokers.items():
@@ -538,7 +540,7 @@ class StallingHistory:
             arriving += neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
             for queue in queues:
                 pending = queue.link.backlog_bytes - queue.link.held_bytes()
-                if 2 * (pending - queue.limits.bytes) > 3 * arriving:
+                if pending - queue.limits.bytes > _HELD_PER_BYTE * arriving:
                     self._find(
                         "bytes",
                         f"{pending} bytes wait at {name} for {queue.interface}: expected "
