@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MAX_KEYS = 1 << 18
-MAX_BYTES = 96 << 20
+MAX_BYTES = 112 << 20
 MAX_KEY_BYTES = 256 << 20
 """Of the keys and batches of all types."""
-_ROW_BYTES = 168
+_ROW_BYTES = 240
 """Of a key in the dict and in all columns, besides the characters of a string."""
 _SMALL = 1024
 """Events of a batch that is joined with others."""

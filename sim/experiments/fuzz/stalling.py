@@ -501,7 +501,8 @@ class StallingHistory:
             for filter in client.subscriptions.values():
                 type_name = filter.event_type.name
                 most = 2 * _KEYS * len(self._publishers[type_name])
-                if 4 * most > 3 * limits.queue_events or 4 * most * _EVENT_BYTES > 3 * limits.queue_bytes:
+                held = most * _EVENT_BYTES * _HELD_PER_BYTE
+                if 4 * most > 3 * limits.queue_events or 4 * held > 3 * limits.queue_bytes:
                     continue
                 for key in self.ledger.unseen((client.name, type_name)):
                     sentence = f"the last event of {type_name} with key {key} never came to {client.name}"
