@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -138,20 +139,37 @@ class _Maker:
     def predicate(self, predicate: Predicate) -> _Node:
         column = self.event_type.index(predicate.attribute)
         kind = self.event_type.attributes[predicate.attribute]
+        made = _short_predicate if len(predicate.operands) <= _SHORT else _predicate
+        node, numbers = made(column, kind, predicate)
+        for number in numbers:
+            self.kinds[number] = kind
+        return node
 
-        def conjunction(parts: Iterable[Part]) -> _Node:
-            plans = [plan for part in parts for plan in part_plans(part, kind, self.number)]
-            return _joined(AND, [_Leaf(column, plan) for plan in plans])
 
-        required = requirements(predicate, kind)
-        return _joined(AND, [_joined(OR, [conjunction(parts) for parts in each]) for each in required])
+def _predicate(column: int, kind: Kind, predicate: Predicate) -> tuple[_Node, tuple[int, ...]]:
+    """The node of a predicate of a structure, whose variables are called 1, 2, ..., and the numbers of its
+    operands.
+    """
+    numbers: dict[int, None] = {}
 
-    def number(self, operand: PartOperand, kind: Kind) -> int:
-        """The number of a structure's operand: its variables are called 1, 2, ..."""
+    def number_of(operand: PartOperand, _: Kind) -> int:
         assert isinstance(operand, Variable)
         number = int(operand.name) - 1
-        self.kinds[number] = kind
+        numbers[number] = None
         return number
+
+    def conjunction(parts: Iterable[Part]) -> _Node:
+        plans = [plan for part in parts for plan in part_plans(part, kind, number_of)]
+        return _joined(AND, [_Leaf(column, plan) for plan in plans])
+
+    required = requirements(predicate, kind)
+    node = _joined(AND, [_joined(OR, [conjunction(parts) for parts in each]) for each in required])
+    return node, tuple(numbers)
+
+
+_SHORT = 2
+_short_predicate = lru_cache(maxsize=8_192)(_predicate)
+"""Filters of any structure have the same predicates of few operands, since these are numbered."""
 
 
 def _joined(operator: int, children: list[_Node]) -> _Node:

@@ -7,9 +7,9 @@ leftmost error of a text is reported.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
 from sys import intern
+from typing import NamedTuple
 
 from covey.matcher.errors import FilterSyntaxError
 from covey.matcher.events.int64 import INT64_MAX
@@ -21,14 +21,16 @@ TEXT_LIMIT = 2**20
 _SYMBOLS = sorted([*COMPARISONS, "&&", "||", *"!=(),*+-&|"], key=len, reverse=True)
 _SPACE = re.compile(r"\s*")
 _TOKEN = re.compile(
-    rf"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    rf"""\s*(?:(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<WORD>[A-Za-z_][A-Za-z0-9_]*)
-      | \$(?P<VARIABLE>[A-Za-z0-9_]+)
-      | \?(?P<FREE>[A-Za-z0-9_]+)
+      | (?P<VARIABLE>\$[A-Za-z0-9_]+)
+      | (?P<FREE>\?[A-Za-z0-9_]+)
       | (?P<STRING>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
-      | (?P<SYMBOL>{"|".join(map(re.escape, _SYMBOLS))})""",
+      | (?P<SYMBOL>{"|".join(map(re.escape, _SYMBOLS))})
+      | (?P<END>\Z))""",
     re.VERBOSE | re.DOTALL,
 )
+_AFTER_NUMBER = re.compile(r"[A-Za-z0-9_.$?]")
 _OPENING = re.compile(r"\s*\(")
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
@@ -44,8 +46,10 @@ class TokenKind(Enum):
     END = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+_KINDS = {kind.name: kind for kind in TokenKind}
+
+
+class Token(NamedTuple):
     """One token: of a string its value, of a variable its name without $ or ?, else the text as it stands."""
 
     kind: TokenKind
@@ -82,20 +86,19 @@ class Tokens:
         return FilterSyntaxError(message, self._text, column)
 
     def _read(self) -> Token:
-        text = self._text
-        space = _SPACE.match(text, self._position)
-        column = space.end() if space else self._position
-        if column == len(text):
-            return Token(TokenKind.END, "", column)
-        match = _TOKEN.match(text, column)
+        match = _TOKEN.match(self._text, self._position)
         if match is None:
-            raise self._unreadable(column)
+            space = _SPACE.match(self._text, self._position)
+            raise self._unreadable(space.end() if space else self._position)
+        name = match.lastgroup or "END"
+        kind, content, column = _KINDS[name], match[name], match.start(name)
         self._position = match.end()
-        kind = TokenKind[match.lastgroup or "END"]
-        content = match[kind.name]
         if kind is TokenKind.NUMBER:
             return Token(kind, content, column, self._number(content, column))
-        text = self._string(content, column) if kind is TokenKind.STRING else intern(content)
+        if kind is TokenKind.STRING:
+            return Token(kind, self._string(content, column), column)
+        named = kind is TokenKind.VARIABLE or kind is TokenKind.FREE
+        text = intern(content[1:] if named else content)
         return Token(kind, text, column)
 
     def _unreadable(self, column: int) -> FilterSyntaxError:
@@ -109,7 +112,7 @@ class Tokens:
         return self.error(f"unexpected character {character!r}", column)
 
     def _number(self, digits: str, column: int) -> int | float:
-        if re.match(r"[A-Za-z0-9_.$?]", self._text[self._position : self._position + 1]):
+        if _AFTER_NUMBER.match(self._text, self._position):
             raise self.error("expected the number to end here", self._position)
         if digits.isdigit():
             # 2**63 itself is let through for its negative; a positive one fails the check of the operand.
