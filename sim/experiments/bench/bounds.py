@@ -38,8 +38,9 @@ TYPES = tuple(
     EventType(name, {"number": "int64", "sent_ns": "int64", "price": "float64", "firm": "string"}, key=key)
     for name, key in (("Quote", None), ("Trade", None), ("Order", "number"), ("Fill", "number"))
 )
-MANY_SESSIONS = 100
+MANY_SESSIONS = 20
 _BATCH, _SINGLES, _BATCHES = 1_024, 1_000, 8
+"""Events of a batch; single events of a type in a round, of all sessions, and batches."""
 _PATIENCE_S = 3.0
 _PATIENCE_UNHELD_S = 60.0
 """Where no source is ever held."""
@@ -85,10 +86,13 @@ class _Case:
     may take together.
     """
 
-    def __init__(self, bound: str, size: int, overlay: LocalOverlay, publisher: Client) -> None:
+    def __init__(
+        self, bound: str, size: int, overlay: LocalOverlay, publisher: Client, sessions: int
+    ) -> None:
         self._bound = bound
         self._overlay = overlay
         self._publisher = publisher
+        self._sessions = sessions
         self._numbers = count()
         self.types = TYPES[2:] if bound == "max_key_bytes" else TYPES[:2]
         self.configured = size * len(self.types) if bound == "link_held_bytes" else size
@@ -107,7 +111,7 @@ class _Case:
         await stack.enter_async_context(overlay)
         stack.callback(cls._go_on, overlay)
         publisher = await stack.enter_async_context(Client(overlay.addresses["b1"], "publisher"))
-        case = cls(bound, size, overlay, publisher)
+        case = cls(bound, size, overlay, publisher, sessions)
         for event_type in case.types:
             await publisher.advertise(event_type)
         policy = "drop_oldest" if bound == "session_queue_bytes" else "block"
@@ -136,20 +140,21 @@ class _Case:
             os.kill(process_ids["b2"], signal.SIGSTOP)
         most, stood = 0, 0
         patience_s = _PATIENCE_UNHELD_S if self._bound.startswith("max") else _PATIENCE_S
-        while stood < 3:
+        rounds = 3 if batches else 3 * self._sessions
+        while stood < rounds:
             try:
                 async with asyncio.timeout(patience_s):
                     await self._publish(batches)
                     await self._publisher.flush()
             except TimeoutError:
-                stood = 3  # its sources are held
+                stood = rounds  # its sources are held
             counted = await self._counted() - least
             stood = stood + 1 if counted <= most and most > self.configured // 4 else stood
             most = max(most, counted)
         return next(self._numbers), self.configured, most, resident_bytes(process_ids["b1"]) - before
 
     async def _publish(self, batches: bool) -> None:
-        for _ in range(_BATCHES if batches else _SINGLES):
+        for _ in range(_BATCHES if batches else _SINGLES // self._sessions):
             for event_type in self.types:
                 await self._publisher.publish_batch(event_type.name, self._batch(event_type, batches))
 

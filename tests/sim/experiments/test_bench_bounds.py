@@ -20,8 +20,8 @@ def test_what_is_counted_is_what_is_held(capsys: pytest.CaptureFixture[str]) -> 
         if "sessions" in result["filled_by"]:
             continue  # most of it are the connections of these
         assert result["configured"] // 2 < result["counted"] < result["configured"] * 1.1, result
-        # a table of keys joins its batches, and has them twice for a moment
-        often = 2 if result["bound"] == "max_key_bytes" else 1.3
+        # a table of keys joins its batches and has them twice for a moment; then it counts three quarters
+        often = 3 if result["bound"] == "max_key_bytes" else 1.3
         assert result["held"] < often * result["configured"] + FIXED_BYTES, result
         assert result["held"] > result["counted"] // 2, result
 
