@@ -36,7 +36,7 @@ class Bounds:
     session_subscriptions: int = 1_000_000
     session_types: int = 1_000
     types: int = 10_000
-    filter_bytes: int = 16_384
+    filter_bytes: int = 4_096
     filter_depth: int = DEPTH_LIMIT
     filter_conjunctions: int | None = None
     session_updates_per_s: int | None = None
