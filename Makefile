@@ -40,9 +40,9 @@ test: $(STAMP) java chromium compile  ## every test, the random ones with few dr
 SOAK := $(CACHE)/soak.log
 .PHONY: test-all
 test-all: $(STAMP) java chromium compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
-	@mkdir -p $(CACHE); if [ -z '$(ARGS)' ]; then nice -n 5 $(BIN)/covey bench soak --seconds 300 --rate 2000 --visitors 1 >$(SOAK) 2>&1 & fi; \
+	@mkdir -p $(CACHE); if [ -z '$(ARGS)' ]; then nice -n 5 $(BIN)/python -m benchmarks soak --seconds 300 --rate 2000 --visitors 1 >$(SOAK) 2>&1 & fi; \
 	COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS); tests=$$?; \
-	if [ -z '$(ARGS)' ]; then wait $$! || { tests=1; cat $(SOAK); echo "covey bench soak did not pass"; }; fi; \
+	if [ -z '$(ARGS)' ]; then wait $$! || { tests=1; cat $(SOAK); echo "python -m benchmarks soak did not pass"; }; fi; \
 	exit $$tests
 
 .PHONY: compile
@@ -58,7 +58,8 @@ lint: $(STAMP)  ## ruff: common mistakes and style
 types: $(STAMP)  ## mypy --strict
 	@mkdir -p $(CACHE)/types/covey
 	@for room in cli gateway matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
-	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
+	@ln -sfn "$(CURDIR)/benchmarks" $(CACHE)/types/benchmarks
+	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey -p benchmarks
 
 # An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself. In its .pyi
 # a field that is called `bool`, as one of Value is, hides the type from the fields behind it.

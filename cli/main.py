@@ -10,7 +10,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -58,14 +58,20 @@ _INTERRUPTED = 130
 """The status after Ctrl-C: 128 and the number of the signal."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; ends the process."""
+def main(
+    arguments: list[str] | None = None,
+    commands: Sequence[tuple[str, str, str, str]] = COMMANDS,
+    program: str = "covey",
+    about: str = "Publish/subscribe by content, with subscriptions that move.\n\n"
+    "Example: covey up examples/five.yaml",
+) -> None:
+    """Run the command line; ends the process. Another program has a table of its own."""
     words = sys.argv[1:] if arguments is None else arguments
     runs_a_broker = words[:1] == ["broker"] and words[1:2] not in (["join"], ["leave"])
     if runs_a_broker and hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reads its file behind the imports, a second later
     try:
-        status = _run(words)
+        status = _run(words, commands, program, about)
     except BrokenPipeError:
         # The reader of stdout has exited; Python must not flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,7 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(status)
 
 
-def _run(words: list[str]) -> int:
+def _run(
+    words: list[str], commands: Sequence[tuple[str, str, str, str]], program: str, about: str
+) -> int:
     """The exit status: 2 for input that is wrong (`ValueError`), 1 for what else went wrong."""
     import typer
 
@@ -88,21 +96,20 @@ def _run(words: list[str]) -> int:
     ) -> None: ...
 
     app = typer.Typer(
-        name="covey",
-        help="Publish/subscribe by content, with subscriptions that move.\n\n"
-        "Example: covey up examples/five.yaml",
+        name=program,
+        help=about,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback()(group)
     called = next((word for word in words if not word.startswith("-")), None)
-    command = "covey"
-    for name, module, attribute, text in COMMANDS:
+    command = program
+    for name, module, attribute, text in commands:
         if name != called:
             app.command(name, help=text)(_stub)
             continue
-        command = f"covey {name}"
+        command = f"{program} {name}"
         subcommand: Any = getattr(import_module(module), attribute)
         if isinstance(subcommand, typer.Typer):
             for inner in subcommand.registered_commands:
@@ -116,7 +123,7 @@ def _run(words: list[str]) -> int:
         else:
             app.command(name, help=_paragraphs(subcommand))(subcommand)
     try:
-        status = app(args=words, prog_name="covey", standalone_mode=False)
+        status = app(args=words, prog_name=program, standalone_mode=False)
         return status if isinstance(status, int) else 0
     except Exception as error:
         sentence = _sentence(error, command)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
+from benchmarks.__main__ import BENCHMARKS
 from covey.cli.main import COMMANDS
 from covey.proto import broker_pb2
 
@@ -172,7 +173,7 @@ def test_pure_rooms_know_times_as_values_but_never_ask_what_time_it_is(room: str
 def test_only_the_wire_modules_know_the_generated_classes() -> None:
     touching = {
         str(path.relative_to(ROOT))
-        for path in sources("cli", "matcher", "overlay", "sim", "spark")
+        for path in sources("benchmarks", "cli", "matcher", "overlay", "sim", "spark")
         if any(within(name, ("covey.proto", "google.protobuf")) for name in imported(path))
     }
     modules = (
@@ -189,7 +190,7 @@ def test_only_the_wire_modules_know_the_generated_classes() -> None:
     stored = ("node/stored_batches",)  # the records of logs, not of the wire
     # Peers that send what no encoder makes, or faster than any.
     hostile = {"sim/experiments/fuzz/packets.py"}
-    hostile |= {f"sim/experiments/bench/{module}.py" for module in ("hostile_client", "floods")}
+    hostile |= {"benchmarks/hostile_client.py", "benchmarks/floods.py"}
     assert touching == {f"overlay/{module}.py" for module in (*wire, *standard, *stored)} | hostile
 
 
@@ -269,7 +270,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
 
 def test_files_that_documents_name_exist() -> None:
     """In backticks, with a folder: by their path or the end of it."""
-    folders = (*ROOMS, "deploy", "examples", "tests")
+    folders = (*ROOMS, "benchmarks", "deploy", "examples", "tests")
     files = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
     named = re.compile(r"`(\w[\w.-]*/[\w./-]+\.(?:js|json|mjs|proto|py|ts|ya?ml))`")
     missing = [
@@ -282,12 +283,20 @@ def test_files_that_documents_name_exist() -> None:
 
 
 def test_commands_that_are_named_exist() -> None:
-    """As `covey NAME`, in documents, docstrings and comments."""
-    commands = {name for name, *_ in COMMANDS}
+    """As `covey NAME`, in documents, docstrings and comments; so do benchmarks."""
+    programs = {"covey": {name for name, *_ in COMMANDS} - {"bench"}, "covey bench": {"chain", "match"}}
+    programs["python -m benchmarks"] = set(BENCHMARKS)
     wrong = [
-        f"{path.relative_to(ROOT)}: covey {name}"
-        for path in (*DOCUMENTS, *sources(*ROOMS))
-        for name in re.findall(r"`covey ([a-z]\w*)", path.read_text())
-        if name not in commands
+        f"{path.relative_to(ROOT)}: {program} {name}"
+        for path in (*DOCUMENTS, *sources(*ROOMS, "benchmarks"))
+        for program, names in programs.items()
+        for name in re.findall(rf"`{program} (?!bench\b)([a-z]\w*)", path.read_text())
+        if name not in names
     ]
     assert wrong == []
+
+
+def test_nothing_that_ships_needs_the_benchmarks() -> None:
+    assert not [
+        path for path in sources(*ROOMS) if any(within(name, ("benchmarks",)) for name in imported(path))
+    ]

@@ -45,7 +45,6 @@ def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
         (["topology", "check", five], "covey topology check", "networkx"),
         (["metrics", str(tmp_path)], "covey metrics", "pyspark"),
         (["sweep", sweep, *out], "a sweep", "bokeh"),
-        (["bench", "control"], "covey bench control", "networkx"),
         (["bench", "match", "--draw", str(tmp_path / "curves.svg")], "--draw", "matplotlib"),
         (["reproduce", "jayaram", "--quick"], "covey reproduce", "networkx"),
         (["reproduce", "fabret", "--quick", *out], "a report", "bokeh"),

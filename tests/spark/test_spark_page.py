@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, run in their order, and `covey bench spark` on a few rows."""
+"""The examples of docs/spark.md, run in their order, and `python -m benchmarks spark` on a few rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from live_brokers import LiveBrokers, eventually
 
+from benchmarks.spark import SparkPlan, measure_spark
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import spark_session
 from covey.sim.scenario.scenario import Scenario
-from covey.spark.bench import SparkPlan, measure_spark
 from covey.spark.options import HistoryOptions, SinkOptions, StreamOptions
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]

@@ -2,7 +2,7 @@
 
 Invariants: both ends compute the same size for a message with events (`size_of`), so that the bytes counted
 against credit are the bytes granted again. What bounds memory counts what is held, objects included
-(`held_bytes`): `covey bench bounds` compares it with the resident size of a broker.
+(`held_bytes`): `python -m benchmarks bounds` compares it with the resident size of a broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`covey bench drift`: a hashing configuration under changing subscriptions and events.
+"""`python -m benchmarks drift`: a hashing configuration under changing subscriptions and events.
 
 These are the last two experiments of Fabret et al. 2001, section 6.4.
 

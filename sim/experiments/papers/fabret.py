@@ -4,7 +4,7 @@ Time per event, memory and loading time over the number of subscriptions (Fig. 3
 operators, the size of domains and the number of predicates do (Fig. 3, section 6.3). The configurations are
 those of one engine, `cluster`: propagation groups by single predicates, with and without looking ahead;
 static and dynamic choose tables of several attributes by the cost model. How they follow subscriptions that
-change is section 6.4 (Fig. 4), measured as `covey bench drift` does.
+change is section 6.4 (Fig. 4), measured as `python -m benchmarks drift` does.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from read_traces import rows
 
+from benchmarks.control import ControlPlan, measure_control
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers import Findings, Judge, check_routes
-from covey.sim.experiments.bench.control import ControlPlan, measure_control
 from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.observer import ObservedClient

@@ -1,0 +1,326 @@
+"""`control`: the control messages of moving subscriptions, in virtual time.
+
+Four loads, each with every applicable mode:
+
+- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
+- *oscillating*: thresholds on prices that oscillate around individual levels.
+- *cruising*: vehicles that change their speed once a minute; each subscribes to the traffic up to 60 around
+  it, and updates its position every second, or, with *motion*, its speed when that changes.
+
+Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider. The
+result counts SUB, UPD and USUB over links between brokers, per change of a subscriber and link (each
+direction of a link counts once). Changes are those of the load, announced or not, so that modes are
+comparable. Events over links show the cost of announcing wider bounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from covey.cli.support.options import Json, Seed, words
+from covey.cli.support.output import print_json, print_table
+from covey.cli.support.progress import progress
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
+from covey.overlay.core.moving.motion import Motion
+from covey.sim.experiments.bench.plans import check_known
+from covey.sim.progress import Progress, silent
+from covey.sim.scenario.highway import HighwayLoad
+from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.scenario.trading import TradingLoad
+from covey.sim.simulator import Observer, Simulation
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_S
+from covey.sim.simulator.observer import ObservedClient
+from covey.sim.topology import Topology, make_topology
+
+MODES = ("static", "parametric", "damping", "motion")
+LOADS = ("trading", "highway", "oscillating", "cruising")
+_TURN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlan:
+    """Loads, modes and sizes. `damping` applies to its mode, in typical steps."""
+
+    loads: tuple[str, ...] = LOADS
+    modes: tuple[str, ...] = MODES
+    brokers: int = 7
+    subscribers: int = 40
+    seconds: int = 120
+    damping: float = 8.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_known(self, loads=LOADS, modes=MODES)
+
+    def cases(self) -> Iterator[tuple[str, str]]:
+        for load in self.loads:
+            for mode in self.modes:
+                if mode != "motion" or load == "cruising":
+                    yield load, mode
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult:
+    """The counts of one load in one mode."""
+
+    load: str
+    mode: str
+    links: int
+    changes: int
+    link_messages: int
+    client_messages: int
+    events_over_links: int
+    delivered: int
+    spurious: int
+
+    @property
+    def per_change_and_link(self) -> float:
+        return self.link_messages / max(1, self.changes * self.links)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"per_change_and_link": round(self.per_change_and_link, 5)}
+
+
+class _Counter(Observer):
+    """Counts messages and deliveries from `begin` on."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.link_messages = self.client_messages = self.events = self.delivered_events = self.spurious = 0
+
+    def received(self, source: str, target: str, message: Message) -> None:
+        if isinstance(message, Publish) and source.startswith("broker/"):
+            self.events += len(message.batch)
+        elif isinstance(message, Subscribe | Update | Unsubscribe):
+            if source.startswith("broker/"):
+                self.link_messages += 1
+            else:
+                self.client_messages += 1
+
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
+        self.delivered_events += len(action.batch)
+        self.spurious += action.spurious
+
+
+class _Swinging(TradingLoad):
+    """Thresholds that oscillate around individual levels."""
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random) -> None:
+        super().__init__(topology, publishers, rng, types=20)
+        self._levels: dict[int, float] = {}
+
+    def subscriber(self, number: int) -> SubscriberState:
+        subscriber = super().subscriber(number)
+        event_type = subscriber.filter.event_type
+        self._levels[number] = subscriber.values["limit"]
+        return SubscriberState(
+            parse(f"price {'<=' if number % 2 else '>='} $limit", event_type),
+            subscriber.values,
+            subscriber.broker,
+        )
+
+    def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
+        level = self._levels[number]
+        side = -1 if subscriber.values["limit"] > level else 1
+        return {"limit": round(level + side * self._random.uniform(2.0, 6.0))}, subscriber.broker
+
+
+class _Cruising(Load):
+    """Vehicles on one long road, each with a speed that changes once a minute."""
+
+    ROAD = EventType("Road", {"x": "float64", "density": "float64"})
+    AROUND = parse("x >= $x - 60 and x <= $x + 60", ROAD)
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random) -> None:
+        self._random = rng
+        self._topology = topology
+        self.speeds: dict[int, float] = {}
+        self._age: dict[int, int] = {}
+
+    def publisher(self, number: int) -> tuple[str, list[EventType]]:
+        return self._topology.brokers[number % len(self._topology.brokers)], [self.ROAD]
+
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
+        draw = draw or self._random
+        rows = [{"x": draw.uniform(0.0, 20_000.0), "density": 1.0} for _ in range(count)]
+        return EventBatch.from_pylist(self.ROAD, rows)
+
+    def subscriber(self, number: int) -> SubscriberState:
+        draw = self._random
+        self.speeds[number] = draw.uniform(15.0, 35.0)
+        self._age[number] = draw.randrange(_TURN_S)
+        return SubscriberState(
+            self.AROUND, {"x": draw.uniform(0.0, 20_000.0)}, draw.choice(self._topology.brokers)
+        )
+
+    def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
+        return {"x": subscriber.values["x"] + self.speeds[number]}, subscriber.broker
+
+    def turns(self, number: int) -> bool:
+        """Whether the vehicle changes its speed; call once a second."""
+        self._age[number] += 1
+        if self._age[number] % _TURN_S:
+            return False
+        self.speeds[number] = self._random.uniform(15.0, 35.0)
+        return True
+
+
+def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[ControlResult]:
+    """Run all cases of a plan."""
+    cases = list(plan.cases())
+    results: list[ControlResult] = []
+    for load, mode in cases:
+        progress(f"{load}, {mode}", len(results) / len(cases))
+        results.append(_Case(plan, load, mode).run())
+    return results
+
+
+class _Case:
+    """One load in one mode."""
+
+    def __init__(self, plan: ControlPlan, load: str, mode: str) -> None:
+        self._plan, self._name, self._mode = plan, load, mode
+        kind = {"trading": "trading", "oscillating": "trading", "highway": "highway"}.get(load, "line")
+        self._topology = make_topology(kind, plan.brokers, seed=plan.seed)
+        publishers = min(5, plan.brokers)
+        makers: dict[str, Callable[..., Load]] = {
+            "trading": partial(TradingLoad, types=20),
+            "highway": HighwayLoad,
+            "oscillating": _Swinging,
+            "cruising": _Cruising,
+        }
+        self._load = makers[load](self._topology, publishers, random.Random(f"load {plan.seed}"))
+        self._counter = _Counter()
+        self._simulation = Simulation(
+            plan.seed,
+            routing="static" if mode == "static" else "parametric",
+            engine="naive",
+            damping=plan.damping if mode == "damping" else 0.0,
+            observers=[self._counter],
+        )
+        self._publishers = publishers
+
+    def run(self) -> ControlResult:
+        simulation, load = self._simulation, self._load
+        clock = simulation.clock
+        simulation.build(self._topology)
+        feeds = []
+        for number in range(self._publishers):
+            broker, types = load.publisher(number)
+            feed = simulation.join(f"client/p{number}", f"broker/{broker}")
+            for event_type in types:
+                feed.advertise(event_type)
+            feeds.append(feed)
+        simulation.run(clock.now_ns + NS_PER_S)
+        members = []
+        for number in range(self._plan.subscribers):
+            subscriber = load.subscriber(number)
+            client = simulation.join(f"client/s{number}", f"broker/{subscriber.broker}")
+            members.append(
+                (
+                    number,
+                    client,
+                    client.subscribe(subscriber.filter, self._values(number, subscriber)),
+                    subscriber,
+                )
+            )
+        simulation.run(clock.now_ns + NS_PER_S)
+        self._counter.begin()
+        begin_ns = clock.now_ns
+        for second in range(self._plan.seconds):
+            for number, feed in enumerate(feeds):
+                feed.publish(load.events(number, 10))
+            for number, client, subscription_id, subscriber in members:
+                simulation.run(begin_ns + second * NS_PER_S + number * NS_PER_S // len(members))
+                self._change(number, client, subscription_id, subscriber)
+            simulation.run(begin_ns + (second + 1) * NS_PER_S)
+        simulation.run(clock.now_ns + NS_PER_S)
+        counter = self._counter
+        return ControlResult(
+            self._name,
+            self._mode,
+            2 * len(simulation.links),
+            self._plan.seconds * len(members),
+            counter.link_messages,
+            counter.client_messages,
+            counter.events,
+            counter.delivered_events,
+            counter.spurious,
+        )
+
+    def _values(self, number: int, subscriber: SubscriberState) -> dict[str, Any]:
+        if self._mode != "motion":
+            return subscriber.values
+        assert isinstance(self._load, _Cruising)
+        return {"x": Motion(subscriber.values["x"], self._load.speeds[number])}
+
+    def _change(
+        self, number: int, client: SimulatedClient, subscription_id: int, subscriber: SubscriberState
+    ) -> None:
+        """A second has gone by for one subscriber."""
+        values, _ = self._load.next_values(number, subscriber)
+        subscriber.values |= values
+        turned = isinstance(self._load, _Cruising) and self._load.turns(number)
+        if self._mode != "motion":
+            client.update(subscription_id, values)
+        elif turned:
+            client.update(subscription_id, self._values(number, subscriber))
+
+
+def control(
+    loads: Annotated[
+        str, typer.Option(help="trading, highway, oscillating, cruising; several separated by commas.")
+    ] = "trading,highway,oscillating,cruising",
+    modes: Annotated[
+        str, typer.Option(help="static, parametric, damping, motion; several separated by commas.")
+    ] = "static,parametric,damping,motion",
+    brokers: Annotated[int, typer.Option(min=2, help="Brokers of the overlay.")] = 7,
+    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40,
+    seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120,
+    damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Count the control messages that moving subscriptions cost, in virtual time.
+
+    Example: python -m benchmarks control --loads oscillating --modes parametric,damping
+    """
+    plan = ControlPlan(words(loads), words(modes), brokers, subscribers, seconds, damping, seed)
+    with progress() as on_progress:
+        results = measure_control(plan, on_progress)
+    if json_output:
+        print_json([result.as_json() for result in results])
+        return
+    columns = {
+        "load": "load",
+        "mode": "mode",
+        "changes": "changes",
+        "link messages": "link_messages",
+        "per change and link": "per_change_and_link",
+        "client messages": "client_messages",
+        "events over links": "events_over_links",
+        "delivered": "delivered",
+        "spurious": "spurious",
+    }
+    parametric = {result.load: result.link_messages for result in results if result.mode == "parametric"}
+    rows = [
+        [
+            *(getattr(result, name) for name in columns.values()),
+            parametric[result.load] / result.link_messages
+            if result.link_messages and result.load in parametric
+            else None,
+        ]
+        for result in results
+    ]
+    print_table("Control messages of moving subscriptions", [*columns, "parametric / this"], rows)

@@ -1,0 +1,279 @@
+"""`peers`: durable events in Covey and in other systems on this machine, one after the other.
+
+    publisher -> server -> reader
+
+One server each, as it is installed here; publisher and reader share a process, and use the system's Python
+client. Every event is wanted: by `firm == "IBM"` in Covey, elsewhere by a subject or topic. Rounds go through
+all systems, and the medians are shown. At the end the reader goes away, events are published and confirmed,
+the server is killed with SIGKILL and started again, and the reader comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from benchmarks.peer import Peer
+from benchmarks.peer_covey import Covey, CoveyBatches
+from benchmarks.peer_mosquitto import Mosquitto
+from benchmarks.peer_nats import JetStream, JetStreamAlways
+from benchmarks.peer_rabbitmq import RabbitMq
+from covey.cli.support.options import Json, words
+from covey.cli.support.output import print_json, print_table
+from covey.cli.support.progress import progress
+from covey.matcher.errors import CoveyError, InputError
+from covey.sim.progress import Progress, silent
+
+PEERS: tuple[type[Peer], ...] = (Covey, CoveyBatches, JetStream, JetStreamAlways, RabbitMq, Mosquitto)
+_PACKAGES = {"nats-server": "nats", "rabbitmq-server": "aio_pika", "mosquitto": "aiomqtt"}
+_CONFIRMED = 200
+_QUIET_S = 2.0
+_REPLY_S = 5.0
+_BACK_S = 30.0
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerPlan:
+    """Rounds; events of a round at full speed; single events per second, for `seconds`; events that are
+    confirmed while the reader is away.
+    """
+
+    rounds: int = 3
+    events: int = 3_000
+    rate: int = 1_000
+    seconds: float = 3.0
+    away: int = 1_000
+
+
+@dataclass(slots=True)
+class PeerResult:
+    """Medians of all rounds; times in ms, as (p50, p99). `lost` and `repeated` are of the `away` events that
+    were confirmed while the reader was away, before the server was killed; None if the reader could not
+    come back within 30 s.
+    """
+
+    label: str
+    version: str
+    storing: str
+    events_per_s: float = 0.0
+    latency_ms: tuple[float, float] = (0.0, 0.0)
+    confirmed_ms: tuple[float, float] = (0.0, 0.0)
+    lost: int | None = None
+    repeated: int | None = None
+    rounds: list[tuple[float, tuple[float, float], tuple[float, float]]] = field(default_factory=list)
+
+
+def found(programs: Sequence[str] | None = None) -> list[type[Peer]]:
+    """The systems whose server is on the PATH and whose client is installed. `InputError` for one that is
+    named in `programs` and is not there.
+    """
+    for program in programs or ():
+        if program not in _PACKAGES:
+            raise InputError(f"systems {program!r}: expected some of {', '.join(_PACKAGES)}")
+    return [peer for peer in PEERS if peer.program == "covey" or _is_there(peer.program, programs)]
+
+
+def _is_there(program: str, programs: Sequence[str] | None) -> bool:
+    if programs is not None and program not in programs:
+        return False
+    package = _PACKAGES[program]
+    missing = ""
+    if shutil.which(program) is None:
+        missing = f"{program} is not on the PATH: expected an installed server"
+    elif find_spec(package) is None:
+        missing = f"{package}, the client of {program}, is missing: `pip install '.[bench]'`"
+    if missing and programs is not None:
+        raise InputError(missing)
+    return not missing
+
+
+async def measure_peers(
+    peers: Sequence[type[Peer]], plan: PeerPlan, progress: Progress = silent
+) -> list[PeerResult]:
+    """All systems, in rounds."""
+    results = [PeerResult(peer.label, await _version(peer.program), peer.storing) for peer in peers]
+    steps = (plan.rounds + 1) * len(peers)
+    for step in range(steps):
+        number, at = divmod(step, len(peers))
+        progress(f"round {number + 1}: {peers[at].label}", step / steps)
+        with tempfile.TemporaryDirectory(prefix="covey-") as folder:
+            peer = peers[at](Path(folder))
+            await peer.start()
+            try:
+                if number < plan.rounds:
+                    results[at].rounds.append(await _round(peer, plan))
+                else:
+                    results[at].lost, results[at].repeated = await _killed(peer, plan.away)
+            finally:
+                await peer.end(signal.SIGTERM)
+    for result in results:
+        rates, latencies, confirmed = zip(*result.rounds, strict=True)
+        result.events_per_s = statistics.median(rates)
+        result.latency_ms = _medians(latencies)
+        result.confirmed_ms = _medians(confirmed)
+    return results
+
+
+async def _version(program: str) -> str:
+    """The first number with dots that the server prints as its version."""
+    if program == "covey":
+        return version("covey")
+    flag = {"mosquitto": "-h"}.get(program, "--version")
+    name = {"rabbitmq-server": "rabbitmqctl"}.get(program, program)
+    process = await asyncio.create_subprocess_exec(
+        name, flag, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    match = re.search(r"\d+\.\d+(\.\d+)?", said.decode(errors="replace"))
+    return match[0] if match else "unknown"
+
+
+class _Arrivals:
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.times_ns: list[int] = []
+
+    def take(self, number: int, sent_ns: int) -> None:
+        self.numbers.append(number)
+        self.times_ns.append(time.perf_counter_ns() - sent_ns)
+
+    async def until(self, count: int, what: str) -> None:
+        deadline = time.perf_counter() + _PATIENCE_S
+        while len(self.numbers) < count:
+            if time.perf_counter() > deadline:
+                raise CoveyError(f"{what}: {len(self.numbers):,} of {count:,} events have arrived")
+            await asyncio.sleep(0.001)
+
+
+async def _round(peer: Peer, plan: PeerPlan) -> tuple[float, tuple[float, float], tuple[float, float]]:
+    arrivals = _Arrivals()
+    await peer.open_reader(arrivals.take)
+    await peer.open_publisher()
+    await peer.publish_many(0, plan.events // 10, time.perf_counter_ns)  # warm
+    await arrivals.until(plan.events // 10, peer.label)
+
+    count, began = len(arrivals.numbers) + plan.events, time.perf_counter()
+    await peer.publish_many(count - plan.events, plan.events, time.perf_counter_ns)
+    await arrivals.until(count, peer.label)
+    per_s = plan.events / (time.perf_counter() - began)
+
+    arrivals.times_ns.clear()
+    began, singles = time.perf_counter(), round(plan.rate * plan.seconds)
+    async with asyncio.TaskGroup() as group:
+        for number in range(singles):
+            await asyncio.sleep(max(0.0, began + number / plan.rate - time.perf_counter()))
+            group.create_task(peer.publish(count + number, time.perf_counter_ns()))
+    count += singles
+    await arrivals.until(count, peer.label)
+    latency = _ms(arrivals.times_ns)
+
+    times = []
+    for number in range(count, count + _CONFIRMED):
+        sent_ns = time.perf_counter_ns()
+        await peer.publish(number, sent_ns)
+        times.append(time.perf_counter_ns() - sent_ns)
+    await arrivals.until(count + _CONFIRMED, peer.label)
+    await peer.close_publisher()
+    await peer.close_reader()
+    return per_s, latency, _ms(times)
+
+
+async def _killed(peer: Peer, away: int) -> tuple[int | None, int | None]:
+    """How many of the confirmed events were lost, and how many came again."""
+    arrivals = _Arrivals()
+    await peer.open_reader(arrivals.take)
+    await peer.close_reader()
+    await peer.open_publisher()
+    await peer.publish_many(0, away, time.perf_counter_ns)
+    await peer.close_publisher()
+    await peer.end(signal.SIGKILL)
+    await peer.start()
+    if not await _opened(peer, arrivals):
+        return None, None
+    seen = -1
+    while len(arrivals.numbers) != seen:  # until nothing comes any more
+        seen = len(arrivals.numbers)
+        await asyncio.sleep(_QUIET_S)
+    await peer.close_reader()
+    different = len(set(arrivals.numbers))
+    return away - different, len(arrivals.numbers) - different
+
+
+async def _opened(peer: Peer, arrivals: _Arrivals) -> bool:
+    """Whether the reader comes back in time. A queue that is recovered may refuse it at first."""
+    deadline = time.perf_counter() + _BACK_S
+    while time.perf_counter() < deadline:
+        with suppress(Exception):
+            await asyncio.wait_for(peer.open_reader(arrivals.take), _REPLY_S)
+            return True
+        await asyncio.sleep(0.5)
+    return False
+
+
+def _ms(times_ns: Sequence[int]) -> tuple[float, float]:
+    p50, p99 = np.percentile(np.asarray(times_ns), (50, 99), method="higher") / 1e6
+    return float(p50), float(p99)
+
+
+def _medians(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return statistics.median(p50 for p50, _ in pairs), statistics.median(p99 for _, p99 in pairs)
+
+
+def peers(
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help="Of nats-server, rabbitmq-server, mosquitto; several separated by commas.",
+            show_default="those on the PATH",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3,
+    events: Annotated[int, typer.Option(min=100, help="Events of a round at full speed.")] = 3_000,
+    json_output: Json = False,
+) -> None:
+    """Compare durable events in Covey and in other systems that are installed on this machine.
+
+    One server each, one publisher and one reader in Python, events of 128 bytes. At full speed 256 events
+    are in flight; latency is from publishing to arrival at 1,000 events per second; confirmed publishes are
+    one after the other. "lost" are events of 1,000 that the server had confirmed before it was killed
+    (kill -9) while their reader was away; "-" says that the reader did not come back within 30 s. Needs
+    Covey's extra `bench`.
+
+    Example: python -m benchmarks peers --systems nats-server,mosquitto
+    """
+    chosen = found(None if systems is None else words(systems))
+    plan = PeerPlan(rounds=rounds, events=events)
+    with progress() as on_progress:
+        results = asyncio.run(measure_peers(chosen, plan, on_progress))
+    if json_output:
+        print_json([asdict(each) for each in results])
+        return
+
+    def pair(times: tuple[float, float]) -> str:
+        return f"{times[0]:.2f} / {times[1]:.2f}"
+
+    columns = ["system", "version", "events per second", "latency p50 / p99 ms", "confirmed p50 / p99 ms"]
+    rows: list[list[object]] = []
+    for each in results:
+        figures = [round(each.events_per_s), pair(each.latency_ms), pair(each.confirmed_ms)]
+        counts = ["-" if count is None else count for count in (each.lost, each.repeated)]
+        rows.append([each.label, each.version, *figures, *counts])
+    print_table("Durable events, one server", [*columns, "lost", "repeated"], rows)
+    for each in results:
+        typer.echo(f"{each.label}: before it confirms, {each.storing}")

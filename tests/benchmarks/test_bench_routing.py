@@ -1,0 +1,59 @@
+"""`python -m benchmarks routing`: figures match the broker's work, and all posets send the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import measure
+
+from benchmarks.routing import RoutingPlan, measure_routing
+from covey.sim.workload import WORKLOADS
+
+
+@pytest.mark.parametrize("name", ["SYMBOLS", "VEHICLES"])
+def test_posets_send_the_same_and_large_scans_are_skipped(name: str) -> None:
+    plan = RoutingPlan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
+    results = {(result.poset, result.filters): result for result in measure_routing(WORKLOADS[name], plan)}
+    assert len(results) == 6
+    forest = results["forest", 60]
+    assert 0 < (forest.slots or 0) <= 60
+    assert min(forest.sub_us or 0, forest.upd_us or 0, forest.usub_us or 0) > 0
+    for poset in ("naive", "diagram"):
+        assert results[poset, 60].slots == forest.slots
+        assert results[poset, 120].upd_us is None
+    assert (results["forest", 120].slots or 0) >= (forest.slots or 0)
+    assert all(result.excess in (0.0, None) for result in results.values())
+
+
+def test_merging_uses_fewer_slots_with_some_excess() -> None:
+    plan = RoutingPlan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
+    off, perfect, budget = measure_routing(WORKLOADS["SYMBOLS"], plan)
+    assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
+    assert (off.excess, perfect.excess) == (0.0, 0.0)
+    assert (budget.slots or 0) <= 4
+    assert 0 < (budget.excess or 0) < 1
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--workload", "VEHICLES", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
+    assert measure("routing", *words, "--json") == 0
+    cases = json.loads(capsys.readouterr().out)["routing"]
+    assert [case["filters"] for case in cases] == [50, 50, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--filters", "many"), "filters 'many': expected positive integers"),
+        (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
+        (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert measure("routing", *words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"covey: {complaint}")
+    assert err.count("\n") == 1
