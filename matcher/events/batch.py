@@ -270,6 +270,11 @@ class EventBatch:
             contexts=_joined_contexts(batches),
         )
 
+    @classmethod
+    def stacked(cls, batches: Sequence[EventBatch]) -> EventBatch:
+        """The events of several batches of one type, at least one, in order and nothing else of them."""
+        return cls(batches[0].event_type, _concatenated(batches))
+
     # --- parts -----------------------------------------------------------------------------
 
     def take(self, indices: npt.ArrayLike) -> EventBatch:

@@ -12,9 +12,17 @@ from collections import Counter, deque
 from covey.overlay.core.budget import BRINGS_BYTES, Budget
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
-from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
+from covey.overlay.http2.events import (
+    ConnectionClosed,
+    DataReceived,
+    Event,
+    HeadersReceived,
+    MessagesReceived,
+    StreamReset,
+)
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.headers import HeaderReader, check_headers, is_informational
+from covey.overlay.http2.messages import MessageReader, frame_message
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.sender import Sender
 from covey.overlay.http2.stream import Headers, Stream
@@ -127,8 +135,12 @@ class Http2Connection:
                 self.unread = True
                 break
             position = start + length
+            stream_id &= 0x7FFFFFFF
+            payload = buffer[start:position]
+            if kind == frames.DATA and not flags and self._read_message(stream_id, payload):
+                continue
             try:
-                self._read_frame(kind, flags, stream_id & 0x7FFFFFFF, buffer[start:position], now_ns)
+                self._read_frame(kind, flags, stream_id, payload, now_ns)
             except StreamRuleError as error:
                 self._fail_stream(error, now_ns)
             if self.closed is not None:
@@ -197,6 +209,28 @@ class Http2Connection:
         if stream is None and stream_id in self._resets:
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
+
+    def _read_message(self, stream_id: int, payload: bytes) -> bool:
+        """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
+        passed.
+        """
+        stream, size = self._streams.get(stream_id), len(payload)
+        if (
+            stream is None
+            or stream.reader is None
+            or stream.ended
+            or self._headers.open
+            or size < BRINGS_BYTES
+            or size > stream.receive_window
+            or size > self._receive_window
+            or not stream.has_headers
+            or not stream.reader.feed_message(payload)
+        ):
+            return False
+        self._receive_window -= size
+        stream.receive_window -= size
+        self._events.append(MessagesReceived(stream_id, stream.reader))
+        return True
 
     def _read_data(self, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
         size = len(payload)
@@ -348,7 +382,7 @@ class Http2Connection:
 
     def consume(self, stream_id: int, size: int) -> None:
         """Received DATA of so many bytes was processed: the peer may send as much again."""
-        if self.closed is not None:
+        if self.closed is not None or not size:
             return
         self._consume(size)
         stream = self._streams.get(stream_id)
@@ -404,6 +438,20 @@ class Http2Connection:
             stream.queue.append(data)
             stream.queued_bytes += len(data)
             self._sender.schedule(stream)
+
+    def read_messages(self, stream_id: int, reader: MessageReader | None) -> None:
+        """DATA of a stream is messages for a reader, or no longer."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.reader = reader
+
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        """Queue a message of gRPC."""
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.ending:
+            return
+        if not self._sender.send_message(stream, message):
+            self.send_data(stream_id, frame_message(message))
 
     def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
         """End this side of a stream, behind its queued DATA."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.messages import MessageReader
 from covey.overlay.http2.stream import Headers
 
 
@@ -26,6 +27,13 @@ class DataReceived(NamedTuple):
     ended: bool
 
 
+class MessagesReceived(NamedTuple):
+    """`RpcConnection.cut` has some in `reader`, when they are wanted, after the end of the call as well."""
+
+    call_id: int
+    reader: MessageReader
+
+
 class StreamReset(NamedTuple):
     """The peer has reset a stream, or broken a rule of it, or will not process it."""
 
@@ -42,4 +50,4 @@ class ConnectionClosed(NamedTuple):
     ours: bool
 
 
-Event = HeadersReceived | DataReceived | StreamReset | ConnectionClosed
+Event = HeadersReceived | DataReceived | MessagesReceived | StreamReset | ConnectionClosed

@@ -62,6 +62,18 @@ class MessageReader:
         """Whether `cut` returns a message, or raises."""
         return self.size >= (self._need or PREFIX_BYTES)
 
+    def feed_message(self, data: bytes) -> bool:
+        """Take bytes that are one whole message, where none wait; False if they are something else."""
+        size = len(data)
+        if self.size or size < PREFIX_BYTES:
+            return False
+        flag, length = _PREFIX.unpack_from(data)
+        if flag or length + PREFIX_BYTES != size or (self._max_bytes is not None and length > self._max_bytes):
+            return False
+        self._data, self._position = data, 0
+        self.size = self._need = size
+        return True
+
     def feed(self, data: bytes) -> int:
         """Take some bytes. Returns how many may be granted again. `MessageError` as `cut`."""
         self._small_chunks.append(data)
@@ -77,6 +89,11 @@ class MessageReader:
         """At most so many messages, and how many bytes beside theirs may be granted again, less those that
         were already. `MessageError` for a compressed or too large message, once it is the first.
         """
+        if self._need and self.size == self._need == len(self._data) - self._position:
+            message = self._data[self._position + PREFIX_BYTES :]
+            due = PREFIX_BYTES - self.granted_bytes
+            self._data, self._position, self.size, self.granted_bytes, self._need = b"", 0, 0, 0, 0
+            return [message], due
         messages: list[bytes] = []
         while self.waiting:
             if not self._need:

@@ -13,9 +13,15 @@ from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, CALL
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
+from covey.overlay.http2.events import (
+    DataReceived,
+    Event,
+    HeadersReceived,
+    MessagesReceived,
+    StreamReset,
+)
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageError, MessageReader, frame_message
+from covey.overlay.http2.messages import MessageError, MessageReader
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.status import (
     STATUSES,
@@ -59,13 +65,6 @@ class CallStarted(NamedTuple):
     call_id: int
     path: str
     authorization: Secret = NO_SECRET
-
-
-class MessagesReceived(NamedTuple):
-    """`RpcConnection.cut` has some in `reader`, when they are wanted, after the end of the call as well."""
-
-    call_id: int
-    reader: MessageReader
 
 
 class RequestEnded(NamedTuple):
@@ -130,7 +129,10 @@ class RpcConnection:
     def receive(self, data: bytes, now_ns: int) -> list[RpcEvent]:
         """What some bytes of the peer mean."""
         self._now_ns = now_ns
-        return self._handle(self.http2.receive(data, now_ns))
+        events = self.http2.receive(data, now_ns)
+        if len(events) == 1 and events[0].__class__ is MessagesReceived and not self._events:
+            return events  # type: ignore[return-value]
+        return self._handle(events)
 
     def charge(self, permits: float, now_ns: int) -> list[RpcEvent]:
         """As `Http2Connection.charge`."""
@@ -160,7 +162,9 @@ class RpcConnection:
 
     def _handle(self, events: list[Event]) -> list[RpcEvent]:
         for event in events:
-            if isinstance(event, DataReceived):
+            if isinstance(event, MessagesReceived):
+                self._events.append(event)
+            elif isinstance(event, DataReceived):
                 self._read(event)
             elif isinstance(event, HeadersReceived):
                 if self._paths is None:
@@ -220,15 +224,18 @@ class RpcConnection:
                 self._refuse(call_id, error.status, str(error))
             return []
         self.http2.consume(call_id, granted)
-        small = sum(len(message) < BRINGS_BYTES for message in messages)
-        if small > 1:  # the DATA of one was charged
-            self._charged += self.http2.charge(small - 1, now_ns)
+        if len(messages) > 1:
+            small = sum(len(message) < BRINGS_BYTES for message in messages)
+            if small > 1:  # the DATA of one was charged
+                self._charged += self.http2.charge(small - 1, now_ns)
         if lives and call is not None and call.ended and not reader.waiting and reader.size:
             self._refuse(call_id, "INTERNAL", _WITHIN)
         return messages
 
     def take_events(self) -> list[RpcEvent]:
         """What `cut` has caused."""
+        if not (self._charged or self._events):
+            return []
         charged, self._charged = self._charged, []
         return self._handle(charged)
 
@@ -260,6 +267,11 @@ class RpcConnection:
     def _forget(self, call_id: int) -> None:
         self._calls.pop(call_id, None)
 
+    def _new_call(self, call_id: int, deadline_ns: int | None) -> _Call:
+        call = _Call(MessageReader(self._max_message_bytes), deadline_ns)
+        self.http2.read_messages(call_id, call.reader)
+        return call
+
     # --- a server -------------------------------------------------------------------------------------------
 
     def _start(self, event: HeadersReceived) -> None:
@@ -274,7 +286,7 @@ class RpcConnection:
         if not content_type.startswith(b"application/grpc") or content_type[16:17] not in (b"", b"+", b";"):
             self._reject(call_id, b"415")
             return
-        call = self._calls[call_id] = _Call(MessageReader(self._max_message_bytes), None)
+        call = self._calls[call_id] = self._new_call(call_id, None)
         encoding = headers.get(b"grpc-encoding", b"identity")
         timeout = headers.get(b"grpc-timeout")
         if encoding != b"identity":
@@ -311,6 +323,7 @@ class RpcConnection:
         if not call.responding:
             trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
         self.http2.end_stream(call_id, trailers)
+        self.http2.read_messages(call_id, None)
         call.finished = True
         if status == "OK":
             self.http2.budget.earn(CALL)
@@ -335,7 +348,7 @@ class RpcConnection:
         call_id = self.http2.open_stream(headers)
         if call_id is not None:
             deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
-            self._calls[call_id] = _Call(MessageReader(self._max_message_bytes), deadline_ns)
+            self._calls[call_id] = self._new_call(call_id, deadline_ns)
             self.http2.budget.earn(CALL)
         return call_id
 
@@ -384,7 +397,7 @@ class RpcConnection:
         if self._paths is not None and not call.responding:
             call.responding = True
             self.http2.send_headers(call_id, [(b":status", b"200"), _CONTENT_TYPE])
-        self.http2.send_data(call_id, frame_message(message))
+        self.http2.send_message(call_id, message)
 
     def consume(self, call_id: int, size: int) -> None:
         """Received messages of so many bytes were processed."""

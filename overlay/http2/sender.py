@@ -7,15 +7,21 @@ DATA take turns, one frame each.
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
 
 from hpack import Encoder
 
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import require
 from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.messages import PREFIX_BYTES
 from covey.overlay.http2.stream import Headers, Stream
 
 _OUTPUT_BYTES = 256 << 10
+_UNQUEUED_BYTES = 64 << 10
+"""DATA that goes to the output without its stream's turn, between two calls of `take`."""
+_MESSAGE = Struct(">HBBBLBL")
+"""The header of a DATA frame that is one message, and the prefix of the message."""
 
 
 class Sender:
@@ -33,6 +39,7 @@ class Sender:
         self._encoder = Encoder()
         self._encoder.header_table_size = 0
         self._output: list[bytes | memoryview] = []
+        self._unqueued = 0
         self._ready: deque[Stream] = deque()
         self._stalled: list[Stream] = []
 
@@ -75,6 +82,28 @@ class Sender:
             stream.scheduled = True
             self._ready.append(stream)
 
+    def send_message(self, stream: Stream, message: bytes) -> bool:
+        """Write a message in a frame of its own, if all windows permit it and no stream waits for its turn;
+        whether it was written.
+        """
+        length = len(message)
+        size = length + PREFIX_BYTES
+        if (
+            self._ready
+            or stream.queue
+            or size > self.window
+            or size > stream.send_window
+            or size > self.max_frame_bytes
+            or self._unqueued + size > _UNQUEUED_BYTES
+        ):
+            return False
+        self.window -= size
+        stream.send_window -= size
+        self._unqueued += size
+        header = _MESSAGE.pack(size >> 8, size & 0xFF, frames.DATA, 0, stream.id, 0, length)
+        self._output += (header, message)
+        return True
+
     def forget(self, stream: Stream) -> None:
         """Send no more of a stream."""
         if stream.scheduled:
@@ -94,7 +123,7 @@ class Sender:
         """Bytes to transmit, about 256 KiB at most, and how many are DATA; `ended` gets the streams whose end
         is among them.
         """
-        size = 0
+        size, self._unqueued = self._unqueued, 0
         while self._ready and size < _OUTPUT_BYTES:
             stream = self._ready.popleft()
             if stream.queue:

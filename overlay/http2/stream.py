@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from covey.overlay.http2.messages import MessageReader
+
 Header = tuple[bytes, bytes]
 Headers = list[Header]
 
@@ -22,6 +24,7 @@ class Stream:
         "id",
         "queue",
         "queued_bytes",
+        "reader",
         "receive_window",
         "scheduled",
         "send_window",
@@ -41,6 +44,8 @@ class Stream:
         """Whether this side ends once its queue is sent, with `trailers` if there are any."""
         self.end_sent = False
         self.trailers: Headers | None = None
+        self.reader: MessageReader | None = None
+        """What takes DATA that is one message (`MessagesReceived`); all else is a `DataReceived`."""
         self.queue: deque[bytes | memoryview] = deque()
         self.queued_bytes = 0
         self.scheduled = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -78,7 +77,7 @@ class RpcCall:
         self._receiver: Receiver | None = None
         self._held = False
         self._reader: MessageReader | None = None
-        self._unread: deque[bytes] = deque()
+        self._unread: list[bytes] = []
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -118,7 +117,7 @@ class RpcCall:
             if self._complete:
                 return None
             await self._wait()
-        message = self._unread.popleft()
+        message = self._unread.pop(0)
         self._carrier.consume(self.id, len(message))
         return message
 
@@ -156,12 +155,12 @@ class RpcCall:
         """Offer the receiver what it could not take, some at a time."""
         self._held = False
         if self._receiver is not None and self._cut():
-            offered = list(self._unread)
+            offered = self._unread
             taken = self._receiver.take(offered)
-            for _ in range(taken):
-                self._unread.popleft()
+            self._unread = offered[taken:]
             if taken:
-                self._carrier.consume(self.id, sum(map(len, offered[:taken])))
+                size = len(offered[0]) if taken == 1 else sum(map(len, offered[:taken]))
+                self._carrier.consume(self.id, size)
             self._held = self._waits
             if self._held and taken == len(offered):
                 self.resume_later()
@@ -184,7 +183,7 @@ class RpcCall:
     def _cut(self) -> bool:
         """Have some of the messages that have arrived; whether there are any."""
         if not self._unread and self._reader is not None and self._reader.waiting:
-            self._unread.extend(self._carrier.cut(self.id, self._reader, _OFFERED))
+            self._unread = self._carrier.cut(self.id, self._reader, _OFFERED)
         return bool(self._unread)
 
     # --- sending --------------------------------------------------------------------------------------------
@@ -231,7 +230,7 @@ class RpcCall:
     def _drop(self) -> int:
         """Drop what has arrived and was not read; returns its bytes."""
         unread = sum(map(len, self._unread)) + (0 if self._reader is None else self._reader.drop())
-        self._unread.clear()
+        self._unread = []
         self._held = False
         return unread
 

@@ -88,14 +88,15 @@ class RpcProtocol(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        if self._pending is None and self._ample():
-            self._receive(data)
+        now_ns = time.monotonic_ns()
+        if self._pending is None and self._ample(now_ns):
+            self._receive(data, now_ns)
         else:
             self._wait(data)
 
-    def _ample(self) -> bool:
+    def _ample(self, now_ns: int) -> bool:
         """Whether what the peer sends is handled at once."""
-        return self.line is None or self.rpc.http2.budget.ample(time.monotonic_ns())
+        return self.line is None or self.rpc.http2.budget.ample(now_ns)
 
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""
@@ -120,12 +121,12 @@ class RpcProtocol(asyncio.Protocol):
         if self.line is not None:
             self.line.bytes -= len(data)
         if self._transport is not None and not self._transport.is_closing():
-            self._receive(data)
+            self._receive(data, time.monotonic_ns())
         self._read_on()
 
     def later(self, call: Callable[[], None]) -> None:
         """Call something once the loop has served others: what has arrived on other connections."""
-        if self.line is None or self._ample():
+        if self.line is None or self._ample(time.monotonic_ns()):
             self._loop.call_soon(self._loop.call_soon, call)
         else:
             self.line.join(call)
@@ -137,7 +138,8 @@ class RpcProtocol(asyncio.Protocol):
             return
         waits = self._pending is not None
         if self.line is not None and not waits:
-            waits = any(call.uncut_bytes > _UNCUT for call in self._calls.values()) and not self._ample()
+            waits = any(call.uncut_bytes > _UNCUT for call in self._calls.values())
+            waits = waits and not self._ample(time.monotonic_ns())
         if waits != self._waits:
             self._waits = waits
             if waits:
@@ -145,19 +147,20 @@ class RpcProtocol(asyncio.Protocol):
             else:
                 transport.resume_reading()
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: bytes, now_ns: int) -> None:
+        rpc = self.rpc
         if self.tls is not None:
             data = self.tls.receive(data)
             self._write(self.tls.take_output())
             if not self.established.done() and self.tls.established:
                 self.established.set_result("")
                 self._flush_soon()
-        elif self.rpc.is_client and not self.rpc.http2.begun and is_alert(data):
+        elif not rpc.http2.begun and rpc.is_client and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
-        if data or self.rpc.http2.unread:
-            self._handle(self.rpc.receive(data, time.monotonic_ns()))
-        if self.rpc.http2.unread:
+        if data or rpc.http2.unread:
+            self._handle(rpc.receive(data, now_ns))
+        if rpc.http2.unread:
             self._wait(b"")
         if self.tls is not None and self.tls.failure:
             self._fail(self.tls.failure)
@@ -313,7 +316,7 @@ class RpcProtocol(asyncio.Protocol):
             elif isinstance(event, CallEnded):
                 call = self._forget(event.call_id)
                 if call is not None:
-                    if not self._ample():
+                    if not self._ample(time.monotonic_ns()):
                         call._drop()  # its turns would come long after it has gone
                     call._set_ended(event.status, event.details)
                 self._make_room()
@@ -329,7 +332,7 @@ class RpcProtocol(asyncio.Protocol):
         return self._calls.pop(call_id, None)
 
     def _flush_if_due(self) -> None:
-        if self.rpc.http2.output_due or self._is_over():
+        if not self._flushing and (self.rpc.http2.output_due or self._is_over()):
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -338,25 +341,26 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flushing = False
         http2, transport = self.rpc.http2, self._transport
-        if transport is None or transport.is_closing():
-            return
-        if not self.established.done():
-            if self._is_over():
+        if transport is None or transport.is_closing() or not self.established.done():
+            self._flushing = False
+            if transport is not None and not transport.is_closing() and self._is_over():
                 self._close_transport()
             return
         woken, self._woken = self._woken, {}
         for call in woken.values():
             call._fill()
+        self._flushing = False  # what calls have sent is written now
         if not self._paused and (output := http2.take_output()):
             if self.tls is not None:
                 self.tls.send(output)
                 output = self.tls.take_output()
             transport.write(output)
-            self._make_room()
-            for call in [call for call in self._blocked.values() if call.writable]:
-                self._woken[call.id] = self._blocked.pop(call.id)
+            if self._room is not None:
+                self._make_room()
+            if self._blocked:
+                for call in [call for call in self._blocked.values() if call.writable]:
+                    self._woken[call.id] = self._blocked.pop(call.id)
         if self._woken or (http2.output_due and not self._paused):
             self._flush_soon()
         elif self._is_over():

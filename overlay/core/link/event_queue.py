@@ -45,7 +45,8 @@ class EventQueue:
 
     def append(self, message: Message) -> None:
         """Queue a message."""
-        entry, queue = self.entry(message), self._queue_of(message)
+        queue = self._queue_of(message) if self._held else self.ready
+        entry = Whole(message) if len(queue) < MOST_WHOLE else packed(message)
         queue.append(entry)
         self._count(entry)
         if queue is not self.ready:
@@ -65,17 +66,13 @@ class EventQueue:
         for queue in (self.ready, *self._held.values()):
             yield from (entry.message for entry in queue)
 
-    def head(self) -> Waiting | None:
-        """The next message that may be sent."""
-        return self.ready[0] if self.ready else None
-
-    def pop(self) -> Message:
-        """Remove the head, and return its message."""
+    def pop(self) -> Waiting:
+        """Remove the head."""
         entry = self.ready.popleft()
         self._count(entry, -1)
         if entry.is_stored:
             self.stored_bytes -= entry.held
-        return entry.message
+        return entry
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
         """Hold nothing any more, and queue events that were sent before again, in front."""

@@ -32,9 +32,10 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.packing import Waiting, Whole
 from covey.overlay.core.link.retained import Retained
-from covey.overlay.core.link.size import count_within, events_in, size_of
-from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
+from covey.overlay.core.link.size import count_within, events_in
+from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable
 
 M = TypeVar("M")
@@ -236,12 +237,15 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Queue a message. O(1)."""
-        if isinstance(message, CONTROL):
-            if not self._gave_up:
-                self._control.append(message, self.max_frame_bytes)
-        elif events_in(message) or not self._gave_up:
+        if isinstance(message, (Publish, Deliver)):
             # Without events it is as for control: the next connection begins with the whole state.
-            self._events.append(message)
+            if message.batch.count or not self._gave_up:
+                self._events.append(message)
+        elif not self._gave_up:
+            if isinstance(message, CONTROL):
+                self._control.append(message, self.max_frame_bytes)
+            else:
+                self._events.append(message)
 
     def set_held(self, type_name: str, held: bool) -> None:
         """The peer takes no events of this type, or takes them again."""
@@ -361,20 +365,21 @@ class Link:
     @property
     def ready(self) -> bool:
         """Whether `next_frame` returns a frame."""
-        if self._ack_now or self._probe or self._resend or self._control.urgent:
+        if self._ack_now or self._probe or self._resend:
             return True
-        if self._wants_answer(len(self._retained)):
+        in_flight, control = len(self._retained), self._control
+        if in_flight and self._wants_answer(in_flight):
             return True
-        in_flight = len(self._retained)
-        if self._control.settles or (
-            self._control and in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT
+        if control.waiting and (
+            control.urgent or control.settles or in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT
         ):
             return True
-        return in_flight < self._frames_in_flight and (bool(self._gaps) or self._events_ready())
-
-    def _events_ready(self) -> bool:
-        head = self._events.head()
-        return head is not None and (self._sent_bytes < self._credit or not head.events)
+        if in_flight >= self._frames_in_flight:
+            return False
+        ready = self._events.ready
+        if ready and (self._sent_bytes < self._credit or not ready[0].events):
+            return True
+        return bool(self._gaps)
 
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None."""
@@ -386,28 +391,31 @@ class Link:
             self._ack_now = again.settled < self._settled or again.received < self.received
             return replace(frame, received=again.received)
         in_flight = len(self._retained)
-        made: list[Message] = []
-        size = control = events = 0
-        if self._control.waiting and (
-            in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or self._control.urgent
-        ):
-            made, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
-            made = self._settle(made)
-            control = len(made)
-        elif self._control.settles:
-            self._settle([self._control.take_acknowledge()])
+        head: list[Message] = []
+        entries: list[Waiting] = []
+        size = control = 0
+        if self._control.waiting:
+            if in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or self._control.urgent:
+                head, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+                head = self._settle(head)
+                control = len(head)
+            elif self._control.settles:
+                self._settle([self._control.take_acknowledge()])
         if in_flight < self._frames_in_flight:
             if self._gaps:
-                made += self._gaps.values()
+                head += self._gaps.values()
                 self._gaps = {}
-            events = self._take_events(made, size)
-        if made:
+            if not self._control.waiting:
+                entries = self._take_events(size, alone=not head)
+        if head or entries:
             self.sent += 1
-            frame = self._frame(self.sent, tuple(made), self._settled, in_flight + 1)
-            retained = Retained(self.sent, frame.messages, frame.received, frame.settled, control, events)
+            messages = (*head, *[each.message for each in entries])
+            frame = self._frame(self.sent, messages, self._settled, in_flight + 1)
+            retained = Retained(self.sent, head, entries, frame.received, frame.settled, control)
             self._retained.append(retained)
             self._retained_control += control
             self.retained_bytes += retained.held
+            self.retained_events += retained.events
             return frame
         if self._ack_now or self._probe or self._wants_answer(in_flight):
             return self._frame(0, (), self._settled, in_flight)
@@ -432,32 +440,30 @@ class Link:
             return True
         return in_flight >= (self._frames_in_flight + 1) // 2 and self._probed <= self.acknowledged
 
-    def _take_events(self, messages: list[Message], size: int) -> int:
-        taken: list[Message] = []
-        taken_bytes = total_events = 0
-        headers = 0
-        while not self._control:
-            head = self._events.head()
-            if head is None:
+    def _take_events(self, size: int, *, alone: bool) -> list[Waiting]:
+        """What is sent of the queue of events in a frame with so many bytes of other messages."""
+        queue = self._events
+        ready, credit = queue.ready, self._credit - self._sent_bytes
+        taken: list[Waiting] = []
+        taken_bytes = headers = 0
+        while ready:
+            entry = ready[0]
+            if entry.events and taken_bytes >= credit:
                 break
-            event_bytes, events = head.size, head.events
-            if events and self._sent_bytes + taken_bytes >= self._credit:
-                break
-            # A frame of many small messages may be mostly names and schemas.
-            headers += head.header
-            if (messages or taken) and size + taken_bytes + event_bytes + headers > self.max_frame_bytes:
-                break
-            taken.append(self._events.pop())
-            taken_bytes += event_bytes
-            total_events += events
-        total_bytes = taken_bytes
+            if taken or not alone or len(ready) > 1:
+                # A frame of many small messages may be mostly names and schemas.
+                headers += entry.header
+                bytes_with = size + taken_bytes + entry.size + headers
+                if (taken or not alone) and bytes_with > self.max_frame_bytes:
+                    break
+            taken.append(queue.pop())
+            taken_bytes += entry.size
         if len(taken) > 1 and self._join_events > 1:
-            taken = join(taken, self._join_events, self.max_frame_bytes // 2)
-            total_bytes = sum(size_of(message) for message in taken if events_in(message))
-        messages += taken
-        self._sent_bytes += total_bytes
-        self.retained_events += total_events
-        return total_events
+            joined = join([each.message for each in taken], self._join_events, self.max_frame_bytes // 2)
+            taken = [Whole(message) for message in joined]
+            taken_bytes = sum(each.size for each in taken)
+        self._sent_bytes += taken_bytes
+        return taken
 
     def _frame(
         self, sequence: int, messages: Sequence[Message], settled: int, in_flight: int

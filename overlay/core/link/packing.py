@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.link.size import FIXED_BYTES, events_in, header_bytes, held_bytes, size_of
+from covey.overlay.core.link.size import FIXED_BYTES, MESSAGE_BYTES, events_in, header_bytes, held_by
 from covey.overlay.core.messages import UNSTORED, Answered, Deliver, Expired, Message, Publish, Unadvertise
 
 _HEAD = struct.Struct("<qqqqIIB")
@@ -32,52 +32,46 @@ them."""
 
 
 class Whole:
-    """A message of an event queue as it came, with what it takes in memory."""
+    """A message of an event queue as it came: its `events`, its `size` in credit, the bytes that are `held` in
+    memory, and the `offset` of its record, `UNSTORED` for none.
+    """
 
-    __slots__ = ("held", "message")
+    __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        if isinstance(message, Publish | Deliver):
-            message.batch.compact()
-        self.held = held_bytes(message)
-
-    @property
-    def size(self) -> int:
-        """That of the credit."""
-        return size_of(self.message) if events_in(self.message) else 0
+        if not isinstance(message, (Publish, Deliver)):
+            self.type_name = type_of(message)
+            self.events = self.size = self.held = 0
+            self.offset, self.is_stored = UNSTORED, False
+            return
+        batch = message.batch
+        if batch.columns is None:
+            batch.compact()
+        nbytes = batch.nbytes
+        self.type_name, self.events, self.offset = batch.event_type.name, batch.count, message.offset
+        self.is_stored = message.offset != UNSTORED
+        self.size, self.held = FIXED_BYTES + nbytes, MESSAGE_BYTES + held_by(batch, nbytes)
+        if message.__class__ is Deliver:
+            numbers = len(message.offsets) + len(message.ids)
+            self.size += 4 * numbers
+            self.held += 8 * numbers
+        if not self.events:
+            self.size = 0
 
     @property
     def header(self) -> int:
         """Bytes of names, schema and contexts."""
-        if not events_in(self.message):
+        if not self.events:
             return 0
         assert isinstance(self.message, Publish | Deliver)
         batch = self.message.batch
         return header_bytes(batch.event_type, batch.publisher, len(batch.contexts))
 
     @property
-    def events(self) -> int:
-        return events_in(self.message)
-
-    @property
-    def offset(self) -> int:
-        """That of its record, `UNSTORED` for none."""
-        return self.message.offset if isinstance(self.message, Publish | Deliver) else UNSTORED
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether its events are those of a stored record."""
-        return self.offset != UNSTORED
-
-    @property
     def may_go(self) -> bool:
         """Whether it may be dropped: events that are in no log."""
-        return bool(events_in(self.message)) and not self.is_stored
-
-    @property
-    def type_name(self) -> str:
-        return type_of(self.message)
+        return self.events > 0 and not self.is_stored
 
 
 class Packed:

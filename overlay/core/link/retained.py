@@ -8,38 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.overlay.core.link.packing import MOST_WHOLE, Whole, packed
+from covey.overlay.core.link.packing import MOST_WHOLE, Waiting, packed
 from covey.overlay.core.messages import Message
 
 
 class Retained:
-    """The frame of a sequence number, with so many messages of control and so many events; `received` and
-    `settled` are what it acknowledged.
+    """The frame of a sequence number: messages, the first of which are `control`, then what was taken of the
+    queue of events. `received` and `settled` are what it acknowledged.
     """
 
-    __slots__ = ("_messages", "_waiting", "control", "events", "held", "received", "sequence", "settled")
+    __slots__ = ("_entries", "_head", "control", "events", "held", "received", "sequence", "settled")
 
     def __init__(
         self,
         sequence: int,
-        messages: Sequence[Message],
+        head: Sequence[Message],
+        entries: Sequence[Waiting],
         received: int,
         settled: int,
         control: int,
-        events: int,
     ) -> None:
         self.sequence, self.received, self.settled = sequence, received, settled
-        self.control, self.events = control, events
-        many = len(messages) - control > MOST_WHOLE
-        self._waiting = tuple(map(packed if many else Whole, messages)) if events else ()
-        self._messages = () if many and events else messages
-        self.held = sum(each.held for each in self._waiting)
+        self.control = control
+        self._head = head
+        if len(entries) > MOST_WHOLE:
+            entries = [packed(each.message) for each in entries]
+        self._entries = entries
+        self.held = self.events = 0
+        for each in entries:
+            self.held += each.held
+            self.events += each.events
 
     @property
     def messages(self) -> Sequence[Message]:
         """As they were sent."""
-        return self._messages or tuple(each.message for each in self._waiting)
+        return (*self._head, *(each.message for each in self._entries))
 
     def stored(self) -> dict[str, int]:
         """By event type the offset of the last record whose events it has."""
-        return {each.type_name: each.offset for each in self._waiting if each.offset >= 0}
+        return {each.type_name: each.offset for each in self._entries if each.offset >= 0}

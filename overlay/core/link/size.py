@@ -2,7 +2,7 @@
 
 Invariants: both ends compute the same size for a message with events (`size_of`), so that the bytes counted
 against credit are the bytes granted again. What bounds memory counts what is held, objects included
-(`held_bytes`): `python -m benchmarks bounds` compares it with the resident size of a broker.
+(`held_by`): `python -m benchmarks bounds` compares it with the resident size of a broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIXED_BYTES = 64
 _VALUE_BYTES = 32
 _ATTRIBUTE_BYTES = 8
 _CONTEXT_BYTES = 80
-_MESSAGE_BYTES = 350
+MESSAGE_BYTES = 350
 _BATCH_BYTES = 450
 _ARROW_BYTES = 1000
 _COLUMN_BYTES = 300
@@ -71,21 +71,15 @@ def header_bytes(event_type: EventType, publisher: str, contexts: int = 0) -> in
     return size + schema_bytes + _CONTEXT_BYTES * contexts
 
 
-def held_bytes(message: Message) -> int:
-    """About how many bytes a message with events takes in memory; 0 for another one."""
-    if isinstance(message, Publish):
-        return _MESSAGE_BYTES + held_by(message.batch)
-    if isinstance(message, Deliver):
-        return _MESSAGE_BYTES + held_by(message.batch) + message.offsets.nbytes + message.ids.nbytes
-    return 0
-
-
-def held_by(batch: EventBatch) -> int:
-    """About how many bytes a batch takes in memory, matched and with what that has computed of it."""
+def held_by(batch: EventBatch, nbytes: int | None = None) -> int:
+    """About how many bytes a batch, of `nbytes` on the wire, takes in memory, matched and with what that has
+    computed of it.
+    """
+    nbytes = batch.nbytes if nbytes is None else nbytes
     attributes = len(batch.event_type.kinds)
     if batch.columns is None:
-        return batch.nbytes + _ARROW_BYTES + _COLUMN_BYTES * attributes
-    return batch.nbytes + _BATCH_BYTES + attributes * (_COLUMN_BYTES + _EVENT_VALUE_BYTES * batch.count)
+        return nbytes + _ARROW_BYTES + _COLUMN_BYTES * attributes
+    return nbytes + _BATCH_BYTES + attributes * (_COLUMN_BYTES + _EVENT_VALUE_BYTES * batch.count)
 
 
 def _schema_bytes(event_type: EventType) -> int:

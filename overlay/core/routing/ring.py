@@ -202,7 +202,6 @@ class Ring:
             if entry.high_ns < since_ns:
                 break
             if entry.latest_ns >= since_ns:
-                self._count(entry.open())
                 entries.append(entry)
         return entries[::-1]
 

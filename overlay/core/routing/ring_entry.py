@@ -1,6 +1,6 @@
 """What a ring stores of one batch, or of several small ones that were folded into one.
 
-    batch     the events; packed (`link/packing.py`) until a replay looks at a small one
+    batch     the events
     origins   of a folded entry by event: publisher, number, ingress time and source
     pairs     rows, serials, ids: who got which event on its arrival, for which subscription
     links     by serial the events sent to a link, None for all
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns
-from covey.overlay.core.link.packing import Packed, Waiting, Whole, packed
+from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.matching.event_masks import EventMasks
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.travelling import opened
@@ -66,7 +66,7 @@ class Origins:
 class Entry:
     """Interfaces are keyed by `Peer.serial`."""
 
-    waiting: Waiting
+    waiting: Whole
     """A Publish of the events."""
     source: int
     high_ns: int
@@ -81,6 +81,7 @@ class Entry:
     bytes: int = 0
     result_bytes: int = 0
     """Size of the results, as counted in the ring."""
+    may_be_folded: bool = False
     is_opened: bool = False
     masks: EventMasks | None = None
     """The events as replays test them, once one has, without results: those are dropped before the entry."""
@@ -96,18 +97,6 @@ class Entry:
     @batch.setter
     def batch(self, batch: EventBatch) -> None:
         self.waiting = Whole(Publish(batch))
-
-    def open(self) -> int:
-        """Keep the events as objects from now on; by how many bytes the entry grows."""
-        before = self.waiting.held
-        if not isinstance(self.waiting, Whole):
-            self.batch = self.batch
-        self.bytes += self.waiting.held - before
-        return self.waiting.held - before
-
-    @property
-    def may_be_folded(self) -> bool:
-        return isinstance(self.waiting, Packed)
 
     @property
     def earliest_ns(self) -> int:
@@ -184,14 +173,17 @@ class Entry:
 
     def count(self) -> int:
         """`bytes`, counted anew."""
-        size = _ENTRY_BYTES + self.waiting.held + sys.getsizeof(self.links)
-        size += sum(_ARRAY_BYTES + each.nbytes for each in self.pairs)
-        size += sum(LINK_BYTES + mask.nbytes for mask in self.links.values() if mask is not None)
-        size += sum(bytes_of_replay(rows) for each in self.replays.values() for rows, _ in each)
+        rows, serials, ids = self.pairs
+        size = _ENTRY_BYTES + self.waiting.held + 3 * _ARRAY_BYTES + rows.nbytes + serials.nbytes + ids.nbytes
+        if self.links:
+            size += sys.getsizeof(self.links)
+            size += sum(LINK_BYTES + mask.nbytes for mask in self.links.values() if mask is not None)
+        if self.replays:
+            size += sum(bytes_of_replay(rows) for each in self.replays.values() for rows, _ in each)
         if self.origins is not None:
             size += self.origins.nbytes
-        batch = self.waiting.message.batch if isinstance(self.waiting, Whole) else None  # type: ignore[union-attr]
-        self.bytes = size - (0 if batch is None or batch.results is None else batch.results.nbytes)
+        results = self.batch.results
+        self.bytes = size if results is None else size - results.nbytes
         return self.bytes
 
     def forget_results(self) -> None:
@@ -211,9 +203,8 @@ def entry_of(
     received: Results | None,
 ) -> Entry:
     """What is stored of a batch."""
-    message = Publish(batch)
-    few = batch.count <= _FEW and received is None
-    return Entry(packed(message) if few else Whole(message), source, high_ns, links, pairs, received)
+    few = batch.count <= _FEW and received is None and batch.results is None and not batch.contexts
+    return Entry(Whole(Publish(batch)), source, high_ns, links, pairs, received, may_be_folded=few)
 
 
 def bytes_of_replay(rows: Int64s) -> int:
@@ -237,16 +228,12 @@ def _folded(entries: Sequence[Entry], batches: Sequence[EventBatch]) -> Entry:
         return entries[0]
     counts = [batch.count for batch in batches]
     starts = [0, *np.cumsum(counts).tolist()]
-    stripped = [
-        batch.consecutive().stamped(publisher="", first_sequence=start, ingress_ns=0)
-        for batch, start in zip(batches, starts, strict=False)
-    ]
     publishers = list(dict.fromkeys(batch.publisher for batch in batches))
     codes = {name: code for code, name in enumerate(publishers)}
     origins = Origins(
         publishers,
         np.repeat(np.array([codes[batch.publisher] for batch in batches], np.int32), counts),
-        np.concatenate([batch.sequences() for batch in batches]),
+        _sequences(batches),
         np.repeat(np.array([batch.ingress_ns for batch in batches], np.int64), counts),
         np.repeat(np.array([entry.source for entry in entries], np.int64), counts),
     )
@@ -260,14 +247,18 @@ def _folded(entries: Sequence[Entry], batches: Sequence[EventBatch]) -> Entry:
             sent[start:stop] = True if mask is None else mask
         for serial, replayed in entry.replays.items():
             replays.setdefault(serial, []).extend((rows + start, ids) for rows, ids in replayed)
-    rows = np.concatenate(
-        [entry.pairs[0] + np.int32(start) for entry, start in zip(entries, starts, strict=False)]
-    )
-    serials, ids = (np.concatenate([entry.pairs[part] for entry in entries]) for part in (1, 2))
-    waiting = Whole(Publish(EventBatch.concat(stripped)))
+    rows, serials, ids = (np.concatenate([entry.pairs[part] for entry in entries]) for part in range(3))
+    rows += np.repeat(np.array(starts[:-1], np.int32), [len(entry.pairs[0]) for entry in entries])
+    waiting = Whole(Publish(EventBatch.stacked(batches)))
     return Entry(
         waiting, -1, entries[-1].high_ns, links, (rows, serials, ids), origins=origins, replays=replays
     )
+
+
+def _sequences(batches: Sequence[EventBatch]) -> Int64s:
+    if all(batch.count == 1 and batch.sequence_offsets is None for batch in batches):
+        return np.array([batch.first_sequence for batch in batches], np.int64)
+    return np.concatenate([batch.sequences() for batch in batches])
 
 
 def _of_origin(taken: EventBatch, origins: Origins, rows: Int64s) -> EventBatch:

@@ -10,7 +10,8 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.events.trace_contexts import TraceContext
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.link.size import events_in, held_bytes, size_of
+from covey.overlay.core.link.packing import Whole
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Message, Publish, SyncEnd, Unadvertise
 
 QUOTE = EventType("Quote", {"price": "float64"})
@@ -124,9 +125,9 @@ def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     assert len(second.messages) == 1
     assert contents(list(second.messages)) == contents(list(sent[1:]))
     assert a.queued_bytes == 0
-    assert a.retained_bytes == held_bytes(second.messages[0])
+    assert a.retained_bytes == Whole(second.messages[0]).held
     a.resume(b.hello())  # neither end has the other's newest state: the joined batch is queued again
-    assert (a.backlog_events, a.backlog_bytes) == (4, held_bytes(second.messages[0]))
+    assert (a.backlog_events, a.backlog_bytes) == (4, Whole(second.messages[0]).held)
 
 
 def test_no_batch_gets_more_trace_contexts_than_travel() -> None:

@@ -20,7 +20,8 @@ from covey.overlay.core.link.link import (
     Link,
     LinkError,
 )
-from covey.overlay.core.link.size import header_bytes, held_bytes, size_of
+from covey.overlay.core.link.packing import Whole
+from covey.overlay.core.link.size import header_bytes, size_of
 from covey.overlay.core.messages import (
     Advertise,
     Deliver,
@@ -351,7 +352,7 @@ def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
     a.send(events(4, 2))
     assert (a.queued_events, a.retained_events) == (2, 3)
     assert a.backlog_events == 5
-    assert a.backlog_bytes == held_bytes(events(1, 3)) + held_bytes(events(4, 2))
+    assert a.backlog_bytes == Whole(events(1, 3)).held + Whole(events(4, 2)).held
     meet(a, b)
     exchange(a, b)
     assert (a.backlog_events, a.backlog_bytes) == (0, 0)
@@ -363,7 +364,7 @@ def test_drop_oldest_drops_queued_events() -> None:
         a.send(events(first, count))
     a.send(Unadvertise(1, "Quote"))
     assert a.drop_oldest() == events(1, 3)
-    assert a.backlog_bytes == held_bytes(events(4, 2))
+    assert a.backlog_bytes == Whole(events(4, 2)).held
     assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
     assert a.drop_oldest() is None
     a.send(Unadvertise(2, "Quote"))

@@ -6,7 +6,7 @@ from core_ends import drain, events, exchange, meet, pair, update
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.link.link import CONTROL_IN_FLIGHT, Link
-from covey.overlay.core.link.size import held_bytes
+from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.messages import (
     Acknowledge,
     Gap,
@@ -107,7 +107,7 @@ def test_a_held_type_delays_no_other() -> None:
     a.send(other(4))
     assert drain(a, b) == [other(2), other(4)]
     assert (a.holds("Quote"), a.holds("Other")) == (True, False)
-    assert a.held_bytes("Quote") == a.queued_bytes == 2 * held_bytes(events(1))
+    assert a.held_bytes("Quote") == a.queued_bytes == 2 * Whole(events(1)).held
     assert not a.idle
     a.set_held("Quote", False)
     assert exchange(a, b)[1] == [events(1), events(3), Unadvertise(1, "Quote")]

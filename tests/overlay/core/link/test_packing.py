@@ -80,7 +80,7 @@ def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
         if what < 0.7:
             queue.append(drawn(draw, first))
         elif what < 0.8 and queue.ready:
-            sent += len(queue.pop().batch)  # type: ignore[union-attr]
+            sent += queue.pop().events  # type: ignore[union-attr]
         elif what < 0.9:
             queue.drop_oldest(draw.choice((None, "Quote")))
         else:
