@@ -212,8 +212,10 @@ class Http2Connection:
 
     def _read_message(self, stream_id: int, payload: bytes) -> bool:
         """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
-        passed.
+        passed. Not before other events of this turn, among which may be DATA that comes before it.
         """
+        if self._events and self._events[-1].__class__ is not MessagesReceived:
+            return False
         stream, size = self._streams.get(stream_id), len(payload)
         if (
             stream is None

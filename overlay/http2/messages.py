@@ -68,7 +68,8 @@ class MessageReader:
         if self.size or size < PREFIX_BYTES:
             return False
         flag, length = _PREFIX.unpack_from(data)
-        if flag or length + PREFIX_BYTES != size or (self._max_bytes is not None and length > self._max_bytes):
+        most = self._max_bytes
+        if flag or length + PREFIX_BYTES != size or (most is not None and length > most):
             return False
         self._data, self._position = data, 0
         self.size = self._need = size

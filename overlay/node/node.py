@@ -272,11 +272,21 @@ class Node:
 
     def receive(self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]) -> int:
         """As `BrokerEndpoint.receive`."""
+        endpoint = self.endpoint
         began_ns, working_ns = time.monotonic_ns(), time.thread_time_ns()
-        handled = self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
-        if self.endpoint.turn_weight:
+        endpoint.clock_offset_ns = time.time_ns() - began_ns
+        try:
+            handled = endpoint.receive(interface, connection, frames, began_ns)
+        except LinkError:
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            self._see_to(began_ns)
+        if endpoint.turn_weight:
             worked_ns, ended_ns = time.thread_time_ns() - working_ns, time.monotonic_ns()
-            self.endpoint.took(interface, ended_ns - began_ns, ended_ns, worked_ns)
+            endpoint.took(interface, ended_ns - began_ns, ended_ns, worked_ns)
         return handled
 
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
@@ -318,13 +328,15 @@ class Node:
             self.fail(error)
             raise
         finally:
-            if endpoint.deferred:
-                # Behind the frames for neighbours, which were woken before.
-                asyncio.get_running_loop().call_soon(self._deliver)
-            self._timer.arm(endpoint.next_timer(), now_ns, self._on_timer)
-            self._sync()
+            self._see_to(now_ns)
 
-    def _sync(self) -> None:
+    def _see_to(self, now_ns: int) -> None:
+        """What a call of the endpoint leaves to do."""
+        endpoint = self.endpoint
+        if endpoint.deferred:
+            # Behind the frames for neighbours, which were woken before.
+            asyncio.get_running_loop().call_soon(self._deliver)
+        self._timer.arm(endpoint.next_timer(), now_ns, self._on_timer)
         if self.syncing is not None and not self.failed:
             try:
                 self.syncing.poke()

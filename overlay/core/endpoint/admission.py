@@ -23,15 +23,19 @@ class Undecodable:
     size: int = 0
 
 
-def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatch | None, list[Refuse]]:
-    """The admitted events of a client's batch, and the refusals of the others."""
+def admit(
+    batch: EventBatch, limits: Limits, ingress_ns: int, nbytes: int | None = None
+) -> tuple[EventBatch | None, list[Refuse]]:
+    """The admitted events of a client's batch, of `nbytes` where they are known, and the refusals of the
+    others.
+    """
     name = batch.event_type.name
-    if len(batch) > limits.max_batch_events:
+    if batch.count > limits.max_batch_events:
         reason = f"a batch of {len(batch)} events of {name}: expected at most {limits.max_batch_events}"
         return None, [_refuse(batch, 0, len(batch), reason)]
-    refusals = []
+    refusals: list[Refuse] = []
     # No event is larger than the bytes of its batch.
-    if batch.nbytes > limits.max_event_bytes:
+    if (batch.nbytes if nbytes is None else nbytes) > limits.max_event_bytes:
         sizes = batch.event_bytes()
         large = sizes > limits.max_event_bytes
         for i in np.flatnonzero(large):
@@ -42,7 +46,7 @@ def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatc
             refusals.append(_refuse(batch, int(i), 1, reason))
         if refusals:
             batch = batch.filter(~large)
-    if not len(batch):
+    if not batch.count:
         return None, refusals
     return batch.stamped(ingress_ns=ingress_ns), refusals
 

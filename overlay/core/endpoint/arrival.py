@@ -40,10 +40,10 @@ class Arrival(Generic[M]):
                 if not frame.messages or frame.sequence <= link.received:
                     self._receive_empty(frame, now_ns, of_client=weigh is not None)
                     continue
-                if weigh is None:
+                if weigh is None or len(frame.messages) == 1:
                     whole = link.receive(frame, now_ns)
-                    self.messages.extend(whole)
-                    self.weight += len(whole)
+                    self.messages += whole
+                    self.weight += len(whole) if weigh is None else weigh(frame.messages[0])
                 else:
                     part = link.receive(frame, now_ns, most - self.weight, weigh)
                     self.messages.extend(part)

@@ -67,8 +67,9 @@ from covey.overlay.core.warnings import Warn, WarningKind
 M = TypeVar("M")
 
 _CONGESTED_NS = 5_000_000
-_BATCHED = (Publish, Update, Acknowledge)
-"""Messages after which the next one is decoded the same way, so that several are handled in one call."""
+_BATCHED = (Update, Acknowledge)
+"""Messages besides events after which the next one is decoded the same way, so that several are handled in
+one call."""
 
 
 class BrokerEndpoint(Generic[M]):
@@ -355,12 +356,13 @@ class BrokerEndpoint(Generic[M]):
         `LinkError` where a frame breaks the protocol: those before it were handled.
         """
         self._clock.now_ns = now_ns
-        if self.deferred:
+        if self._driver.deferred:
             self.deliver()
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return len(frames)
-        if self.draining:
+        draining = self._interfaces.draining
+        if draining:
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
@@ -379,7 +381,7 @@ class BrokerEndpoint(Generic[M]):
                 arrival.leave(taken)
             if self._durability is not None:
                 self._durability.hold(queue, received)
-        if idle and not self.draining:
+        if idle and not draining:
             connection.charge(IDLE_FRAME * idle)
         if queue.received():
             self._interfaces.rearm_stall(queue)
@@ -387,9 +389,8 @@ class BrokerEndpoint(Generic[M]):
                 self._durability.refill(queue, self._clock.now_ns)
         if interface in self._interfaces.challenges:
             self._interfaces.end_challenge(interface, won=False)
-        due_ns = link.next_timer()
-        if due_ns is not None:
-            self._timers.set(("ack", interface), due_ns)
+        if link.due_ns is not None:
+            self._timers.set_earlier(queue.acknowledging, link.due_ns)
         if link.ready:
             queue.wake()
         self._finish()
@@ -418,7 +419,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None
-        return None if self.deferred and queue is self._driver.source else queue
+        return None if self._driver.deferred and queue is self._driver.source else queue
 
     def delay_ns(self, interface: Interface, now_ns: int) -> int:
         """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:
@@ -427,7 +428,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
-        if self._congested(interface):
+        if self.core.unsettled(interface) > self.options.max_unsettled and self._congested():
             return _CONGESTED_NS
         return self._turns.delay_ns(queue.share, now_ns)
 
@@ -443,13 +444,10 @@ class BrokerEndpoint(Generic[M]):
             # Credit and holds bound events, whose publishers do not rest.
             self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 
-    def _congested(self, interface: Interface) -> bool:
-        """Whether a client has many changes on their way, and a neighbour cannot keep up."""
-        options = self.options
-        if self.core.unsettled(interface) <= options.max_unsettled:
-            return False
+    def _congested(self) -> bool:
+        """Whether a neighbour cannot keep up with the changes."""
         return any(
-            queue.connected and queue.link.queued_control > options.max_queued_control
+            queue.connected and queue.link.queued_control > self.options.max_queued_control
             for queue in self._interfaces.neighbours.values()
         )
 
@@ -457,12 +455,17 @@ class BrokerEndpoint(Generic[M]):
         """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
         how many messages were taken: fewer where one has to come again.
         """
-        pending: list[Message] = []
         take, clock_ns = self._intake.take, self._clock.stamp_ns
+        pending: list[Message] = []
         for index, wire in enumerate(messages):
             message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
-            if not isinstance(message, Publish):
-                self._more_than_events = True
+            if isinstance(message, Publish):
+                if pending and not isinstance(pending[0], Publish):
+                    self._driver.handle(queue, pending)
+                    pending = []
+                pending.append(message)
+                continue
+            self._more_than_events = True
             if message is None:
                 continue
             if isinstance(message, SyncEnd) and not queue.is_broker:
@@ -478,7 +481,7 @@ class BrokerEndpoint(Generic[M]):
                 if queue.is_broker and self._durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
-            if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
+            if pending and isinstance(pending[0], Publish):
                 self._driver.handle(queue, pending)
                 pending = []
             pending.append(message)
@@ -543,24 +546,21 @@ class BrokerEndpoint(Generic[M]):
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds; None if it is not."""
-        due_ns, tick_ns = self._timers.next_ns(), self._tick_ns()
-        if due_ns is None or tick_ns is None:
-            return tick_ns if due_ns is None else due_ns
-        return min(due_ns, tick_ns)
+        due_ns, tick_ns = self._timers.next_ns(), self.core.next_timer()
+        if tick_ns is None:
+            return due_ns
+        tick_ns -= self._clock.offset_ns
+        return tick_ns if due_ns is None else min(due_ns, tick_ns)
 
     def next_deadline(self) -> int | None:
         """As `next_timer`, without what the core repeats."""
         return self._timers.next_ns()
 
-    def _tick_ns(self) -> int | None:
-        due_ns = self.core.next_timer()
-        return None if due_ns is None else due_ns - self._clock.offset_ns
-
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
         self._clock.now_ns = now_ns
-        tick_ns = self._tick_ns()
-        if tick_ns is not None and tick_ns <= now_ns:
+        tick_ns = self.core.next_timer()
+        if tick_ns is not None and tick_ns <= self._clock.stamp_ns:
             self._driver.tell(Tick(), "")
         for what, interface in self._timers.take(now_ns):
             queue = self.queues.get(interface)
@@ -620,9 +620,8 @@ class BrokerEndpoint(Generic[M]):
             self._durability.refill(queue, self._clock.now_ns)
         elif what == "ack":
             queue.link.handle_timer(self._clock.now_ns)
-            due_ns = queue.link.next_timer()
-            if due_ns is not None:
-                self._timers.set(("ack", queue.interface), due_ns)
+            if queue.link.due_ns is not None:
+                self._timers.set(queue.acknowledging, queue.link.due_ns)
             queue.wake()
         else:
             self._interfaces.handle_timer(queue, what)

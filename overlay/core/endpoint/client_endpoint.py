@@ -245,7 +245,7 @@ class ClientEndpoint:
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, by the clock of the other calls; None if it is not."""
-        link_ns, outbox_ns = self.link.next_timer(), self.outbox.wait_ns
+        link_ns, outbox_ns = self.link.due_ns, self.outbox.wait_ns
         if link_ns is None or outbox_ns is None:
             return outbox_ns if link_ns is None else link_ns
         return min(link_ns, outbox_ns)

@@ -83,7 +83,7 @@ class CoreDriver:
     def handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Pass messages to the core in one call: events only, or no events."""
         timings, events = self._timings, isinstance(messages[0], Publish)
-        if events:
+        if events and len(messages) > 1:
             options = self.options
             messages = join(messages, options.join_events, options.limits.max_frame_bytes // 2)
         if self.deferred:
@@ -106,7 +106,9 @@ class CoreDriver:
         if self._tracing is not None and not self.deferred:
             self._tracing.handled()
         self.source = queue
-        if self._recovery.going_on and any(isinstance(message, SyncEnd) for message in messages):
+        if events or not self._recovery.going_on:
+            return
+        if any(isinstance(message, SyncEnd) for message in messages):
             self._returned(queue.interface)
 
     def _returned(self, interface: Interface) -> None:
@@ -137,19 +139,19 @@ class CoreDriver:
     def perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
         """Queue and store what the core has returned for messages of a source."""
         for action in actions:
-            if isinstance(action, Store):
-                assert self._durability is not None
-                for queue, message in self._durability.store(action):
-                    self.enqueue(queue, message, own=queue is source)
-            elif isinstance(action, Send):
+            if isinstance(action, Send):
                 receiver = self._queues.get(action.interface)
                 if receiver is not None:
-                    answer = action.message
-                    if isinstance(answer, Refuse):
-                        answer = self._guard.without_policy(answer, receiver.rights)
-                    elif isinstance(answer, Acknowledge) and self._held(receiver, answer):
+                    message = action.message
+                    if isinstance(message, Refuse):
+                        message = self._guard.without_policy(message, receiver.rights)
+                    elif isinstance(message, Acknowledge) and self._held(receiver, message):
                         continue
-                    self.enqueue(receiver, answer, own=receiver is source)
+                    self.enqueue(receiver, message, own=receiver is source)
+            elif isinstance(action, Store):
+                assert self._durability is not None
+                for queue, stored in self._durability.store(action):
+                    self.enqueue(queue, stored, own=queue is source)
             else:
                 self._drops.add(action.reason, action.events)
 

@@ -45,7 +45,9 @@ class Holds:
 
     def sent(self, source: Interface, type_name: str, size: int) -> int:
         """The source has sent so many bytes of a type; how many since it was told to hold it."""
-        sources = self._sources.setdefault(type_name, {})
+        sources = self._sources.get(type_name)
+        if sources is None:
+            sources = self._sources[type_name] = {}
         if source not in sources:
             sources[source] = None
             self._sent.setdefault(source, {})[type_name] = None

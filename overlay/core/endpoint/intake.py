@@ -19,7 +19,7 @@ from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.endpoint.repeats import Repeats
 from covey.overlay.core.endpoint.windows import Windows
-from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
     Hold,
     Interface,
@@ -73,6 +73,8 @@ class Intake(Generic[M]):
     def take(self, queue: InterfaceQueue, wire: M, clock_ns: int) -> Message | None:
         """The message, or the admitted part of it; None if it was refused, or was for the endpoint."""
         message = self._decode(wire, queue.is_broker)
+        if isinstance(message, Publish):
+            return self._events(queue, message, clock_ns)
         if isinstance(message, Undecodable):
             queue.link.consume(message.size)
             refuse = self._guard.instead(message.refuse, queue.rights)
@@ -84,8 +86,6 @@ class Intake(Generic[M]):
             if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
                 queue.set_held(message.type_name, message.held)
             return None
-        if isinstance(message, Publish):
-            return self._events(queue, message, clock_ns)
         if queue.is_broker:
             return message
         interface, rights = queue.interface, queue.rights
@@ -109,15 +109,18 @@ class Intake(Generic[M]):
         return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
 
     def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
-        type_name, size = message.batch.event_type.name, size_of(message)
+        batch = message.batch
+        type_name, size = batch.event_type.name, FIXED_BYTES + batch.nbytes
         queue.link.consume(size)
         self.batches += 1
         if not queue.is_broker:
-            denied = self._guard.refusal(message, queue.interface, queue.rights)
-            if denied is not None:  # before anything that depends on the type: the client may not know of it
-                self._refuse(queue, denied)
-                return None
-            too_fast = self._quotas.events_refusal(message.batch, size, queue.interface, clock_ns)
+            if queue.rights is not None or batch.publisher is not queue.publisher:
+                denied = self._guard.refusal(message, queue.interface, queue.rights)
+                if denied is not None:  # before what depends on the type: the client may not know of it
+                    self._refuse(queue, denied)
+                    return None
+                queue.publisher = batch.publisher
+            too_fast = self._quotas.events_refusal(batch, size, queue.interface, clock_ns)
             if too_fast is not None:
                 self._refuse(queue, too_fast)
                 return None
@@ -133,16 +136,18 @@ class Intake(Generic[M]):
             self._refuse(queue, refuse_held(message.batch))
             return None
         self._windows.published(queue.interface, queue.link)
-        ingress_ns = clock_ns if options.stamp_ingress else message.batch.ingress_ns
-        batch, refusals = admit(message.batch, options.limits, ingress_ns)
-        if batch is not None:
-            batch, denials = self._guard.select(batch, queue.interface, queue.rights)
+        ingress_ns = clock_ns if options.stamp_ingress else batch.ingress_ns
+        admitted, refusals = admit(batch, options.limits, ingress_ns, size - FIXED_BYTES)
+        if admitted is not None and queue.rights is not None:
+            admitted, denials = self._guard.select(admitted, queue.interface, queue.rights)
             refusals += denials
         for refusal in refusals:
             self._refuse(queue, refusal)
-        if batch is not None and self.repeats is not None:
-            self.repeats.taken(batch)  # it may come back over a link that has moved
-        return None if batch is None else Publish(batch)
+        if admitted is None:
+            return None
+        if self.repeats is not None:
+            self.repeats.taken(admitted)  # it may come back over a link that has moved
+        return Publish(admitted)
 
     def _forget_types(self) -> None:
         """Event types come and go: what is noted of those that have gone is dropped, now and then."""

@@ -96,10 +96,14 @@ class InterfaceQueue:
         """A hello of this side is under way: until it is answered the link must not give up control."""
         self.dialled = False
         """Whether this side opened the connection."""
+        self.acknowledging = "ack", interface
+        """The key of the timer of its link."""
         self.policy = policy
         self.limits = limits
         self.rights: Rights | None = None
         """What a client may do; None for everything."""
+        self.publisher: str | None = None
+        """Whose events it has published last, as it may."""
         self.full = False
         self.blocking = True
         """Whether a full queue holds its sources; else it drops its oldest events."""
@@ -160,10 +164,11 @@ class InterfaceQueue:
         not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
         """
         alive = True
-        if own and self.full and events_in(message) and not self._has_room_for_answer(message):
-            self._drop("queue full, its own dropped", message)
-        elif events_in(message):
-            alive = self._send_events(message)
+        if isinstance(message, (Publish, Deliver)) and message.batch.count:
+            if own and self.full and not self._has_room_for_answer(message):
+                self._drop("queue full, its own dropped", message)
+            else:
+                alive = self._send_events(message)
         elif isinstance(message, Expired) and self._ends_later(message):
             pass
         else:
@@ -184,11 +189,10 @@ class InterfaceQueue:
         self.ends.setdefault(name, deque()).append(WaitingEnd(message, self.link.life))
         return True
 
-    def _has_room_for_answer(self, message: Message) -> bool:
+    def _has_room_for_answer(self, message: Publish | Deliver) -> bool:
         """Whether these are events that were asked for, such as the last ones of keys, and may wait. A
         neighbour is sent each once; of a client a bound holds, since it may ask again and not read.
         """
-        assert isinstance(message, Publish | Deliver)
         if not message.replayed:
             return False
         return self.is_broker or self._pending_bytes() < self.limits.bytes + ANSWER_BYTES
@@ -210,8 +214,7 @@ class InterfaceQueue:
         if not self.is_broker:
             self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
 
-    def _send_events(self, message: Message) -> bool:
-        assert isinstance(message, Publish | Deliver)
+    def _send_events(self, message: Publish | Deliver) -> bool:
         link, type_name = self.link, message.batch.event_type.name
         if self.policy is SlowConsumer.DISCONNECT and self._over(message):
             return False
@@ -222,8 +225,11 @@ class InterfaceQueue:
             if not room:
                 return True
             message = part(message, 0, room)
-        for piece in pieces(message, link.max_frame_bytes):
-            link.send(piece)
+        if message.batch.count == 1:
+            link.send(message)
+        else:
+            for piece in pieces(message, link.max_frame_bytes):
+                link.send(piece)
         if self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.CONFLATE:
@@ -275,10 +281,10 @@ class InterfaceQueue:
             self._check_held(type_name)
         if not self.blocking:
             self._drop_oldest(self._why_dropping)
-        elif not self.full:
+        elif not self.full and self._over(of=2):
             if self._over():
                 self._set_full(True)
-            elif not self._warned and self._over(of=2):
+            elif not self._warned:
                 self._warned = True
                 self._warn(
                     WarningKind.HALF_FULL,

@@ -30,6 +30,12 @@ class Timers(Generic[K]):
                 self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
 
+    def set_earlier(self, key: K, due_ns: int) -> None:
+        """Unless the key has an earlier deadline."""
+        known_ns = self._due.get(key)
+        if known_ns is None or known_ns > due_ns:
+            self.set(key, due_ns)
+
     def cancel(self, key: K) -> None:
         self._due.pop(key, None)
 

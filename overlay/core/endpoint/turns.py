@@ -81,9 +81,16 @@ class Turns:
             share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
             self._line_ns = max(self._line_ns, now_ns + spent_ns)
         elif not share.rests or share.dear_until_ns <= now_ns:
-            if self._active and self._active[-1][0] is share:
-                self._active.pop()
-            self._active = [*self._active[-1:], (share, now_ns)]
+            active = self._active
+            if active and active[-1][0] is share:
+                active[-1] = share, now_ns
+            else:
+                self._active = [*active[-1:], (share, now_ns)]
 
     def _others_active(self, share: Share, now_ns: int) -> bool:
-        return any(other is not share and now_ns - ns < ACTIVE_NS for other, ns in self._active)
+        for other, ns in self._active:  # at most two: a generator would take longer
+            if other is not share and now_ns - ns < ACTIVE_NS:
+                break
+        else:
+            return False
+        return True

@@ -25,7 +25,8 @@ class Windows:
     def __init__(self, sizes: WindowSizes) -> None:
         self._sizes = sizes
         self._widest: dict[Interface, int] = {}
-        self._publishers: dict[Interface, None] = {}
+        self._publishers: dict[Interface, int] = {}
+        """How many there were when the window was set."""
 
     def opened(self, interface: Interface, link: Link) -> None:
         """The link of a new session."""
@@ -34,8 +35,12 @@ class Windows:
 
     def published(self, interface: Interface, link: Link) -> None:
         """A client has published. O(1): the windows of the others follow when they publish."""
-        self._publishers[interface] = None
-        share = max(self._sizes.least, self._sizes.publishers // len(self._publishers))
+        publishers = self._publishers
+        count = len(publishers) + (interface not in publishers)
+        if publishers.get(interface) == count:
+            return
+        publishers[interface] = count
+        share = max(self._sizes.least, self._sizes.publishers // count)
         link.window_bytes = min(self._widest[interface], share)
 
     def forget(self, interface: Interface) -> None:

@@ -3,7 +3,7 @@ reordering.
 
 A link joins two brokers, or a client and its broker, and outlives the connections that carry it. It does no
 I/O and reads no clock: its owner passes received frames to `receive`, writes what `next_frame` returns, and
-calls `handle_timer` when `next_timer` says so.
+calls `handle_timer` when it is due (`due_ns`).
 
 Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations and retained until the
 peer acknowledges them. A frame that arrives twice is dropped, a gap is an error. Events are sent only while
@@ -143,7 +143,8 @@ class Link:
         self.received = 0
         self._announced = 0
         self._ack_now = False
-        self._ack_due_ns: int | None = None
+        self.due_ns: int | None = None
+        """When `handle_timer` is due, by the clock of `receive`; None if it is not."""
         self._consumed = 0
         self._granted = 0
         self._withhold = False
@@ -218,7 +219,7 @@ class Link:
         self._acknowledged_only = None
         self._consumed = self._granted = 0
         self._ack_now = True  # the first frame grants credit, even without messages
-        self._ack_due_ns = None
+        self.due_ns = None
         self._probe = False
         self._gave_up = False
         self._missed_before += self._missed
@@ -476,7 +477,7 @@ class Link:
             self._announced = self._acknowledgeable
         self._granted = self._grant()
         self._ack_now = False
-        self._ack_due_ns = None
+        self.due_ns = None
         asks = self._wants_answer(in_flight)
         if asks:
             self._probed = self.sent
@@ -519,8 +520,8 @@ class Link:
                 return messages
             self._begun = 0
             self.received = frame.sequence
-            if self._ack_due_ns is None:
-                self._ack_due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
+            if self.due_ns is None:
+                self.due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
         if frame.probe:
             self._ack_now = True
         if frame.settled > self._settled_here:
@@ -582,14 +583,10 @@ class Link:
         """Acknowledge all that has arrived with the next frame, at once."""
         self._ack_now = True
 
-    def next_timer(self) -> int | None:
-        """When `handle_timer` is due, in nanoseconds, by the clock of `receive`; None if it is not."""
-        return self._ack_due_ns
-
     def handle_timer(self, now_ns: int) -> None:
         """Acknowledge what has waited long enough."""
-        if self._ack_due_ns is not None and self._ack_due_ns <= now_ns:
-            self._ack_due_ns = None
+        if self.due_ns is not None and self.due_ns <= now_ns:
+            self.due_ns = None
             self._ack_now = True
 
     @property

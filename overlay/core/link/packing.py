@@ -32,8 +32,8 @@ them."""
 
 
 class Whole:
-    """A message of an event queue as it came: its `events`, its `size` in credit, the bytes that are `held` in
-    memory, and the `offset` of its record, `UNSTORED` for none.
+    """A message of an event queue as it came: how many `events` it has, its `size` in credit, the bytes that
+    are `held` in memory, and the `offset` of its record, `UNSTORED` for none.
     """
 
     __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")

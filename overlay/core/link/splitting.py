@@ -10,7 +10,7 @@ from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import PART, Deliver, Message, Publish
 
 
-def part(message: Message, start: int, stop: int) -> Message:
+def part(message: Message, start: int, stop: int) -> Publish | Deliver:
     """The message with only its events from `start` to `stop`."""
     assert isinstance(message, Publish | Deliver)
     batch = message.batch.slice(start, stop - start)

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
-from covey.matcher.engine import bits_of, create_engine
+from covey.matcher.engine import create_engine
 from covey.matcher.errors import EventTypeError
 from covey.matcher.expressions.expression import And, Or, Predicate
 from covey.matcher.jit.compiling import kernels_usable
@@ -198,16 +198,27 @@ class Matching:
         return bits
 
     def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
+        events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
-            return self.match(events).ordered()[1]
-        return engine.event_ids(events.over(self._event_type).batch)
+            if self._without_kernels() or self._cheap_to_walk(1):
+                return np.array(sorted(interest.uid for interest, _, _ in self._accepting(events)), np.int64)
+            engine = self.flush()
+        return engine.event_ids(events.batch)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
+        events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
-            return bits_of(self.match_interfaces(events, exclude))
-        return engine.event_interfaces(events.over(self._event_type).batch)
+            if self._without_kernels() or self._cheap_to_walk(1):
+                unmatched: dict[int, list[int]] = {exclude: []}
+                bits = 0
+                for _, number, _ in self._accepting(events, unmatched):
+                    unmatched[number] = []
+                    bits |= 1 << number
+                return bits
+            engine = self.flush()
+        return engine.event_interfaces(events.batch)
 
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})

@@ -12,7 +12,7 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
 
 
+_N = TypeVar("_N", np.int32, np.int64)
 _NO_PAIRS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
@@ -131,7 +132,7 @@ class Dispatch:
         batch, replayed = self.message.batch, self.message.replayed
         offsets, uids, (_, undecided) = self._decided or self._decide()
         if state.keys is not None:
-            events = np.repeat(np.arange(batch.count), np.diff(offsets))
+            events = _rows_of(offsets, np.int64)
             if self.message.for_views or (state.floods and len(state.keys.views)):
                 own = state.keys.views.among(uids) == self.message.for_views
                 events, uids = events[own], uids[own]
@@ -142,7 +143,7 @@ class Dispatch:
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            rows = np.repeat(np.arange(batch.count, dtype=np.int32), np.diff(offsets))
+            rows = _rows_of(offsets, np.int32)
             serials, ids = peers.serials_of(registry.owner[uids]), registry.subscription[uids]
             links = {link.serial: mask for link, mask in self.links}
             state.ring.record(self._events.batch, source.serial, links, (rows, serials, ids), batch.results)
@@ -158,6 +159,13 @@ class Dispatch:
             return sessions.decide(self._events)
         uids = sessions.event_uids(self._events)
         return Decided(np.array((0, len(uids)), dtype=np.int64), uids)
+
+
+def _rows_of(offsets: npt.NDArray[np.int64], dtype: type[_N]) -> npt.NDArray[_N]:
+    """The row of each match."""
+    if len(offsets) == 2:
+        return np.zeros(int(offsets[1]), dtype)
+    return np.repeat(np.arange(len(offsets) - 1, dtype=dtype), offsets[1:] - offsets[:-1])
 
 
 class Departures:

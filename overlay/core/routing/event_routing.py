@@ -71,7 +71,8 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         call.send(link, publish)
     if _is_last(message, state):
         followed_by_links(tables, call, dispatched, peer)
-    if call.deferred is None:
+    # Sessions wait for what is on its way to links; not for one event, nor where nothing is.
+    if call.deferred is None or not (call.deferred or (count > 1 and dispatched.links)):
         deliver(tables, call, dispatched)
     else:
         call.deferred.append(dispatched)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from hpack import Encoder
 
 from covey.overlay.http2 import frames
+from covey.overlay.http2.events import MessagesReceived
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.messages import MessageReader
 from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.rpc import CallEnded, CallStarted, MessagesReceived, RpcConnection, RpcEvent
+from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 
 _OPTIONS = Http2Options(
     max_streams=20, max_frame_bytes=16_384, stream_window=65_535, connection_window=200_000

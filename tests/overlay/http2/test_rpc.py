@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hpack import Decoder, Encoder
 from hypothesis import given
@@ -349,3 +351,24 @@ def test_timeouts_and_statuses_that_are_none() -> None:
         *("NOT_FOUND", "UNKNOWN", "UNKNOWN", "UNKNOWN", "UNKNOWN")
     ]
     assert status_of_reset(ErrorCode.ENHANCE_YOUR_CALM) == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_keep_their_order_however_frames_and_reads_divide_them(seed: int) -> None:
+    draw, rpc = random.Random(seed), server()
+    rpc.receive(headers_frame([*REQUEST]), 1)
+    messages = [bytes([number]) * draw.randrange(1, 90) for number in range(60)]
+    sent = b""
+    for message in messages:
+        framed = frame_message(message)
+        at = draw.randrange(len(framed)) if draw.random() < 0.4 else 0
+        sent += b"".join(data(part) for part in (framed[:at], framed[at:]) if part)
+    got: list[bytes] = []
+    while sent:
+        size = draw.randrange(1, 400)
+        for event in rpc.receive(sent[:size], 1):
+            if draw.random() < 0.7:
+                got += cut(rpc, event)
+                last = event
+        sent = sent[size:]
+    assert got + cut(rpc, last) == messages

@@ -90,13 +90,15 @@ async def test_events_are_acknowledged_after_sessions_were_served_with_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
-        Brokers() as overlay,
+        Brokers([("b1", "b2")]) as overlay,
         Client(overlay.address("b1")) as feed,
         Client(overlay.address("b1")) as reader,
+        Client(overlay.address("b2")) as far,
     ):
         await feed.advertise(QUOTE)
-        await reader.subscribe("Quote")
-        await reader.settled(timeout=60)
+        for each in (reader, far):
+            await each.subscribe("Quote")
+            await each.settled(timeout=60)
         await feed.publish("Quote", volume=0, confirm=True)
         node = overlay.nodes["b1"]
 
@@ -104,7 +106,8 @@ async def test_events_are_acknowledged_after_sessions_were_served_with_them(
             raise MemoryError("no room")
 
         monkeypatch.setattr(node.core, "deliver", fail)
-        confirmed = asyncio.create_task(feed.publish("Quote", volume=1, confirm=True))
+        events = [{"volume": 1}, {"volume": 2}]  # of one event sessions get theirs at once
+        confirmed = asyncio.create_task(feed.publish_batch("Quote", events, confirm=True))
         await until(lambda: node.failed)
         await asyncio.sleep(0.2)
         assert not confirmed.done()

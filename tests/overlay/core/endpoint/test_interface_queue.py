@@ -13,7 +13,8 @@ from covey.overlay.core.endpoint.connections import Peer
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
-from covey.overlay.core.link.size import events_in, held_bytes, size_of
+from covey.overlay.core.link.packing import Whole
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Gap, Publish, Unsubscribe
 
@@ -91,7 +92,7 @@ def test_a_full_queue_asks_for_an_acknowledgement() -> None:
 
 def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -> None:
     """Nothing was in flight any more, so nothing told the queue that it was not full."""
-    one = held_bytes(deliver(0, 1))
+    one = Whole(deliver(0, 1)).held
     queued, _ = queue(SlowConsumer.BLOCK, bytes=10 * one, held_bytes=20 * one)
     for first in range(11):
         queued.send(deliver(first, 1))
@@ -103,7 +104,7 @@ def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -
 
 
 def test_a_held_type_is_dropped_for_itself_only() -> None:
-    one = held_bytes(deliver(0, 1))
+    one = Whole(deliver(0, 1)).held
     queued, _ = queue(SlowConsumer.BLOCK, bytes=4 * one, held_bytes=3 * one)
     other = Link(2)
     meet(queued.link, other)
@@ -121,7 +122,7 @@ def test_a_held_type_is_dropped_for_itself_only() -> None:
 
 
 def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
-    one = held_bytes(deliver(0, 1))
+    one = Whole(deliver(0, 1)).held
     queued, _ = queue(SlowConsumer.BLOCK, bytes=10 * one, held_bytes=3 * one)
     queued.set_held("Quote", True)
     for first in range(3):
@@ -166,7 +167,7 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
 
 
 def test_dropping_the_newest_counts_bytes_as_well() -> None:
-    one = held_bytes(deliver(0, 1, "x" * 1000))
+    one = Whole(deliver(0, 1, "x" * 1000)).held
     newest, _ = queue(SlowConsumer.DROP_NEWEST, events=1000, bytes=8 * one)
     for first in range(0, 20, 4):
         assert newest.send(deliver(first, 4, "x" * 1000))
@@ -330,7 +331,7 @@ def test_what_is_stored_makes_no_queue_full() -> None:
         keyed.send(ships(2_000 + each, each % 50))
     assert 1 <= len(calls) <= 5  # at 250 of its own, and again at twice what was left
     for policy in (SlowConsumer.DROP_OLDEST, SlowConsumer.DROP_NEWEST, SlowConsumer.BLOCK):
-        other, _ = queue(policy, events=10, bytes=held_bytes(stored(0, 30)))
+        other, _ = queue(policy, events=10, bytes=Whole(stored(0, 30)).held)
         other.send_stored(stored(0, 30))
         other.send(deliver(30, 5))
         assert waiting(other) == [*range(35)], policy

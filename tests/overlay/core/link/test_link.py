@@ -69,7 +69,7 @@ def test_frames_are_numbered_and_acknowledged() -> None:
     assert (first.sequence, second.sequence) == (1, 2)
     assert b.receive(first, 0) == (SyncBegin(),)
     assert b.next_frame() is None  # one frame is not worth an answer of its own yet
-    assert b.next_timer() == ACKNOWLEDGE_AFTER_NS
+    assert b.due_ns == ACKNOWLEDGE_AFTER_NS
     assert (first.probe, second.probe) == (False, True)  # half of the window is in flight
     assert b.receive(second, 0) == (SyncEnd(1),)
     answer = b.next_frame()
@@ -90,7 +90,7 @@ def test_an_acknowledgement_is_sent_with_a_frame() -> None:
     frame = b.next_frame()
     assert frame is not None
     assert frame.received == 1
-    assert b.next_timer() is None
+    assert b.due_ns is None
 
 
 def test_an_acknowledgement_is_sent_on_a_timer() -> None:

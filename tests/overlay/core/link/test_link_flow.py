@@ -55,7 +55,7 @@ def test_what_has_settled_is_told_behind_the_messages_before_it_and_needs_no_ack
     assert (frame.sequence, frame.messages, frame.settled) == (0, (), 5)
     assert a.idle
     assert b.receive(frame, 0) == (Acknowledge(5),)
-    assert b.next_timer() is None
+    assert b.due_ns is None
 
 
 def test_what_has_settled_passes_a_full_window_unless_control_is_before_it() -> None:

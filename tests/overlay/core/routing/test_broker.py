@@ -113,7 +113,7 @@ def test_deferred_deliveries_are_matched_before_a_change_behind_them() -> None:
 def test_deliveries_that_were_not_fetched_come_with_the_next_call() -> None:
     x = Driven(A, B, C)
     _deferring(x)
-    x.broker.handle_all([Publish(batch(1.0))], A, 0, defer=True)
+    x.broker.handle_all([Publish(batch(1.0, 1.5))], A, 0, defer=True)
     actions = x.broker.handle_all([Unsubscribe(2, 1)], C, 0, defer=True)
     assert next(type(a.message) for a in actions if isinstance(a, Send)) is Deliver
     assert x.broker.deliver() == []
