@@ -373,20 +373,19 @@ class EventBatch:
         ingress_ns: int | None = None,
     ) -> EventBatch:
         """The same events under another publisher, first sequence number or ingress time, bytes kept."""
-        contexts = self.contexts
-        if contexts and first_sequence is not None:
-            contexts = shifted(contexts, first_sequence - self.first_sequence)
-        return EventBatch(
-            self.event_type,
-            self.events,
-            publisher=self.publisher if publisher is None else publisher,
-            first_sequence=self.first_sequence if first_sequence is None else first_sequence,
-            sequence_offsets=self.sequence_offsets,
-            ingress_ns=self.ingress_ns if ingress_ns is None else ingress_ns,
-            serialized=self._serialized,
-            results=self.results,
-            contexts=contexts,
-        )
+        view = EventBatch.__new__(EventBatch)
+        view.event_type = self.event_type
+        view.columns, view._serialized, view.count = self.columns, self._serialized, self.count
+        view._records = self.record_batch if self.columns is None else None
+        view.publisher = self.publisher if publisher is None else publisher
+        view.first_sequence = self.first_sequence if first_sequence is None else first_sequence
+        view.sequence_offsets = self.sequence_offsets
+        view.ingress_ns = self.ingress_ns if ingress_ns is None else ingress_ns
+        view.results = self.results
+        view.contexts = self.contexts
+        if view.contexts and first_sequence is not None:
+            view.contexts = shifted(view.contexts, first_sequence - self.first_sequence)
+        return view
 
     def consecutive(self) -> EventBatch:
         """The same events, numbered from the first on without gaps. Where there are gaps, the trace contexts

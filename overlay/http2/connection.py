@@ -249,7 +249,7 @@ class Http2Connection:
             if ended:
                 self._peer_ended(stream)
             return
-        self._consume(size)
+        self.consume(0, size)
         self._charge(1.0, now_ns)
         stream = self._live(stream_id, "DATA")
         if stream is not None:
@@ -386,7 +386,11 @@ class Http2Connection:
         """Received DATA of so many bytes was processed: the peer may send as much again."""
         if self.closed is not None or not size:
             return
-        self._consume(size)
+        self._consumed += size
+        if 2 * self._consumed >= self._options.connection_window:
+            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
+            self._receive_window += self._consumed
+            self._consumed = 0
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ended:
             stream.consumed += size
@@ -394,13 +398,6 @@ class Http2Connection:
                 self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
                 stream.receive_window += stream.consumed
                 stream.consumed = 0
-
-    def _consume(self, size: int) -> None:
-        self._consumed += size
-        if 2 * self._consumed >= self._options.connection_window:
-            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
-            self._receive_window += self._consumed
-            self._consumed = 0
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -470,6 +467,10 @@ class Http2Connection:
             self._remove(stream)
             self._resets.append(stream_id)
             self._sender.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
+
+    def stream(self, stream_id: int) -> Stream | None:
+        """An open stream."""
+        return self._streams.get(stream_id)
 
     def queued_bytes(self, stream_id: int) -> int:
         """Bytes of DATA that are not in the output yet."""
@@ -586,6 +587,7 @@ class Http2Connection:
         del self._streams[stream.id]
         self._sender.forget(stream)
         stream.queue.clear()
+        stream.queued_bytes = 0
 
 
 def _unpadded(payload: bytes) -> bytes:

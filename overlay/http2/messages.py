@@ -86,15 +86,21 @@ class MessageReader:
             self._look()
         return self._grant()
 
+    def cut_alone(self) -> bytes | None:
+        """The only message, if it has come in one piece; its bytes and those of its prefix may be granted
+        again. Else None, and nothing is cut.
+        """
+        size = self._need
+        if not size or size != self.size or self.granted_bytes or size != len(self._data) - self._position:
+            return None
+        message = self._data[self._position + PREFIX_BYTES :]
+        self._data, self._position, self.size, self._need = b"", 0, 0, 0
+        return message
+
     def cut(self, most: int) -> tuple[list[bytes], int]:
         """At most so many messages, and how many bytes beside theirs may be granted again, less those that
         were already. `MessageError` for a compressed or too large message, once it is the first.
         """
-        if self._need and self.size == self._need == len(self._data) - self._position:
-            message = self._data[self._position + PREFIX_BYTES :]
-            due = PREFIX_BYTES - self.granted_bytes
-            self._data, self._position, self.size, self.granted_bytes, self._need = b"", 0, 0, 0, 0
-            return [message], due
         messages: list[bytes] = []
         while self.waiting:
             if not self._need:

@@ -38,6 +38,7 @@ class NodeConnection:
         self._node = node
         self._interface = interface
         self._call = call
+        self.wake = call.wake
         # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
         # do those of a durable session for its client.
         self._schemas = durable or interface.startswith("broker/")
@@ -104,9 +105,6 @@ class NodeConnection:
         self._call.trust()
         self._decided.set()
 
-    def wake(self) -> None:
-        self._call.wake()
-
     def close(self, status: str, reason: str) -> None:
         if not self._decided.is_set():
             self._refusal = StreamClosedError(status, reason)
@@ -120,8 +118,7 @@ class NodeConnection:
     # --- what the pump calls --------------------------------------------------------------------------------
 
     def delay_s(self) -> float:
-        delay_ns = self._node.endpoint.delay_ns(self._interface, time.monotonic_ns())
-        return delay_ns / 1e9
+        return self._node.endpoint.delay_ns(self._interface, time.monotonic_ns()) / 1e9
 
     @property
     def ready(self) -> bool:

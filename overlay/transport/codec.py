@@ -363,12 +363,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 }
 
 
-def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> Publish:
-    batch = events_of(wire.publish.events, lookup, checked=checked)
-    publish = wire.publish
-    return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
-
-
 def encode_message(wire: WireMessage, message: Message) -> None:
     """Fill the wire form of a message."""
     _ENCODERS[type(message)](wire, message)
@@ -387,6 +381,8 @@ def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) 
     subscriptions for each of thousands of events. A filter of more bytes is not parsed.
     """
     kind = wire.WhichOneof("kind")
+    if kind == "publish":
+        return _decode(wire, kind, lookup)
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
         size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
@@ -397,20 +393,25 @@ def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) 
     if kind is not None and kind not in _OF_CLIENTS:
         reason = f"a message of kind {kind} from a client: expected one of {', '.join(_OF_CLIENTS)}"
         raise MessageError(Refuse(getattr(getattr(wire, kind), "epoch", 0), "INVALID_ARGUMENT", reason))
-    return decode_message(wire, lookup)
+    return _decode(wire, kind, lookup)
 
 
 def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
     """A core message. Events from a broker were checked where they entered the overlay. Raises
     `MessageError`, with the answer to send, for one that does not make sense here."""
-    kind = wire.WhichOneof("kind")
+    return _decode(wire, wire.WhichOneof("kind"), lookup, checked=from_broker)
+
+
+def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: bool = False) -> Message:
     if kind is None:
         raise MessageError(
             Refuse(0, "INVALID_ARGUMENT", "a message of no known kind: expected one of broker.proto's")
         )
     try:
         if kind == "publish":
-            return _decode_publish(wire, lookup, checked=from_broker)
+            publish = wire.publish
+            batch = events_of(publish.events, lookup, checked=checked)
+            return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
         return _DECODERS[kind](wire, lookup)
     except UnknownTypeError as unknown:
         name = unknown.args[0]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
-from covey.overlay.http2.messages import MessageReader
-from covey.overlay.http2.rpc import NO_SECRET, Secret
+from covey.overlay.http2.messages import PREFIX_BYTES, MessageReader
+from covey.overlay.http2.rpc import NO_SECRET, RpcConnection, Secret
 from covey.overlay.transport.waiting_line import WaitingLine
 
 T = TypeVar("T")
@@ -39,17 +39,16 @@ class Receiver(Protocol):
 class Carrier(Protocol):
     """The connection of a call."""
 
+    rpc: RpcConnection
     peer: str
     host: str
     line: WaitingLine | None
 
     @property
     def certified(self) -> Certified | None: ...
-    def queued_bytes(self, call_id: int) -> int: ...
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]: ...
-    def consume(self, call_id: int, size: int) -> None: ...
-    def send(self, call_id: int, message: bytes) -> None: ...
-    def end_request(self, call_id: int) -> None: ...
+    def flush_if_due(self) -> None: ...
+    def flush_soon(self) -> None: ...
     def finish(self, call_id: int, status: str, details: str) -> None: ...
     def cancel(self, call_id: int) -> None: ...
     def wake(self, call: RpcCall) -> None: ...
@@ -74,8 +73,10 @@ class RpcCall:
         self.status: str | None = None
         self.details = ""
         self._carrier = carrier
+        self._rpc = carrier.rpc
+        self._stream = carrier.rpc.http2.stream(call_id)
         self._receiver: Receiver | None = None
-        self._held = False
+        self._held = self._woken = False
         self._reader: MessageReader | None = None
         self._unread: list[bytes] = []
         self._complete = False
@@ -118,7 +119,8 @@ class RpcCall:
                 return None
             await self._wait()
         message = self._unread.pop(0)
-        self._carrier.consume(self.id, len(message))
+        self._rpc.consume(self.id, len(message))
+        self._carrier.flush_if_due()
         return message
 
     async def drain(self) -> None:
@@ -158,12 +160,11 @@ class RpcCall:
             offered = self._unread
             taken = self._receiver.take(offered)
             self._unread = offered[taken:]
-            if taken:
-                size = len(offered[0]) if taken == 1 else sum(map(len, offered[:taken]))
-                self._carrier.consume(self.id, size)
+            self._rpc.consume(self.id, sum(map(len, offered[:taken])))
             self._held = self._waits
             if self._held and taken == len(offered):
                 self.resume_later()
+            self._carrier.flush_if_due()
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
 
@@ -191,17 +192,20 @@ class RpcCall:
     @property
     def writable(self) -> bool:
         """Whether less is queued than the peer should be sent at once."""
-        return self.status is None and self._carrier.queued_bytes(self.id) < _QUEUED_BYTES
+        stream = self._stream
+        return self.status is None and stream is not None and stream.queued_bytes < _QUEUED_BYTES
 
     def wake(self) -> None:
         """Have the receiver send what it has, at the end of this turn of the loop."""
-        if self.status is None:  # else its connection, which may be gone, would keep the call
+        if self.status is None and not self._woken:  # an ended connection would keep the call
+            self._woken = True
             self._carrier.wake(self)
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""
         if self.status is None:
-            self._carrier.send(self.id, message)
+            self._rpc.send(self.id, message)
+            self._carrier.flush_soon()
 
     async def sent(self) -> None:
         """Until little is queued, or the call has ended."""
@@ -210,13 +214,14 @@ class RpcCall:
 
     def end_request(self) -> None:
         """A client sends no more messages."""
-        self._carrier.end_request(self.id)
+        self._rpc.end_request(self.id)
+        self._carrier.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            self._carrier.consume(self.id, self._drop())
+            self._rpc.consume(self.id, self._drop())
             self._carrier.finish(self.id, status, details)
 
     def cancel(self) -> None:
@@ -239,7 +244,14 @@ class RpcCall:
         if self._receiver is None:
             self._wake_reader()
         elif not self._held:
-            self.resume()
+            message = None if self._unread else reader.cut_alone()
+            if message is None:
+                self.resume()
+            elif self._receiver.take([message]):
+                self._rpc.consume(self.id, PREFIX_BYTES + len(message))
+            else:
+                self._unread, self._held = [message], True
+                self._rpc.consume(self.id, PREFIX_BYTES)
 
     def _set_complete(self) -> None:
         self._complete = True
@@ -255,6 +267,7 @@ class RpcCall:
         self._wake_reader()
 
     def _fill(self) -> None:
+        self._woken = False
         if self._receiver is not None and self.status is None:
             self._receiver.fill()
             if not self.writable:

@@ -155,7 +155,7 @@ class RpcProtocol(asyncio.Protocol):
             self._write(self.tls.take_output())
             if not self.established.done() and self.tls.established:
                 self.established.set_result("")
-                self._flush_soon()
+                self.flush_soon()
         elif not rpc.http2.begun and rpc.is_client and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
@@ -185,7 +185,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._flush_soon()
+        self.flush_soon()
 
     @property
     def certified(self) -> Certified | None:
@@ -203,7 +203,7 @@ class RpcProtocol(asyncio.Protocol):
             return None
         call = self._calls[call_id] = RpcCall(self, call_id, path)
         self._arm()
-        self._flush_soon()
+        self.flush_soon()
         return call
 
     def trust(self) -> None:
@@ -217,9 +217,6 @@ class RpcProtocol(asyncio.Protocol):
     def _charge(self, permits: float) -> None:
         self._handle(self.rpc.charge(permits, time.monotonic_ns()))
 
-    def queued_bytes(self, call_id: int) -> int:
-        return self.rpc.http2.queued_bytes(call_id)
-
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]:
         """As `RpcConnection.cut`."""
         messages = self.rpc.cut(call_id, reader, most, time.monotonic_ns())
@@ -229,36 +226,24 @@ class RpcProtocol(asyncio.Protocol):
             self._handle(events)
         return messages
 
-    def consume(self, call_id: int, size: int) -> None:
-        self.rpc.consume(call_id, size)
-        self._flush_if_due()
-
     def wake(self, call: RpcCall) -> None:
         self._woken[call.id] = call
-        self._flush_soon()
+        self.flush_soon()
 
     def block(self, call: RpcCall) -> None:
         """Wake a call once it is writable."""
         self._blocked[call.id] = call
 
-    def send(self, call_id: int, message: bytes) -> None:
-        self.rpc.send(call_id, message)
-        self._flush_soon()
-
-    def end_request(self, call_id: int) -> None:
-        self.rpc.end_request(call_id)
-        self._flush_soon()
-
     def finish(self, call_id: int, status: str, details: str) -> None:
         self._forget(call_id)
         self.rpc.finish(call_id, status, details)
         self._arm()
-        self._flush_soon()
+        self.flush_soon()
 
     def cancel(self, call_id: int) -> None:
         self._forget(call_id)
         self.rpc.cancel(call_id)
-        self._flush_soon()
+        self.flush_soon()
 
     async def wait_for_room(self) -> None:
         """Until something was written, or a call has ended."""
@@ -269,7 +254,7 @@ class RpcProtocol(asyncio.Protocol):
     def shut_down(self) -> None:
         """Take no more calls, and close once those that are open have ended."""
         self.rpc.http2.shut_down()
-        self._flush_soon()
+        self.flush_soon()
 
     def abort(self) -> None:
         """Close without another byte."""
@@ -323,7 +308,7 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        self._flush_if_due()
+        self.flush_if_due()
 
     def _forget(self, call_id: int) -> RpcCall | None:
         if self._waits:
@@ -332,11 +317,11 @@ class RpcProtocol(asyncio.Protocol):
         self._blocked.pop(call_id, None)
         return self._calls.pop(call_id, None)
 
-    def _flush_if_due(self) -> None:
+    def flush_if_due(self) -> None:
         if not self._flushing and (self.rpc.http2.output_due or self._is_over()):
-            self._flush_soon()
+            self.flush_soon()
 
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -361,9 +346,10 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             if self._blocked:
                 for call in [call for call in self._blocked.values() if call.writable]:
-                    self._woken[call.id] = self._blocked.pop(call.id)
+                    del self._blocked[call.id]
+                    call.wake()
         if self._woken or (http2.output_due and not self._paused):
-            self._flush_soon()
+            self.flush_soon()
         elif self._is_over():
             self._close_transport()
 

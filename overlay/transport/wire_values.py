@@ -168,7 +168,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     if batch.sequence_offsets is not None:
         wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
     wire.ingress_ns = batch.ingress_ns
-    wire.count = len(batch)
+    wire.count = batch.count
     if batch.columns is None:
         wire.record_batch = batch.serialized()
     else:
@@ -208,9 +208,9 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
             ingress_ns=wire.ingress_ns,
             checked=checked,
         )
-    if len(batch) != wire.count:
+    if batch.count != wire.count:
         raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
-    if wire.first_sequence > 2**62:
+    if batch.first_sequence > 2**62:
         raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
     if wire.results:
         if not checked:

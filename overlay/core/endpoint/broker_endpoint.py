@@ -366,6 +366,7 @@ class BrokerEndpoint(Generic[M]):
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
+        peer = self.core.tables.peers.get(interface)
         most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
         arrival: Arrival[M] = Arrival(link)
         arrival.receive(frames, now_ns, most, None if queue.is_broker else self._weigh)
@@ -373,9 +374,14 @@ class BrokerEndpoint(Generic[M]):
         self._more_than_events = arrival.idle > 0
         idle = arrival.idle
         if arrival.messages:
-            before = self._changes(queue), acknowledged
+            batches, changes = self._intake.batches, 0 if peer is None else peer.changes
             taken = self._take(queue, arrival.messages)
-            if not queue.is_broker and (self._changes(queue), link.acknowledged) == before:
+            if (
+                batches == self._intake.batches
+                and not queue.is_broker
+                and link.acknowledged == acknowledged
+                and (peer is None or peer.changes == changes)
+            ):
                 idle = max(1, arrival.handled)
             if taken < len(arrival.messages):
                 arrival.leave(taken)
@@ -397,11 +403,6 @@ class BrokerEndpoint(Generic[M]):
         if arrival.error is not None:
             raise arrival.error
         return arrival.handled
-
-    def _changes(self, queue: InterfaceQueue) -> int:
-        """Grows where a message of an interface changes something, or brings events."""
-        peer = self.core.tables.peers.get(queue.interface)
-        return self._intake.batches + (0 if peer is None else peer.changes)
 
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""

@@ -277,7 +277,8 @@ class InterfaceQueue:
             self._types[type_name] = None
             if self.full:
                 self._changed(self)
-        if self.link.holds(type_name):
+        link = self.link
+        if link.events.aside and link.holds(type_name):
             self._check_held(type_name)
         if not self.blocking:
             self._drop_oldest(self._why_dropping)
@@ -311,9 +312,14 @@ class InterfaceQueue:
 
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
         """Whether more is pending, with this message, than one part of so many of what may be."""
+        link, limits = self.link, self.limits
+        if message is None and (
+            of * (link.events.bytes + link.retained_bytes) <= limits.bytes
+            and (limits.events is None or of * (link.events.count + link.retained_events) <= limits.events)
+        ):
+            return False  # whatever of it is stored, or held
         events = self._pending_events() + (0 if message is None else events_in(message))
-        size = self._pending_bytes() + (0 if message is None else self.link.would_hold(message))
-        limits = self.limits
+        size = self._pending_bytes() + (0 if message is None else link.would_hold(message))
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
     def _room(self, message: Message) -> int:

@@ -21,31 +21,33 @@ from covey.overlay.core.messages import Deliver, Message
 
 class EventQueue:
     """`bytes` and `count` are of all waiting events, those of held types included; `stored_count` of those
-    that are stored, and `stored_bytes` of those whose type is not held. `ready` may be sent."""
+    that are stored, and `stored_bytes` of those whose type is not held. `ready` may be sent; `aside` are the
+    others, by type.
+    """
 
-    __slots__ = ("_held", "_held_bytes", "bytes", "count", "ready", "stored_bytes", "stored_count")
+    __slots__ = ("_held_bytes", "aside", "bytes", "count", "ready", "stored_bytes", "stored_count")
 
     def __init__(self) -> None:
         self.ready: deque[Waiting] = deque()
-        self._held: dict[str, deque[Waiting]] = {}
+        self.aside: dict[str, deque[Waiting]] = {}
         self._held_bytes: dict[str, int] = {}
         self.bytes = self.count = 0
         self.stored_bytes = self.stored_count = 0
 
     @property
     def waiting(self) -> bool:
-        return bool(self.ready) or any(self._held.values())
+        return bool(self.ready) or any(self.aside.values())
 
     def entry(self, message: Message) -> Waiting:
         """A message as it would wait."""
         return Whole(message) if len(self._queue_of(message)) < MOST_WHOLE else packed(message)
 
     def _queue_of(self, message: Message) -> deque[Waiting]:
-        return self._held.get(type_of(message), self.ready) if self._held else self.ready
+        return self.aside.get(type_of(message), self.ready) if self.aside else self.ready
 
     def append(self, message: Message) -> None:
         """Queue a message."""
-        queue = self._queue_of(message) if self._held else self.ready
+        queue = self._queue_of(message) if self.aside else self.ready
         entry = Whole(message) if len(queue) < MOST_WHOLE else packed(message)
         queue.append(entry)
         self._count(entry)
@@ -63,7 +65,7 @@ class EventQueue:
 
     def messages(self) -> Iterator[Message]:
         """All that waits; those of held types last."""
-        for queue in (self.ready, *self._held.values()):
+        for queue in (self.ready, *self.aside.values()):
             yield from (entry.message for entry in queue)
 
     def pop(self) -> Waiting:
@@ -76,7 +78,7 @@ class EventQueue:
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
         """Hold nothing any more, and queue events that were sent before again, in front."""
-        for name in list(self._held):
+        for name in list(self.aside):
             self.set_held(name, False)
         waiting, self.ready = self.ready, deque()
         self.bytes = self.count = self.stored_bytes = self.stored_count = 0
@@ -89,7 +91,7 @@ class EventQueue:
     # --- holding --------------------------------------------------------------------------------------------
 
     def holds(self, type_name: str) -> bool:
-        return type_name in self._held
+        return type_name in self.aside
 
     def held_bytes(self, type_name: str | None = None) -> int:
         """Bytes that wait for a held type, or for all."""
@@ -99,10 +101,10 @@ class EventQueue:
 
     def set_held(self, type_name: str, held: bool) -> None:
         """Put the messages of a type aside, or let them go, behind the others. O(messages)."""
-        if held == (type_name in self._held):
+        if held == (type_name in self.aside):
             return
         if not held:
-            aside = self._held.pop(type_name)
+            aside = self.aside.pop(type_name)
             self.ready.extend(aside)
             self.stored_bytes += _stored_bytes(aside)
             del self._held_bytes[type_name]
@@ -110,7 +112,7 @@ class EventQueue:
         aside = deque(entry for entry in self.ready if entry.type_name == type_name)
         self.ready = deque(entry for entry in self.ready if entry.type_name != type_name)
         self.stored_bytes -= _stored_bytes(aside)
-        self._held[type_name] = aside
+        self.aside[type_name] = aside
         self._held_bytes[type_name] = sum(entry.held for entry in aside)
 
     # --- dropping -------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class EventQueue:
         """Remove the oldest events of one type, or of any that may be sent; never those of a stored record.
         O(1) for a held type and for any, beside what is older and stays.
         """
-        aside = None if type_name is None else self._held.get(type_name)
+        aside = None if type_name is None else self.aside.get(type_name)
         queue = self.ready if aside is None else aside
         for index, entry in enumerate(queue):
             if entry.may_go and type_name in (None, entry.type_name):
@@ -136,7 +138,7 @@ class EventQueue:
         O(n log n), whatever the number of types.
         """
         lost: list[tuple[str, int, int]] = []
-        for queue in (self.ready, *self._held.values()):
+        for queue in (self.ready, *self.aside.values()):
             entries = list(queue)
             queue.clear()
             masks = _newest_by_position(entries, key_of)

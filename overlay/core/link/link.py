@@ -120,7 +120,7 @@ class Link:
         self._gave_up = False
         # Sending.
         self._control = ControlQueue(merge_updates=merge_updates)
-        self._events = EventQueue()
+        self.events = EventQueue()
         self._gaps: dict[tuple[str, bool], Gap] = {}
         """By type, and whether later events have superseded them."""
         self._retained: deque[Retained] = deque()
@@ -202,7 +202,7 @@ class Link:
 
     def _reset(self, peer_incarnation: int) -> None:
         retained = [m for each in self._retained for m in each.messages]
-        self._events.restart([m for m in retained if events_in(m)])
+        self.events.restart([m for m in retained if events_in(m)])
         for message in retained:
             if isinstance(message, Gap):
                 self.tell_gap(message)
@@ -241,30 +241,30 @@ class Link:
         if isinstance(message, (Publish, Deliver)):
             # Without events it is as for control: the next connection begins with the whole state.
             if message.batch.count or not self._gave_up:
-                self._events.append(message)
+                self.events.append(message)
         elif not self._gave_up:
             if isinstance(message, CONTROL):
                 self._control.append(message, self.max_frame_bytes)
             else:
-                self._events.append(message)
+                self.events.append(message)
 
     def set_held(self, type_name: str, held: bool) -> None:
         """The peer takes no events of this type, or takes them again."""
-        self._events.set_held(type_name, held)
+        self.events.set_held(type_name, held)
 
     def holds(self, type_name: str) -> bool:
         """Whether the peer takes no events of this type at present."""
-        return self._events.holds(type_name)
+        return self.events.holds(type_name)
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
         """Remove the oldest events that are in no frame yet, of one type or of any that is not held; None if
         there are none.
         """
-        return self._events.drop_oldest(type_name)
+        return self.events.drop_oldest(type_name)
 
     def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
         """Remove events that are in no frame yet and that later ones supersede; as `EventQueue.conflate`."""
-        return self._events.conflate(key_of)
+        return self.events.conflate(key_of)
 
     def tell_gap(self, gap: Gap) -> None:
         """Tell the peer of events that it will not get."""
@@ -292,29 +292,29 @@ class Link:
 
     @property
     def queued_bytes(self) -> int:
-        return self._events.bytes
+        return self.events.bytes
 
     @property
     def queued_events(self) -> int:
-        return self._events.count
+        return self.events.count
 
     @property
     def stored_bytes(self) -> int:
         """Those among `queued_bytes` of events that are stored, and never dropped."""
-        return self._events.stored_bytes
+        return self.events.stored_bytes
 
     @property
     def stored_events(self) -> int:
         """Those among `queued_events`."""
-        return self._events.stored_count
+        return self.events.stored_count
 
     def held_bytes(self, type_name: str | None = None) -> int:
         """Bytes of events that are queued because the peer holds their type, this one or any."""
-        return self._events.held_bytes(type_name)
+        return self.events.held_bytes(type_name)
 
     def would_hold(self, message: Message) -> int:
         """Bytes of memory that a message with events would take in the queue."""
-        return self._events.entry(message).held
+        return self.events.entry(message).held
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -324,18 +324,18 @@ class Link:
     @property
     def backlog_bytes(self) -> int:
         """Bytes of events that are queued or unacknowledged."""
-        return self._events.bytes + self.retained_bytes
+        return self.events.bytes + self.retained_bytes
 
     @property
     def backlog_events(self) -> int:
-        return self._events.count + self.retained_events
+        return self.events.count + self.retained_events
 
     def pending_messages(self) -> Iterator[Message]:
         """Gaps and events that are queued, and what is in unacknowledged frames."""
         for retained in self._retained:
             yield from retained.messages
         yield from self._gaps.values()
-        yield from self._events.messages()
+        yield from self.events.messages()
 
     @property
     def queued_control(self) -> int:
@@ -351,13 +351,13 @@ class Link:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued or unacknowledged."""
-        return not (self._control or self._events.waiting or self._retained)
+        return not (self._control or self.events.waiting or self._retained)
 
     @property
     def open_for_events(self) -> bool:
         """Whether events queued now would be in the next frame, if their type is not held."""
         return (
-            not self._events.ready
+            not self.events.ready
             and not self._resend
             and len(self._retained) < self._frames_in_flight
             and self._sent_bytes < self._credit
@@ -377,7 +377,7 @@ class Link:
             return True
         if in_flight >= self._frames_in_flight:
             return False
-        ready = self._events.ready
+        ready = self.events.ready
         if ready and (self._sent_bytes < self._credit or not ready[0].events):
             return True
         return bool(self._gaps)
@@ -437,13 +437,13 @@ class Link:
         """Whether a frame that is sent now should be acknowledged at once."""
         if not in_flight or self._probed >= self.sent:
             return False
-        if self._asking and not self._control and not self._events.ready:
+        if self._asking and not self._control and not self.events.ready:
             return True
         return in_flight >= (self._frames_in_flight + 1) // 2 and self._probed <= self.acknowledged
 
     def _take_events(self, size: int, *, alone: bool) -> list[Waiting]:
         """What is sent of the queue of events in a frame with so many bytes of other messages."""
-        queue = self._events
+        queue = self.events
         ready, credit = queue.ready, self._credit - self._sent_bytes
         taken: list[Waiting] = []
         taken_bytes = headers = 0

@@ -66,10 +66,11 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         if shown is None:
             return
         dispatched, message = shown, shown.message
-    for link, publish in dispatched.to_links(tables.peers):
-        link.counters.events_sent += publish.batch.count
-        call.send(link, publish)
-    if _is_last(message, state):
+    if len(state.links):
+        for link, publish in dispatched.to_links(tables.peers):
+            link.counters.events_sent += publish.batch.count
+            call.send(link, publish)
+    if state.keys is not None and _is_last(message, state):
         followed_by_links(tables, call, dispatched, peer)
     # Sessions wait for what is on its way to links; not for one event, nor where nothing is.
     if call.deferred is None or not (call.deferred or (count > 1 and dispatched.links)):
@@ -103,7 +104,7 @@ def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> No
     for session, message in dispatched.to_sessions(tables.peers, tables.registry):
         session.counters.events_sent += message.batch.count
         call.send(session, message)
-    if _is_last(dispatched.message, dispatched.state):
+    if dispatched.state.keys is not None and _is_last(dispatched.message, dispatched.state):
         followed_by_views(tables, call, dispatched)
 
 

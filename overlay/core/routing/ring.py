@@ -163,13 +163,13 @@ class Ring:
 
     def _has_spare(self) -> bool:
         """Whether there are enough events without those of the oldest entry."""
-        return bool(self._entries) and self.events - self._entries[0].waiting.events >= self.max_events
+        return bool(self._entries) and self.events - self._entries[0].batch.count >= self.max_events
 
     def drop_oldest(self) -> None:
         """Drop the oldest entry."""
         old = self._entries.popleft()
         self._loose = min(self._loose, len(self._entries))
-        self.events -= old.waiting.events
+        self.events -= old.batch.count
         self._count(-old.bytes)
         self._count_masks(old, 0)
         self._count_results(old, 0)

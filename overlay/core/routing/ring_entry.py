@@ -21,11 +21,10 @@ import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns
-from covey.overlay.core.link.packing import Whole
+from covey.overlay.core.link.size import held_by
 from covey.overlay.core.matching.event_masks import EventMasks
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.travelling import opened
-from covey.overlay.core.messages import Publish
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
@@ -37,9 +36,9 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Pairs = tuple[Int32s, Int64s, Int64s]
 
-_ENTRY_BYTES = 512
 _ARRAY_BYTES = 112
-"""Of an entry besides its contents, and of an array."""
+_ENTRY_BYTES = 512 + 3 * _ARRAY_BYTES
+"""Of an array besides its contents, and of an entry with its three arrays."""
 LINK_BYTES = 160
 """Of a link among those of an entry, besides its mask."""
 _FEW = 64
@@ -66,8 +65,7 @@ class Origins:
 class Entry:
     """Interfaces are keyed by `Peer.serial`."""
 
-    waiting: Whole
-    """A Publish of the events."""
+    batch: EventBatch
     source: int
     high_ns: int
     """The latest ingress time of this entry and all before it."""
@@ -87,16 +85,6 @@ class Entry:
     """The events as replays test them, once one has, without results: those are dropped before the entry."""
     mask_bytes: int = 0
     """Size of the masks, as counted in the ring."""
-
-    @property
-    def batch(self) -> EventBatch:
-        message = self.waiting.message
-        assert isinstance(message, Publish)
-        return message.batch
-
-    @batch.setter
-    def batch(self, batch: EventBatch) -> None:
-        self.waiting = Whole(Publish(batch))
 
     @property
     def earliest_ns(self) -> int:
@@ -128,7 +116,7 @@ class Entry:
     def since(self, since_ns: int, serial: int) -> Bools:
         """The events that have entered since, and came from another interface."""
         if self.origins is None:
-            return np.full(self.waiting.events, self.source != serial)
+            return np.full(self.batch.count, self.source != serial)
         recent: Bools = self.origins.ingress_ns >= since_ns
         recent &= self.origins.sources != serial
         return recent
@@ -174,7 +162,7 @@ class Entry:
     def count(self) -> int:
         """`bytes`, counted anew."""
         rows, serials, ids = self.pairs
-        size = _ENTRY_BYTES + self.waiting.held + 3 * _ARRAY_BYTES + rows.nbytes + serials.nbytes + ids.nbytes
+        size = _ENTRY_BYTES + held_by(self.batch) + rows.nbytes + serials.nbytes + ids.nbytes
         if self.links:
             size += sys.getsizeof(self.links)
             size += sum(LINK_BYTES + mask.nbytes for mask in self.links.values() if mask is not None)
@@ -203,8 +191,10 @@ def entry_of(
     received: Results | None,
 ) -> Entry:
     """What is stored of a batch."""
+    if batch.columns is None:
+        batch.compact()
     few = batch.count <= _FEW and received is None and batch.results is None and not batch.contexts
-    return Entry(Whole(Publish(batch)), source, high_ns, links, pairs, received, may_be_folded=few)
+    return Entry(batch, source, high_ns, links, pairs, received, may_be_folded=few)
 
 
 def bytes_of_replay(rows: Int64s) -> int:
@@ -249,9 +239,9 @@ def _folded(entries: Sequence[Entry], batches: Sequence[EventBatch]) -> Entry:
             replays.setdefault(serial, []).extend((rows + start, ids) for rows, ids in replayed)
     rows, serials, ids = (np.concatenate([entry.pairs[part] for entry in entries]) for part in range(3))
     rows += np.repeat(np.array(starts[:-1], np.int32), [len(entry.pairs[0]) for entry in entries])
-    waiting = Whole(Publish(EventBatch.stacked(batches)))
+    events = EventBatch.stacked(batches)
     return Entry(
-        waiting, -1, entries[-1].high_ns, links, (rows, serials, ids), origins=origins, replays=replays
+        events, -1, entries[-1].high_ns, links, (rows, serials, ids), origins=origins, replays=replays
     )
 
 

@@ -184,7 +184,7 @@ async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> No
         await until(lambda: any(p.rpc.http2.open_streams for p in server._connections))
         await asyncio.sleep(0.3)
         (flooded,) = [p for p in server._connections if p.rpc.http2.open_streams]
-        assert flooded.queued_bytes(call.id) < 2 << 20
+        assert flooded.rpc.http2.queued_bytes(call.id) < 2 << 20
         assert sum(map(len, call._unread)) <= 5 << 20
         assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
         for _ in range(20):

@@ -416,7 +416,7 @@ class World:
                 assert one._credit == other._granted
                 assert (one.retained_bytes, one.retained_events, one.backlog_control) == (0, 0, 0)
                 assert (one.queued_bytes, one.queued_events) == (0, 0)
-                assert not one._events._held
+                assert not one.events.aside
 
 
 def play(seed: int) -> None:

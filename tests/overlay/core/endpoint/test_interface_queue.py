@@ -54,7 +54,7 @@ def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bo
 
 
 def waiting(of: InterfaceQueue) -> list[int]:
-    return [s for each in of.link._events.ready for s in each.message.batch.sequences().tolist()]  # type: ignore[union-attr]
+    return [s for each in of.link.events.ready for s in each.message.batch.sequences().tolist()]  # type: ignore[union-attr]
 
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
@@ -341,8 +341,8 @@ def test_what_is_stored_makes_no_queue_full() -> None:
         other.send(deliver(35, 6))
         assert bool(other.drops.by_reason) is not (policy is SlowConsumer.BLOCK)
         assert other.full is (policy is SlowConsumer.BLOCK)
-        events = other.link._events
-        other.link._events.restart([])
+        events = other.link.events
+        other.link.events.restart([])
         while events.ready:
             events.pop()
         assert (events.bytes, events.count, events.stored_bytes, events.stored_count) == (0, 0, 0, 0)

@@ -67,7 +67,7 @@ def test_the_last_event_of_each_key_stays(messages: list[tuple[list, str]], held
     lost = sum(count for _, _, count in queue.conflate(KEYS.get))
     assert sorted(content(queue)) == expected
     assert queue.count == total - lost == len(expected)
-    aside = sum(entry.held for each in queue._held.values() for entry in each)
+    aside = sum(entry.held for each in queue.aside.values() for entry in each)
     assert queue.bytes == sum(entry.held for entry in queue.ready) + aside
     assert queue.held_bytes() == aside
     assert queue.conflate(KEYS.get) == []

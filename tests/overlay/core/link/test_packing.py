@@ -85,7 +85,7 @@ def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
             queue.drop_oldest(draw.choice((None, "Quote")))
         else:
             queue.set_held("Quote", draw.random() < 0.5)
-        aside = [entry for each in queue._held.values() for entry in each]
+        aside = [entry for each in queue.aside.values() for entry in each]
         assert queue.bytes == sum(entry.held for entry in (*queue.ready, *aside))
         assert queue.held_bytes() == sum(entry.held for entry in aside)
         assert queue.stored_bytes == sum(entry.held for entry in queue.ready if entry.is_stored)
