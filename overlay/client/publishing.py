@@ -55,7 +55,7 @@ class Publishing:
         self, type_name: str, values: Mapping[str, object], confirm: bool, traceparent: str
     ) -> None:
         if self._room or self._outbox.full(type_name):
-            self._endpoint.check(type_name, values)
+            self._endpoint.row(type_name, values)
             await self._wait_for_room(type_name)
         self._endpoint.publish(type_name, values, traceparent)
         self._wake()
