@@ -73,6 +73,7 @@ class EventType:
         "attributes",
         "cache",
         "has_lists",
+        "has_times",
         "key",
         "kinds",
         "name",
@@ -112,6 +113,7 @@ class EventType:
         self.kinds: tuple[Kind, ...] = tuple(kinds.values())
         self.has_lists = Kind.STRINGS in self.kinds
         """Whether its events are in Arrow columns, however few."""
+        self.has_times = Kind.TIMESTAMP in self.kinds
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items()), key))

@@ -173,8 +173,10 @@ class PackedColumns:
 
     def rows(self) -> list[dict[str, Any]]:
         """The events as dicts with every attribute; timestamps are datetimes."""
-        columns = [self.values(place) for place in range(len(self.columns))]
-        return [dict(zip(self.event_type.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns, names = self.columns, self.event_type.names
+        if self.event_type.has_times:
+            columns = [self.values(place) for place in range(len(columns))]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -98,7 +98,8 @@ class BrokerConnection:
         def release() -> None:
             if resets == endpoint.resets:
                 endpoint.link.consume(size)
-                self.wake()
+                if endpoint.link.ready:
+                    self.wake()
 
         return release
 

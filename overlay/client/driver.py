@@ -27,7 +27,7 @@ from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.view import ViewSubscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.actions import Matches, Refused, Settled
+from covey.overlay.core.client.actions import DeliverTo, Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -296,6 +296,15 @@ class SessionDriver:
         if self.tracing is not None and message.batch.contexts:
             batch, release = self.tracing.received(message.batch, release)
             message = replace(message, batch=batch)
+        lone = None if self._deliveries is not None else self.core.lone(message)
+        if lone is not None:
+            if lone:
+                self._delivered += 1
+                claim = Claim(self._delivered, 1, release)
+                self.subscriptions[lone]._put(Part(DeliverTo(lone, message.batch, 0), self.core.epoch, claim))
+            else:
+                release()
+            return
         matches = self.core.matches(message)
         self._report_own_notices()
         if matches is None or not len(matches.rows):

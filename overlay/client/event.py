@@ -56,11 +56,10 @@ class Event(Mapping[str, Any]):
 def events_of(batch: EventBatch) -> list[Event]:
     """The events of a batch, one object each."""
     name, publisher, ingress_ns = batch.event_type.name, batch.publisher, batch.ingress_ns
-    sequences = batch.sequences()
-    rows = zip(batch.to_pylist(), sequences.tolist(), strict=True)
+    rows = zip(batch.to_pylist(), batch.sequence_numbers(), strict=True)
     if not batch.contexts:
         return [Event(name, values, publisher, sequence, ingress_ns) for values, sequence in rows]
-    traced = traceparents(batch.contexts, sequences)
+    traced = traceparents(batch.contexts, batch.sequences())
     return [
         Event(name, values, publisher, sequence, ingress_ns, traceparent)
         for (values, sequence), traceparent in zip(rows, traced, strict=True)

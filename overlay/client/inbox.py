@@ -17,12 +17,12 @@ class Inbox(Generic[T]):
 
     def __init__(self) -> None:
         self.ended = False
-        self._items: deque[T] = deque()
+        self.items: deque[T] = deque()
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
 
     def put(self, item: T) -> None:
-        self._items.append(item)
+        self.items.append(item)
         self._changed.set()
 
     async def head(self) -> T:
@@ -30,9 +30,9 @@ class Inbox(Generic[T]):
 
         Raises the error that ended the queue, or `StopAsyncIteration`.
         """
-        while not self._items:
+        while not self.items:
             await self.changed()
-        return self._items[0]
+        return self.items[0]
 
     async def changed(self) -> None:
         """Wait for an item, `wake`, or the end. Raises as `head`."""
@@ -49,12 +49,12 @@ class Inbox(Generic[T]):
 
     def pop(self) -> T:
         """Remove the next item."""
-        return self._items.popleft()
+        return self.items.popleft()
 
     def drain(self) -> list[T]:
         """Remove all items."""
-        items = [*self._items]
-        self._items.clear()
+        items = [*self.items]
+        self.items.clear()
         return items
 
     def end(self, error: BaseException | None) -> None:
@@ -64,4 +64,4 @@ class Inbox(Generic[T]):
         self._changed.set()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)

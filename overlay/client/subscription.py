@@ -149,12 +149,13 @@ class Subscription:
         return await self._inbox.head()
 
     async def __anext__(self) -> Event:
+        items = self._inbox.items
         while True:
-            part = await self._head()
+            part = items[0] if items and self._pacer is None else await self._head()
             event, passed_over = part.next_event(self._strict_rows, self._changed)
             self.spurious += passed_over
             if part.exhausted:
-                self._inbox.pop()
+                items.popleft()
                 part.claim.done()
             if event is not None:
                 self.delivered += 1

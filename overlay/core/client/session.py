@@ -559,6 +559,12 @@ class ClientSession:
 
     # --- handing out events ---------------------------------------------------------------------------------
 
+    def lone(self, message: Deliver) -> int | None:
+        """As `matches`, of a Deliver of one event for one subscription: its id, 0 where the event is not to
+        be handed out; None where only `matches` decides.
+        """
+        return self._reception.lone(message)
+
     def matches(self, message: Deliver) -> Matches | None:
         """What `receive` returns for a Deliver, undivided: the cost does not grow with the subscriptions it
         is for. Use one or the other for a message. None if no subscription has its event type any more.
