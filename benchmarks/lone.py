@@ -183,7 +183,12 @@ def lone(
         results = asyncio.run(measure_lone(plan, on_progress))
         traces = asyncio.run(trace_ways()) if "covey" in chosen else {}
     if json_output:
-        print_json({"systems": [asdict(each) for each in results], "trace": traces})
+        print_json(
+            {
+                "systems": [asdict(each) for each in results],
+                "trace": {way: asdict(each) for way, each in traces.items()},
+            }
+        )
         return
     rows = [[figure, *(_shown(each.figures[figure]) for each in results)] for figure in results[0].figures]
     print_table("One event at a time", ["", *(each.label for each in results)], rows)
