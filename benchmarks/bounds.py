@@ -31,9 +31,9 @@ from covey.overlay.client import inspect_broker
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.link.link import Link
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.usage import resident_bytes
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 BOUNDS = (

@@ -29,10 +29,10 @@ from covey.cli.support.output import print_json, print_table
 from covey.cli.support.progress import progress
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.plans import check_known
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})

@@ -27,7 +27,7 @@ from covey.cli.support.output import print_json, print_table
 from covey.cli.support.progress import progress
 from covey.matcher import EventType
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 _ATTRIBUTES = {"number": "int64", "sent_ns": "int64", "text": "string"}

@@ -37,7 +37,7 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 FAULTS = ("kill", "pause", "cut", "silence", "full")

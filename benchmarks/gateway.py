@@ -32,9 +32,9 @@ from covey.gateway import Limits
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, free_addresses
 from covey.overlay.transport import event_loop
 from covey.sim.experiments.bench.usage import cpu_ns, peak_resident_bytes
+from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 from covey.sim.progress import Progress, silent
 
 POSITION = EventType(

@@ -36,9 +36,9 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.usage import resident_bytes
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 ATTACKS = {

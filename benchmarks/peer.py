@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 
 TEXT = "x" * 112
 WINDOW = 256

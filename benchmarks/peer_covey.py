@@ -13,7 +13,7 @@ import yaml
 from benchmarks.peer import TEXT, WINDOW, Peer, Take
 from covey.matcher import EventType
 from covey.overlay import Client
-from covey.overlay.local_overlay import broker_command
+from covey.sim.experiments.local_overlay import broker_command
 
 ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
 

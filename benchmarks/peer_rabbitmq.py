@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.peer import WINDOW, Peer, Take, body, read_body
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 
 _TOPIC = "order.IBM"
 for _name in ("aio_pika", "aiormq"):

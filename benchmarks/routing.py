@@ -21,7 +21,6 @@ from covey.cli.support.options import Json, Seed, counts, words
 from covey.cli.support.output import print_json, print_table
 from covey.cli.support.progress import load_kernels, progress
 from covey.matcher import EventBatch, EventType, create_engine
-from covey.overlay.core.baselines.options import POSETS
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -35,6 +34,7 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
+from covey.sim.baselines.options import POSETS
 from covey.sim.experiments.bench.plans import check_known
 from covey.sim.progress import Progress, silent
 from covey.sim.workload import WORKLOADS, Workload

@@ -44,10 +44,10 @@ from covey.cli.support.progress import compile_once, progress
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.usage import descriptors, resident_bytes
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 _TURN_S = 0.005

@@ -25,8 +25,8 @@ from covey.cli.support.progress import compile_once, progress
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.transport.event_loop import run
+from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.progress import Progress, silent
 
 TICK = EventType("Tick", {"number": "int64", "sent_ns": "int64"})

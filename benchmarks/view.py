@@ -31,8 +31,8 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, View
 from covey.overlay.core.client.view_state import KINDS
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.plans import PlanError
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64", "y": "float64"}, key="id")

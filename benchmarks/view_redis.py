@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 
 _METRES = math.radians(6_372_797.560856)
 """Of a degree on Redis' sphere."""

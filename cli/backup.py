@@ -21,9 +21,9 @@ def backup(
 
     Example: covey backup /var/lib/covey/b1 --to /backup/b1
     """
+    from covey.cli.administration.backing_up import back_up
+    from covey.cli.administration.verifying import verify_directory
     from covey.cli.support.progress import progress
-    from covey.overlay.node.backing_up import back_up
-    from covey.overlay.node.verifying import verify_directory
 
     with progress() as on_progress:
         copied = back_up(directory, to, on_progress)

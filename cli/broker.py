@@ -10,7 +10,7 @@ import typer
 from covey.cli.support.access import NO_ACCESS, Access, with_access
 
 if TYPE_CHECKING:
-    from covey.cli.membership import Change
+    from covey.cli.administration.membership import Change
 
 broker = typer.Typer(help="Run one broker of an overlay; let one join or leave.")
 
@@ -72,8 +72,8 @@ def join(
 
     Example: covey broker join b6 --overlay five.yaml --link b2 --address 127.0.0.1:7006
     """
-    from covey.cli.membership import Change
-    from covey.overlay.node.overlay_edit import OverlayEdit
+    from covey.cli.administration.membership import Change
+    from covey.cli.administration.overlay_edit import OverlayEdit
 
     with OverlayEdit(overlay) as edit:
         edit.add(name, address, link, listen)
@@ -97,8 +97,8 @@ def leave(
 
     Example: covey broker leave b2 --overlay five.yaml
     """
-    from covey.cli.membership import Change
-    from covey.overlay.node.overlay_edit import OverlayEdit
+    from covey.cli.administration.membership import Change
+    from covey.cli.administration.overlay_edit import OverlayEdit
 
     with OverlayEdit(overlay) as edit:
         edit.remove(name)

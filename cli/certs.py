@@ -56,7 +56,7 @@ def certs(
     else:
         name, hosts_of = overlay or "", {each: [] for each in _names("--brokers", brokers)}
     try:
-        from covey.overlay.certificates import make_certificates
+        from covey.cli.administration.certificates import make_certificates
     except ModuleNotFoundError as error:
         raise InputError(f"covey certs needs {error.name}: `pip install 'covey[security]'`") from None
     wanted = {broker: [*found, *more] for broker, found in hosts_of.items()}

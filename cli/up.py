@@ -107,7 +107,7 @@ class Up:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _broker(self, name: str) -> int:
-        from covey.overlay.local_overlay import broker_command
+        from covey.sim.experiments.local_overlay import broker_command
 
         process = await asyncio.create_subprocess_exec(
             *broker_command(self._file, name),
@@ -140,7 +140,7 @@ class Up:
         print(f"ready: {where}", flush=True)
 
     async def _linked(self, name: str) -> bool:
-        from covey.overlay.local_overlay import is_linked
+        from covey.sim.experiments.local_overlay import is_linked
 
         process, address = self._processes.get(name), self._overlay.brokers[name].address
         if process is None:

@@ -23,9 +23,9 @@ def verify(
 
     Example: covey verify /var/lib/covey/b1
     """
+    from covey.cli.administration.verifying import verify_directory
     from covey.cli.support.output import print_json
     from covey.cli.support.progress import progress
-    from covey.overlay.node.verifying import verify_directory
 
     with progress() as on_progress:
         reports = list(verify_directory(directory, on_progress))

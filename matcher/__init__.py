@@ -55,11 +55,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     from covey.matcher.embedded.matcher import Matcher
-    from covey.matcher.embedded.table import Subscription
+    from covey.matcher.embedded.value_table import Subscription
 
     __version__: str
 
-_LAZY = {"Matcher": "covey.matcher.embedded.matcher", "Subscription": "covey.matcher.embedded.table"}
+_LAZY = {"Matcher": "covey.matcher.embedded.matcher", "Subscription": "covey.matcher.embedded.value_table"}
 """Names whose modules load Numba, which takes a second."""
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from covey.matcher import EventBatch, EventType, Matcher
 from covey.matcher.errors import CoveyError
-from covey.overlay.kernel_loader import KernelState, loader
+from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.sim.metrics.session import is_remote
 from covey.spark.errors import SourceError
 from covey.spark.filter_set import Filters, FilterTable, filter_set, usable

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.overlay.node.config import load_overlay
+from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")

@@ -31,7 +31,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 def compile_once() -> None:
     """Compile the kernels if they are not in the cache, with a progress bar."""
     from covey.matcher import compile_kernels, kernels_cached
-    from covey.overlay.kernel_loader import cache_lock
+    from covey.matcher.jit.kernel_loader import cache_lock
 
     if kernels_cached():
         return

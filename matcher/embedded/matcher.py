@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.embedded.snapshot import read_snapshot, write_snapshot
-from covey.matcher.embedded.table import Subscription, SubscriptionTable
+from covey.matcher.embedded.value_table import Subscription, SubscriptionTable
 from covey.matcher.engine import (
     AnyColumn,
     Engine,

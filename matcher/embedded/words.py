@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher.compile.operands import Values
-from covey.matcher.embedded.texts import Texts
+from covey.matcher.embedded.value_texts import Texts
 from covey.matcher.events.times import microseconds, moment_of
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.expressions.values import Family

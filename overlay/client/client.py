@@ -24,6 +24,7 @@ from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
+from covey.matcher.jit.kernel_loader import loader
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError
@@ -41,7 +42,6 @@ from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import Gap, Notice
-from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.credentials import Token, credentials

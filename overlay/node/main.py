@@ -46,7 +46,7 @@ from covey.overlay.transport.event_loop import run
 if TYPE_CHECKING:
     from covey.overlay.node.metrics_server import MetricsServer
     from covey.overlay.node.node import Node
-    from covey.overlay.node.tracing import NodeTracing
+    from covey.overlay.node.node_tracing import NodeTracing
 
 log = logging.getLogger("covey.broker")
 
@@ -184,7 +184,7 @@ def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
     if not tracing_installed():
         log.warning("no spans: OpenTelemetry is not installed; pip install 'covey[otel]'")
         return None
-    from covey.overlay.node.tracing import NodeTracing, otlp_processor
+    from covey.overlay.node.node_tracing import NodeTracing, otlp_processor
 
     log.info("spans to %s", urlsplit(of_environment or overlay.tracing).netloc.rpartition("@")[2])
     return NodeTracing(broker, overlay.name, otlp_processor("" if of_environment else overlay.tracing))

@@ -35,15 +35,15 @@ from covey.overlay.core.endpoint.timings import Timings
 from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
-from covey.overlay.core.operators.limits import Limiter
+from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.warnings import WarningKind
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.authentication import Authentication
-from covey.overlay.node.operator_runner import LimitedRunner
+from covey.overlay.node.disk_syncing import Syncing
+from covey.overlay.node.limited_runner import LimitedRunner
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.storage_directory import broker_directory, open_storage
-from covey.overlay.node.syncing import Syncing
 from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
 from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.call_error import CallError

@@ -9,8 +9,8 @@ from typing import Any
 from covey.matcher.evaluation.accounts import Account
 from covey.matcher.operators.table import find, why_missing
 from covey.overlay.core.introspection.listing import Listing
-from covey.overlay.core.operators.notices import Callers
-from covey.overlay.node.operator_runner import LimitedRunner
+from covey.overlay.core.operators.operator_notices import Callers
+from covey.overlay.node.limited_runner import LimitedRunner
 
 _NONE = Account()
 _COUNTS = ("subscriptions", "events", "reused", "true", "undecided", "failures")

@@ -20,7 +20,7 @@ from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
-from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
@@ -28,7 +28,7 @@ from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay, TlsFiles
-from covey.overlay.node.tokens import TokenOptions
+from covey.overlay.node.token_verifier import TokenOptions
 from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
 from covey.overlay.transport.rpc_server import ConnectionLimits
 

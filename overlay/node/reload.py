@@ -24,7 +24,7 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.reauthentication import reauthenticate
 from covey.overlay.node.server import Server
-from covey.overlay.node.tokens import TokenKeyError
+from covey.overlay.node.token_verifier import TokenKeyError
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.calls import Reloaded
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from covey.matcher.jit.compiling import load_in_background
-from covey.overlay.kernel_loader import KernelState, loader
+from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.overlay.node.acceptor import Acceptor
-from covey.overlay.node.calls import Calls
 from covey.overlay.node.health import SERVICE as HEALTH_SERVICE
 from covey.overlay.node.health import Health, Status
 from covey.overlay.node.node import Node
@@ -19,6 +18,7 @@ from covey.overlay.node.overlay import BrokerAddress
 from covey.overlay.node.readiness import missing
 from covey.overlay.node.reflection import SERVICE as REFLECTION_SERVICE
 from covey.overlay.node.reflection import reflection_handlers
+from covey.overlay.node.unary_calls import Calls
 from covey.overlay.transport.address import split_addresses
 from covey.overlay.transport.channel import (
     CONNECT,

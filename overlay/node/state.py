@@ -10,11 +10,11 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from covey.matcher.jit.kernel_loader import loader
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.explanations import explain, follow
+from covey.overlay.core.introspection.inspection import inspect, render
 from covey.overlay.core.introspection.listing import Listing
-from covey.overlay.core.introspection.views import inspect, render
-from covey.overlay.kernel_loader import loader
 from covey.overlay.node.node import Node
 from covey.overlay.node.operator_state import inspect_operators, render_operators
 from covey.overlay.node.readiness import missing

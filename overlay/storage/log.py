@@ -26,6 +26,7 @@ from itertools import pairwise
 from covey.overlay.storage.commit import Commit
 from covey.overlay.storage.errors import StorageError
 from covey.overlay.storage.files import Files, FileWriter
+from covey.overlay.storage.log_recovery import recover
 from covey.overlay.storage.records import (
     RECORD_HEADER_BYTES,
     Record,
@@ -33,7 +34,6 @@ from covey.overlay.storage.records import (
     encode_records,
     scan,
 )
-from covey.overlay.storage.recovery import recover
 from covey.overlay.storage.segment import Missing, first_time_ns, last_time_ns, new_segment, position_of
 
 DEFAULT_SEGMENT_BYTES = 64 << 20

@@ -17,10 +17,10 @@ from functools import reduce
 
 from covey.matcher.covering.covering import Region, covers_region, intersects_region
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.messages import Advertise
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
+from covey.sim.invariants import check
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.simulation import Simulation
 
@@ -69,7 +69,7 @@ def check_routes(
 ) -> int:
     """Compare all links, or `sample` random ones, with the interest they must carry; return their number.
 
-    The brokers at the links also check their own invariants (`introspection/invariants.py`).
+    The brokers at the links also check their own invariants (`sim/invariants.py`).
     """
     links = simulation.links
     if sample is not None and sample < len(links):

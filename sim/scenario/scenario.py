@@ -11,7 +11,7 @@ from typing import Any
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
+from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.simulator.service import SERVICES
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.matcher.errors import closest_of
-from covey.overlay.core.baselines.options import POSET_ENGINE
+from covey.sim.baselines.options import POSET_ENGINE
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.evaluation.evaluator import Evaluator
-from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
@@ -21,6 +20,7 @@ from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.repair.leaving import links_without
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.baselines.options import POSET_ENGINE, broker_options
 from covey.sim.simulator.broker import SimulatedBroker
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, Clock

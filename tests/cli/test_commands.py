@@ -25,8 +25,8 @@ from covey.cli.up import Up
 from covey.matcher import EventType
 from covey.overlay import Client, RefusedError
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.config import load_overlay
+from covey.sim.experiments.local_overlay import free_addresses
 
 SCHEMA = "firm:string,price:float64,volume:int64"
 COMMAND = [sys.executable, "-m", "covey.cli.main"]

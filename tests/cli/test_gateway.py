@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from covey.cli.main import main
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 
 
 def test_it_serves_until_it_is_stopped() -> None:

@@ -17,7 +17,7 @@ from covey.matcher.errors import VariableError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.matcher.operators.table import register, unregister
 from covey.overlay import Client, Motion
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 READING = EventType("Reading", {"x": "float64"})
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})

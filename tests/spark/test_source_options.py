@@ -7,7 +7,7 @@ from live_brokers import LiveBrokers
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
-from covey.overlay.local_overlay import free_addresses
+from covey.sim.experiments.local_overlay import free_addresses
 from covey.sim.metrics import spark_session
 from covey.spark import CoveySource, SourceError
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.messages import Action, Connect, Message, Send
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.invariants import check
 
 
 class Driven:

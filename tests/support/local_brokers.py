@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.config import load_overlay
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.server import Server
+from covey.sim.experiments.local_overlay import LocalOverlay
 
 
 class BrokerTask:

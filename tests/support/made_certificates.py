@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
-from covey.overlay.certificates import Authority
+from covey.cli.administration.certificates import Authority
 from covey.overlay.core.access.identity import broker_uri, client_uri
 from covey.overlay.node.overlay import TlsFiles
 from covey.overlay.transport.tls import Tls

@@ -15,13 +15,13 @@ from draws import UVLOOP
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.endpoint.tracing import Tracing
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import Server
 from covey.overlay.transport import event_loop
+from covey.sim.experiments.local_overlay import free_addresses
+from covey.sim.invariants import check
 
 run_on_loop = event_loop.run if UVLOOP else asyncio.run
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})

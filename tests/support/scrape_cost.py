@@ -13,10 +13,10 @@ from urllib.request import urlopen
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.messages import Connect, Subscribe
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.metrics_server import MetricsServer
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
+from covey.sim.experiments.local_overlay import free_addresses
 
 SCRAPES = 30
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})

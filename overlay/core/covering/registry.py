@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.operators.notices import Callers
+from covey.overlay.core.operators.operator_notices import Callers
 
 if TYPE_CHECKING:
     from covey.matcher import Filter

@@ -1,4 +1,4 @@
-"""Spans of what a broker does, as its endpoint reports it; `overlay/node/tracing.py` has them."""
+"""Spans of what a broker does, as its endpoint reports it; `overlay/node/node_tracing.py` has them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from covey.overlay.core.merging.budget import BudgetMerger
+from covey.overlay.core.merging.budget_merger import BudgetMerger
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.merging.perfect import PerfectMerger
 

@@ -5,7 +5,7 @@ interface it came from go in, a list of actions comes out. Same input, same outp
 no I/O. A handler is a function of the tables, the call, the message and its sender; the modules
 `subscriptions`, `advertisements`, `events` and `syncing` have one family of messages each.
 
-Invariants (stated and checked by `introspection/invariants.py`): the slots of a neighbour are the maximal
+Invariants (stated and checked by `sim/invariants.py`): the slots of a neighbour are the maximal
 elements of all interest but its own, in the event types that it publishes and in durable ones; the engines
 have exactly the registered interests; a control message is acknowledged once it has taken effect here and in
 every broker further on that it concerns, in the order of its interface.
@@ -65,7 +65,7 @@ from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.durable_keys import on_answered, on_restore_keys, retire_restored
 from covey.overlay.core.routing.durable_type import DurableType
-from covey.overlay.core.routing.events import deliver, on_publish
+from covey.overlay.core.routing.event_routing import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes

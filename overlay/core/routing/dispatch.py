@@ -20,7 +20,7 @@ import numpy.typing as npt
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.interest_matching import Decided
-from covey.overlay.core.matching.splitting import Share, split_by_link, split_by_session
+from covey.overlay.core.matching.result_splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.matching.travelling import TravellingResults, opened
 from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers

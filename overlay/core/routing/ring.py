@@ -21,7 +21,7 @@ import numpy as np
 
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.matching.matching import region_alone
-from covey.overlay.core.matching.splitting import split_by_link
+from covey.overlay.core.matching.result_splitting import split_by_link
 from covey.overlay.core.routing.ring_entry import (
     LINK_BYTES,
     Bools,

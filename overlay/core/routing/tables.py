@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.operators.notices import Notices
+from covey.overlay.core.operators.operator_notices import Notices
 from covey.overlay.core.routing.acks import Acks
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.key_table import KeyBytes
-from covey.overlay.core.routing.listeners import ListenerReports
+from covey.overlay.core.routing.listener_reports import ListenerReports
 from covey.overlay.core.routing.moving_interests import MovingInterests
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.slots import Slots

@@ -33,7 +33,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.awaited_updates import SUBSCRIPTIONS
 from covey.sim.experiments.bench.chain_processes import (
     LENGTH,
@@ -44,6 +43,7 @@ from covey.sim.experiments.bench.chain_processes import (
     relays,
 )
 from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
 COVEY = "covey"

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 LENGTH = 3
 """Brokers, or relays, in a row."""

@@ -21,10 +21,10 @@ import pyarrow as pa
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
-from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
 from covey.sim.experiments.demo.clients import END_S, Clients
 from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy, Values
+from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.scenario.quotes import QUOTE
 
 EXCHANGE = "b5"

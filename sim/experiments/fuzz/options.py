@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
 from covey.overlay.core.merging.mergers import MERGINGS
+from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.simulator.service import SERVICES
 

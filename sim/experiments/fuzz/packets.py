@@ -27,7 +27,6 @@ from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
@@ -37,6 +36,7 @@ from covey.overlay.transport.packets import Goodbye, decode_packet, encode_frame
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
 from covey.proto import broker_pb2 as pb
 from covey.sim.experiments.fuzz.hostile_filters import HOSTILE_TYPE, hostile_filter
+from covey.sim.invariants import check
 
 _HOSTILE, _READER, _PUBLISHER = "client/mallory", "client/reader", "client/market"
 _TICK = EventType("Tick", {"number": "int64", "region": "string"})

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from covey.matcher.errors import InputError
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay
 from covey.sim.experiments.demo.clients import END_S, Clients
+from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle
 from covey.sim.experiments.pages.moving_boxes import (
     VEHICLE,

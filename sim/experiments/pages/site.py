@@ -24,8 +24,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from covey.gateway import Limits, application
 from covey.gateway.server import bind, server
 from covey.matcher.errors import CoveyError, InputError
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.transport.address import is_local, parse_address
+from covey.sim.experiments.local_overlay import free_addresses
 
 _FILES = Path(__file__).parent
 _FILE = re.compile(r"[a-z_]+\.(js|css)")

@@ -15,10 +15,10 @@ from typing import Any
 from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
-from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange, Verdict
 from covey.sim.experiments.demo.run import Demonstration, Trader
 from covey.sim.experiments.demo.strategies import Quote, Values
+from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.experiments.pages.moving_boxes import every
 from covey.sim.experiments.pages.overlay_counters import OverlayCounters
 from covey.sim.experiments.pages.screenshot import picture

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from covey.overlay.core.baselines.options import POSETS, broker_options
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -38,6 +37,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.baselines.options import POSETS, broker_options
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState

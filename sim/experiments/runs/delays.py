@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from covey.overlay.local_overlay import LocalOverlay
+from covey.sim.experiments.local_overlay import LocalOverlay
 
 MAX_CHUNKS = 256
 _CHUNK_BYTES = 65_536

@@ -14,7 +14,7 @@ from operator_calls import operator
 
 from covey.matcher import parse
 from covey.matcher.operators import table
-from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.core.operators.operator_limits import OperatorLimits
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operators.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

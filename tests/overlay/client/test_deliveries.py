@@ -9,7 +9,7 @@ from running import Brokers, on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ClosedError
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 QUOTE = EventType("Quote", {"price": "float64"})
 

@@ -14,7 +14,7 @@ from covey.matcher.errors import FilterError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.matcher.operators.table import register, unregister
 from covey.overlay import Client, Notice
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 READING = EventType("Reading", {"x": "float64"})
 pytestmark = pytest.mark.usefixtures("brokers_in_process")

@@ -11,7 +11,7 @@ from made_certificates import files_as, overlay_files
 from covey.matcher import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.node.config import (
     ConfigError,
     check_certificate,

@@ -16,12 +16,12 @@ from running import on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
-from covey.overlay.local_overlay import LocalOverlay, chain, free_addresses
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.config import ConfigError, check_storage, load_overlay
 from covey.overlay.node.main import run_broker
 from covey.overlay.node.storage_directory import open_storage
 from covey.overlay.storage.errors import StorageError
+from covey.sim.experiments.local_overlay import LocalOverlay, chain, free_addresses
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})
 

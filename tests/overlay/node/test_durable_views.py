@@ -22,11 +22,11 @@ from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import ENDED, KEYS, Message, Receiver
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.node import broker_storage
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.files import OsFiles
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
 NOBODY = Receiver("broker/b2")

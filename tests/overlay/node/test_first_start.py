@@ -17,7 +17,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from covey.matcher import EventBatch, EventType
 from covey.matcher.jit import kernel
-from covey.overlay import kernel_loader
+from covey.matcher.jit import kernel_loader
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from running import Brokers

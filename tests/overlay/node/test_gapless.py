@@ -8,7 +8,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.overlay import Client
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 

@@ -9,7 +9,7 @@ import pytest
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 PHOTO = EventType("Photo", {"number": "int64", "tags": "list<string>"})
 ROWS: list[dict[str, Any]] = [

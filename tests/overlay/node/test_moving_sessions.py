@@ -11,8 +11,8 @@ from running import on_a_loop
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.tickets import Ticket, Tickets
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.node.config import ConfigError, check_tickets, load_overlay
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})
 

@@ -21,8 +21,8 @@ from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.messages import Gap
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.usage import resident_bytes
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 pytestmark = pytest.mark.thorough
 

@@ -16,7 +16,7 @@ import pytest
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 READING = EventType("Reading", {"x": "float64", "round": "int64"})
 VALUES = range(12)

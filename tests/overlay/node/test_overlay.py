@@ -11,7 +11,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.core.introspection.views import render
+from covey.overlay.core.introspection.inspection import render
 from covey.overlay.transport import backoff
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]

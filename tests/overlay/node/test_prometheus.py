@@ -18,12 +18,12 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
 from covey.overlay.core.endpoint.timings import MOST_PENDING, Histogram, Timings
 from covey.overlay.core.messages import Receiver, Update
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node import metrics_server
 from covey.overlay.node.broker_storage import BrokerStorage, LogState, Retention
 from covey.overlay.node.metrics import LONGEST_LABEL, METRICS, MOST_TYPES, OTHER, snapshot
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.files import OsFiles
+from covey.sim.experiments.local_overlay import free_addresses
 
 OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -23,9 +23,7 @@ from running import on_a_loop, run_on_loop, until
 
 from covey.overlay import Client, RefusedError
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.core.operators.limits import OperatorLimits
-from covey.overlay.local_overlay import LocalOverlay, free_addresses
+from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.node.config import ConfigError, load_overlay
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
@@ -34,6 +32,8 @@ from covey.overlay.node.readiness import missing
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.server import Server
 from covey.overlay.transport.call_error import CallError
+from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
+from covey.sim.invariants import check
 
 SECRET = "s" * 40
 TWO: dict[str, Any] = {

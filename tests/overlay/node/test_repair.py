@@ -14,10 +14,10 @@ from running import Brokers, free_ports, on_a_loop, run_on_loop, until
 from covey.cli.health import _state
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.readiness import missing
+from covey.sim.experiments.local_overlay import LocalOverlay
+from covey.sim.invariants import check
 
 ROW = (("b1", "b2"), ("b2", "b3"))
 NOTE = EventType("Note", {"number": "int64"})

@@ -16,7 +16,7 @@ from bystanders import FLOOD, Flood, Reader, Tasks
 from running import Proxy, on_a_loop, until
 
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 pytestmark = pytest.mark.thorough
 

@@ -21,7 +21,7 @@ from covey.matcher import EventBatch, parse
 from covey.overlay import Client
 from covey.overlay.core.endpoint import interface_queue
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Subscribe, Update
 from covey.overlay.transport.channel import CONNECT, DESCRIBE

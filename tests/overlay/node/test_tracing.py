@@ -22,11 +22,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.config import ConfigError, check_tracing, load_overlay
-from covey.overlay.node.tracing import NodeTracing
+from covey.overlay.node.node_tracing import NodeTracing
 from covey.proto import broker_pb2 as pb
+from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 EVENT = {"firm": "IBM", "price": 5.0, "volume": 1}

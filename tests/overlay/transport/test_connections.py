@@ -21,7 +21,6 @@ from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.http2 import frames
-from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import AddressError, Server, descriptor_limit
@@ -31,6 +30,7 @@ from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
+from covey.sim.experiments.local_overlay import LocalOverlay
 
 LARGEST = 8 << 20
 

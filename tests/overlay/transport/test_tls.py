@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from made_certificates import EXPIRED, files_as, issue, overlay_files, tls_of
 from running import QUOTE, Brokers, free_ports, on_a_loop, until
 
+from covey.cli.administration.certificates import Authority
 from covey.overlay import Client, Tls
-from covey.overlay.certificates import Authority
 from covey.overlay.client import ConnectError, inspect_broker
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.link.link import Hello

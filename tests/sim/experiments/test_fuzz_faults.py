@@ -22,7 +22,7 @@ from covey.overlay.core.messages import Message, SyncEnd
 from covey.overlay.core.routing import broker
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.node.broker_storage import BrokerStorage
-from covey.overlay.storage import log, records, recovery
+from covey.overlay.storage import log, log_recovery, records
 from covey.overlay.storage.errors import StorageError
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
@@ -169,7 +169,7 @@ def damage_that_is_not_told(patch: Patch) -> None:
         return (*genuine(*arguments)[:2], 0)
 
     patch.setattr(BrokerStorage, "read", read)
-    patch.setattr(log, "recover", lambda *arguments: _untold(*recovery.recover(*arguments)))
+    patch.setattr(log, "recover", lambda *arguments: _untold(*log_recovery.recover(*arguments)))
 
 
 def _untold(segments: Any, recovered: Any) -> Any:

@@ -8,13 +8,13 @@ import pytest
 from core_posets import POINT, SHAPES, same, values
 
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.joint_roots import JointRoots
 from covey.overlay.core.covering.poset import Forest, RootChange
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.covering.roots import IndexedRoots
-from covey.overlay.core.introspection.invariants import check_poset
+from covey.sim.baselines.naive_poset import NaivePoset
+from covey.sim.invariants import check_poset
 
 GROUPS = ("broker/m", "broker/n", "client/c")
 

@@ -10,15 +10,15 @@ import pytest
 from core_posets import CALLS, SHAPES, Interests, fresh, same, values
 
 from covey.matcher.covering.covering import covers_region
-from covey.overlay.core.baselines.diagram import Diagram, Place
-from covey.overlay.core.baselines.local_diagram import LocalDiagram
-from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.change import Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest, Poset
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
-from covey.overlay.core.introspection.invariants import check_poset
+from covey.sim.baselines.diagram import Diagram, Place
+from covey.sim.baselines.local_diagram import LocalDiagram
+from covey.sim.baselines.naive_poset import NaivePoset
+from covey.sim.invariants import check_poset
 
 
 @pytest.fixture(params=[Forest, NaivePoset, Diagram, LocalDiagram])

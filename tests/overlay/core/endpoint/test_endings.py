@@ -14,12 +14,12 @@ from covey.overlay.core.endpoint.endings import PART, PAUSE_NS
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
+from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"x": "int64"})
 MANY = 3 * PART + 1

@@ -13,12 +13,12 @@ from covey.overlay.core.endpoint.connections import Peer
 from covey.overlay.core.endpoint.endings import PART
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.turns import FIRST_MESSAGES, TURN_NS
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Subscribe, SyncBegin, SyncEnd, Unsubscribe
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
+from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"x": "int64"})
 ABOVE = parse("x >= $low", QUOTE)

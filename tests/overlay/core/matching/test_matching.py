@@ -18,7 +18,7 @@ from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import MOST_PENDING, FilterAt, Matching
-from covey.overlay.core.matching.splitting import split_by_session
+from covey.overlay.core.matching.result_splitting import split_by_session
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
 FILTERS = [

@@ -12,7 +12,7 @@ from core_posets import Interests
 from covey.matcher import EventBatch, EventType
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,

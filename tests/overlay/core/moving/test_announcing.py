@@ -15,7 +15,6 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import VariableError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
-from covey.overlay.core.baselines.options import broker_options
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
@@ -30,6 +29,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.moving.announcing import HORIZON_NS, LATE_NS, MARGIN_NS, SECOND_NS, Announcement
 from covey.overlay.core.moving.motion import Motion, check_values, directions, still
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.baselines.options import broker_options
 
 CAR = EventType("Car", {"x": "float64", "lane": "int64", "road": "string"})
 BELOW = parse("x < $limit", CAR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from covey.overlay.core.operators.limits import NS_PER_S, Grant, Limiter, OperatorLimits
+from covey.overlay.core.operators.operator_limits import NS_PER_S, Grant, Limiter, OperatorLimits
 
 MS = 1_000_000
 LIMITS = OperatorLimits(deadline_ms=200, turn_ms=100, operator_share=0.5, call_share=0.25)

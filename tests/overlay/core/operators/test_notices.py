@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 from covey.overlay.core.messages import Notice
-from covey.overlay.core.operators.notices import (
+from covey.overlay.core.operators.operator_notices import (
     FIRST_INTERVAL_NS,
     LONGEST_INTERVAL_NS,
     MOST_COUNTED,

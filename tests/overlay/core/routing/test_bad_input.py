@@ -13,7 +13,7 @@ from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.client.actions import Refused
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.matching.operator_matching import OperatorMatching

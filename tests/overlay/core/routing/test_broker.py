@@ -8,8 +8,7 @@ from core_driven import Driven, sent
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.core.introspection.views import inspect, render
+from covey.overlay.core.introspection.inspection import inspect, render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -28,6 +27,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 OTHER = EventType("Quote", {"firm": "string", "price": "int64"})

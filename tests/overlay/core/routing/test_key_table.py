@@ -9,8 +9,7 @@ import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.messages import (
     Advertise,
     Deliver,
@@ -25,6 +24,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing import key_table
 from covey.overlay.core.routing.holders import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
+from covey.sim.invariants import check
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 ALL = parse("x >= $low", SHIP)

@@ -16,7 +16,7 @@ from core_network import Network
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.invariants import check
+from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"price": "float64", "volume": "int64"})
 SHAPES = [

@@ -20,7 +20,7 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 from covey.matcher.operators.table import register, unregister
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.explanations import explain, follow
 from covey.overlay.core.matching import travelling
 from covey.overlay.core.messages import Advertise, Deliver, Notice, Publish, Subscribe, Update
 from covey.overlay.core.routing import ring

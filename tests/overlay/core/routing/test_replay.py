@@ -15,7 +15,7 @@ from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.recent import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.matching import matching as matching_module
 from covey.overlay.core.matching.matching import Matching

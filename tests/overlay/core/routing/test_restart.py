@@ -13,8 +13,7 @@ from core_routes import check_links
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.core.introspection.views import inspect, render
+from covey.overlay.core.introspection.inspection import inspect, render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -25,6 +24,7 @@ from covey.overlay.core.messages import (
     SyncBegin,
     SyncEnd,
 )
+from covey.sim.invariants import check
 
 POINT = EventType("Point", {"x": "int64"})
 BELOW = parse("x < $a", POINT)

@@ -28,8 +28,7 @@ from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.invariants import check
-from covey.overlay.core.introspection.views import render
+from covey.overlay.core.introspection.inspection import render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -45,6 +44,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.sim.invariants import check
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 

@@ -10,7 +10,7 @@ from random_trees import T, Truth, bushy, deep, events
 
 from covey.matcher import parse
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.introspection.explaining import explain
+from covey.overlay.core.introspection.explanations import explain
 
 BIG = " and ".join(f"(a == {i} or b < {i} and c > $x)" for i in range(30))
 

@@ -14,11 +14,11 @@ from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
-from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.messages import Advertise, Connect, Message, Publish
-from covey.overlay.core.routing import advertisements, events, keyed, syncing
+from covey.overlay.core.routing import advertisements, event_routing, keyed, syncing
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.key_table import KeyTable
+from covey.sim.invariants import check
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "int64", "n": "int64"}, key="id")
 BOX = parse("x between $low and $high", VEHICLE)
@@ -232,7 +232,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("mechanism", ["_depart_links", "_depart_views", "on_departures", "retire_source"])
 def test_it_fails_without_each_of_its_mechanisms(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = (keyed, events, advertisements, syncing)
+    places = (keyed, event_routing, advertisements, syncing)
     for module in [place for place in places if hasattr(place, mechanism)]:
         monkeypatch.setattr(module, mechanism, _nothing)
     with pytest.raises(AssertionError):

@@ -1,7 +1,7 @@
 """Calls named operators under limits of time: the `Runner` of a broker process.
 
-The limits decide (`core/operators/limits.py`); here are the clock, the thread and the turns of the event
-loop. An operator that is `bounded` is called at once, any other in another thread, until its deadline.
+The limits decide (`core/operators/operator_limits.py`); here are the clock, the thread and the turns of the
+event loop. An operator that is `bounded` is called at once, any other in another thread, until its deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from covey.matcher.evaluation.runner import Compute, Outcome, reason_of
 from covey.matcher.events.results import Answers
 from covey.matcher.operators.named_operator import NamedOperator
-from covey.overlay.core.operators.limits import Limiter
+from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.node.operator_threads import DeadlineError, OperatorThreads
 
 log = logging.getLogger("covey.broker")

@@ -16,7 +16,7 @@ import pytest
 
 FEW = """
 from covey.matcher.jit import compiling
-from covey.overlay import kernel_loader
+from covey.matcher.jit import kernel_loader
 compiling.KERNEL_MODULES = ("covey.matcher.covering.region_kernels",)
 """
 LOADING = f"""
@@ -69,7 +69,7 @@ def test_a_process_that_waits_for_another_has_not_imported_numba(tmp_path: Path)
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = """
 import sys, time
-from covey.overlay import kernel_loader
+from covey.matcher.jit import kernel_loader
 kernel_loader.loader.load()
 while kernel_loader.loader.state != "compiling":
     time.sleep(0.02)

@@ -12,12 +12,12 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from covey.cli.administration.overlay_edit import OverlayEdit, new_links
 from covey.cli.support.access import Access
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.node.main import LEAVE_S
-from covey.overlay.node.overlay_edit import OverlayEdit, new_links
 from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_reload
 from covey.overlay.transport.channel import RELOAD
 

@@ -16,8 +16,8 @@ from running import on_a_loop
 
 from covey.matcher import EventType
 from covey.overlay import Client
-from covey.overlay.local_overlay import broker_command, free_addresses, is_linked
 from covey.overlay.node.config import load_overlay
+from covey.sim.experiments.local_overlay import broker_command, free_addresses, is_linked
 
 COVEY = [sys.executable, "-m", "covey.cli.main"]
 TICK = EventType("Tick", {"x": "int64"})

@@ -12,15 +12,15 @@ from core_driven import Driven
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.errors import SubscriptionError
-from covey.overlay.core.baselines.diagram import Diagram
-from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest, Poset
-from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.explanations import explain, follow
+from covey.overlay.core.introspection.inspection import inspect, render
 from covey.overlay.core.introspection.listing import MAX_LISTED
-from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.messages import Advertise, Connect, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.baselines.diagram import Diagram
+from covey.sim.baselines.naive_poset import NaivePoset
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 A, B, C, D = "broker/a", "broker/b", "client/c", "client/d"

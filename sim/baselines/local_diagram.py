@@ -12,8 +12,8 @@ are above each other in a circle. A place whose region becomes equal to that of 
 from __future__ import annotations
 
 from covey.matcher.covering.covering import Region, covers_region
-from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import Interest
+from covey.sim.baselines.diagram import Diagram, Place
 
 
 class LocalDiagram(Diagram):

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from covey.overlay.core.access.identity import DeniedError
-from covey.overlay.node.tokens import TokenKeyError, TokenOptions, TokenVerifier
+from covey.overlay.node.token_verifier import TokenKeyError, TokenOptions, TokenVerifier
 
 SECRET = "s" * 32
 EC_KEY = ec.generate_private_key(ec.SECP256R1())

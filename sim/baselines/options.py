@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypedDict
 
-from covey.overlay.core.baselines.diagram import Diagram
-from covey.overlay.core.baselines.local_diagram import LocalDiagram
-from covey.overlay.core.baselines.naive_poset import NaivePoset
-from covey.overlay.core.baselines.poset_matching import PosetMatching
 from covey.overlay.core.covering.poset import Forest, Poset
+from covey.sim.baselines.diagram import Diagram
+from covey.sim.baselines.local_diagram import LocalDiagram
+from covey.sim.baselines.naive_poset import NaivePoset
+from covey.sim.baselines.poset_matching import PosetMatching
 
 if TYPE_CHECKING:
     from covey.overlay.core.matching.interest_matching import MatchingFactory

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import SubscriptionError
 from covey.matcher.filters.filter import Filter
-from covey.overlay.core.introspection.calls import ExplainedCalls, explain_calls
+from covey.overlay.core.introspection.explained_calls import ExplainedCalls, explain_calls
+from covey.overlay.core.introspection.inspection import slot_text
 from covey.overlay.core.introspection.listing import MAX_LISTED, Listing
-from covey.overlay.core.introspection.views import slot_text
 from covey.overlay.core.moving.motion import predicates, still
 
 _LISTED_IDS = 20

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from covey.cli.administration.overlay_edit import OverlayEdit
 from covey.overlay.node.config import ConfigError
-from covey.overlay.node.overlay_edit import OverlayEdit
 
 TEXT = """overlay: two   # a comment
 brokers: {b1: {address: "127.0.0.1:7001"}, b2: {address: "127.0.0.1:7002"}}

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.local_overlay import LocalOverlay, chain, free_addresses
+from covey.sim.experiments.local_overlay import LocalOverlay, chain, free_addresses
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere two sockets cannot be bound to one port")

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
 from covey.matcher.matches import Matches
-from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.matching.call_residues import CallResidues
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.interest_matching import Decided
+from covey.sim.baselines.diagram import Diagram, Place
 
 if TYPE_CHECKING:
     from covey.matcher.evaluation.evaluator import Evaluator

@@ -40,7 +40,7 @@ _POLL_S = 0.1
 _LOW_PRIORITY = 3
 """Some processor time has to remain for it on a machine that is busy because the kernels are missing."""
 _MOST_CHILDREN = 3
-_CHILD = "from covey.overlay.kernel_loader import compile_for_parent; compile_for_parent()"
+_CHILD = "from covey.matcher.jit.kernel_loader import compile_for_parent; compile_for_parent()"
 _IMPORTING = "import sys; sys.path[:] = {path!r}; "
 """The child imports what this process imports, whatever it has added to its path."""
 
