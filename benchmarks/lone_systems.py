@@ -18,7 +18,7 @@ from benchmarks.peer import TEXT, body, read_body
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
-from covey.overlay.local_overlay import LocalOverlay, free_addresses
+from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 
 ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
 FILTER = 'firm == "IBM"'

@@ -18,11 +18,11 @@ import yaml
 from benchmarks.lone_systems import ORDER
 from benchmarks.peer import TEXT
 from covey.overlay import Client
-from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.config import load_overlay
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.server import Server
+from covey.sim.experiments.local_overlay import free_addresses
 
 _ROOT = Path(sys.modules["covey.matcher.errors"].__file__ or "").parent.parent
 _SETTLED_S = 0.1

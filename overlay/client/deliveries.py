@@ -27,9 +27,7 @@ class Deliveries(AsyncIterator[Matches]):
     (`Matches.expired`).
     """
 
-    def __init__(
-        self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]
-    ) -> None:
+    def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
         self._strict = strict
         self._forget_expired = forget_expired
         self._inbox: Inbox[tuple[Matches, Release]] = Inbox()

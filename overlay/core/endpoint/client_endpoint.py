@@ -117,9 +117,10 @@ class ClientEndpoint:
             raise refusal
         return form, row, size
 
-    def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> None:
-        """Put an event into the outbox, however full. Raises as `row`."""
-        self.outbox.put_row(*self.row(type_name, values), traceparent)
+    def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> bool:
+        """Put an event into the outbox, however full; False where the next frame need not be asked for before
+        the timer. Raises as `row`."""
+        return self.outbox.put_row(*self.row(type_name, values), traceparent)
 
     def publish_batch(
         self, batch: EventBatch, traceparent: str = UNTRACED

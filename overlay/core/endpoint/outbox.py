@@ -89,8 +89,10 @@ class Outbox:
             return lane.events >= self._max_events or lane.bytes >= self._max_bytes
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
-    def put_row(self, form: PlainRows, row: Row, size: int, traceparent: str = UNTRACED) -> None:
-        """Add one event of `size` bytes, as `form.row` has returned it."""
+    def put_row(self, form: PlainRows, row: Row, size: int, traceparent: str = UNTRACED) -> bool:
+        """Add one event of `size` bytes, as `form.row` has returned it; False where it waits for a time
+        (`wait_ns`) together with others.
+        """
         name = form.event_type.name
         lane = self._lanes.get(name) or self._lane(name)
         if lane.form is not form:
@@ -106,6 +108,8 @@ class Outbox:
         self._added(lane, 1, held)
         if len(rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or (traceparent and lane.gathered):
             self._gather(lane)
+            return True
+        return self.wait_ns is None
 
     def put_batch(self, batch: EventBatch) -> None:
         """Add any number of events; they are split as the broker's limits demand."""
