@@ -373,7 +373,9 @@ class Client:
         if values:
             attributes = {**dict(values), **attributes}
         self._driver.check_open()
-        await self._driver.publishing.publish(type_name, attributes, confirm)
+        publishing = self._driver.publishing
+        if confirm or not publishing.put(type_name, attributes):
+            await publishing.publish(type_name, attributes, confirm)
 
     async def publish_batch(
         self,

@@ -38,7 +38,7 @@ class Deliveries(AsyncIterator[Matches]):
     async def __anext__(self) -> Matches:
         while True:
             matches, release = await self._inbox.head()
-            self._inbox.pop()
+            self._inbox.items.popleft()
             release()
             if matches.expired:
                 for subscription_id in matches.expired:

@@ -64,3 +64,12 @@ def events_of(batch: EventBatch) -> list[Event]:
         Event(name, values, publisher, sequence, ingress_ns, traceparent)
         for (values, sequence), traceparent in zip(rows, traced, strict=True)
     ]
+
+
+def event_of(batch: EventBatch) -> Event:
+    """The event of a batch of one."""
+    columns = batch.columns
+    if columns is None or batch.contexts:
+        return events_of(batch)[0]
+    (sequence,) = batch.sequence_numbers()
+    return Event(batch.event_type.name, columns.row(0), batch.publisher, sequence, batch.ingress_ns)

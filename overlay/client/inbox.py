@@ -16,17 +16,19 @@ class Inbox(Generic[T]):
     """A queue that ends. Several tasks may read it; each item goes to one of them."""
 
     def __init__(self) -> None:
-        self.ended = False
         self.items: deque[T] = deque()
+        self.ended = False
         self._error: BaseException | None = None
-        self._changed = asyncio.Event()
+        self._readers: dict[asyncio.Future[None], None] = {}
+        """Those that wait."""
 
     def put(self, item: T) -> None:
         self.items.append(item)
-        self._changed.set()
+        if self._readers:
+            self.wake()
 
     async def head(self) -> T:
-        """The next item, as soon as there is one; `pop` removes it.
+        """The next item, as soon as there is one; the reader removes it.
 
         Raises the error that ended the queue, or `StopAsyncIteration`.
         """
@@ -40,16 +42,18 @@ class Inbox(Generic[T]):
             raise self._error.with_traceback(None)
         if self.ended:
             raise StopAsyncIteration
-        self._changed.clear()
-        await self._changed.wait()
+        reader = asyncio.get_running_loop().create_future()
+        self._readers[reader] = None
+        try:
+            await reader
+        finally:
+            self._readers.pop(reader, None)
 
     def wake(self) -> None:
         """Something that waits elsewhere has changed."""
-        self._changed.set()
-
-    def pop(self) -> T:
-        """Remove the next item."""
-        return self.items.popleft()
+        for reader in self._readers:
+            if not reader.done():
+                reader.set_result(None)
 
     def drain(self) -> list[T]:
         """Remove all items."""
@@ -61,7 +65,4 @@ class Inbox(Generic[T]):
         """Nothing more will arrive."""
         self.ended = True
         self._error = error
-        self._changed.set()
-
-    def __len__(self) -> int:
-        return len(self.items)
+        self.wake()

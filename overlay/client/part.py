@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher import EventBatch
-from covey.overlay.client.event import Event, events_of
+from covey.overlay.client.event import Event, event_of, events_of
 from covey.overlay.core.client.actions import DeliverTo, Matches
 
 StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
@@ -92,7 +92,7 @@ class Part:
         if count == 1:
             rows = strict_rows(batch, self.epoch)
             self._start = 1
-            return (events_of(batch)[0], 0) if rows is None or len(rows) else (None, 1)
+            return (event_of(batch), 0) if rows is None or len(rows) else (None, 1)
         if self._start < self._evaluated_to and self._evaluated_at < changed:
             self._evaluated_to, self._chunk = self._start, 1
             self._events.clear()

@@ -42,6 +42,15 @@ class Publishing:
         self._logged = 0
         self._log_at = 0.0
 
+    def put(self, type_name: str, values: Mapping[str, object]) -> bool:
+        """Publish an event where its call has to wait for nothing and has no span; False where it may."""
+        if self._turn <= 1 or self._room or self.tracing is not None or self._outbox.full(type_name):
+            return False
+        self._turn -= 1
+        if self._endpoint.publish(type_name, values):
+            self._wake()
+        return True
+
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
         tracing = self.tracing
         traceparent = UNTRACED if tracing is None else tracing.of_event()

@@ -141,7 +141,7 @@ class Lane:
     def take(self, max_events: int) -> tuple[EventBatch, int]:
         """The next batch of those that are gathered, and its bytes."""
         batch, size = self.batches.popleft()
-        if len(batch) > max_events:
+        if batch.count > max_events:
             rest = batch.slice(max_events)
             rest_bytes = size * len(rest) // len(batch)
             self.batches.appendleft((rest, rest_bytes))

@@ -183,8 +183,11 @@ class Outbox:
 
     def _due_ns(self) -> int:
         """When the next events are due."""
-        if not self._in_flight or any(lane.pending >= BATCH_EVENTS for lane in self._ready.values()):
+        if not self._in_flight:
             return 0
+        for lane in self._ready.values():
+            if lane.published - lane.passed >= BATCH_EVENTS:
+                return 0
         return self._next_ns - _BURST_NS
 
     def pass_events(self, link: Link, now_ns: int) -> None:
@@ -217,8 +220,8 @@ class Outbox:
             self._gather(lane)
         batch, size = lane.take(self.limits.max_batch_events)
         first = lane.passed + 1
-        lane.passed += len(batch)
-        self._in_flight += len(batch)
+        lane.passed += batch.count
+        self._in_flight += batch.count
         sent = Sent(first, lane.passed, size, None)
         lane.sent.append(sent)
         try:
@@ -228,9 +231,13 @@ class Outbox:
             self._accept(lane, 0)
             return 0
         sent.first_sequence = publish.batch.first_sequence
-        for piece in pieces(publish, self.limits.max_frame_bytes // 2):
-            link.send(piece)
-        return size_of(publish)
+        size = size_of(publish)
+        if size <= self.limits.max_frame_bytes // 2:
+            link.send(publish)
+        else:
+            for piece in pieces(publish, self.limits.max_frame_bytes // 2):
+                link.send(piece)
+        return size
 
     # --- from the link --------------------------------------------------------------------------------------
 
