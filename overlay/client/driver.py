@@ -29,7 +29,7 @@ from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.view import ViewSubscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.actions import DeliverTo, Matches, Refused, Settled
+from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -458,31 +458,25 @@ class SessionDriver:
         if self.tracing is not None and message.batch.contexts:
             batch, release = self.tracing.received(message.batch, release)
             message = replace(message, batch=batch)
-        lone = None if self._deliveries is not None else self.core.lone(message)
-        if lone is not None:
-            if lone:
-                self._delivered += 1
-                claim = Claim(self._delivered, 1, release)
-                self.subscriptions[lone]._put(Part(DeliverTo(lone, message.batch, 0), self.core.epoch, claim))
-            else:
-                release()
-            return
-        matches = self.core.matches(message)
-        self._report_own_notices()
-        if matches is None or not len(matches.rows):
-            if matches is not None:
-                self._count_spurious(matches)
-            release()
-            return
         if self._deliveries is not None:
-            self._deliveries._put(matches, release)
-            return
-        self._count_spurious(matches)
-        shares = [share for share in matches.divided() if len(share.batch)]
-        self._delivered += 1
-        claim = Claim(self._delivered, len(shares), release)
-        for share in shares:
-            self.subscriptions[share.subscription_id]._put(Part(share, matches.epoch, claim))
+            matches = self.core.matches(message)
+            if matches is not None and len(matches.rows):
+                self._deliveries._put(matches, release)
+            else:
+                if matches is not None:
+                    self._count_spurious(matches)
+                release()
+        else:
+            shares = self.core.shares(message)
+            self._delivered += 1
+            claim = Claim(self._delivered, sum(share.batch.count > 0 for share in shares), release)
+            for share in shares:
+                subscription = self.subscriptions.get(share.subscription_id)
+                if subscription is not None:
+                    subscription.spurious += share.spurious
+                    if share.batch.count:
+                        subscription._put(Part(share, self.core.epoch, claim))
+        self._report_own_notices()
 
     def _release_of(self, size: int) -> Callable[[], None]:
         """A callback that grants so many bytes of credit again. It has no effect after the link was reset:

@@ -26,6 +26,8 @@ class Claim:
         self.number = number
         self._parts = parts
         self._release = release
+        if not parts:
+            release()
 
     def done(self) -> None:
         self._parts -= 1

@@ -158,6 +158,11 @@ class Reception:
         view = self.views.get(message.batch.event_type.name)
         if view is None:
             return None
+        lone = self.lone(message)
+        if lone is not None:
+            count = min(lone, 1)
+            rows, ids = np.zeros(count, np.int64), np.full(count, lone, np.int64)
+            return Matches(message.batch, rows, ids, {}, epoch=epoch)
         batch = view.own(message.batch)
         broker_pairs = rows, ids = self._pairs(message)
         if message.for_views:
