@@ -18,6 +18,7 @@ BENCHMARKS = {
     "faults": "What cut links and killed brokers cost.",
     "gateway": "Browsers at a gateway.",
     "hostile": "What hostile clients cost the others.",
+    "lone": "One event at a time, in Covey and in NATS and mosquitto.",
     "metrics": "The metrics of one run of any size, on one core and on more.",
     "operators": "Expensive operators, with shared evaluation and without.",
     "pauses": "The longest pauses of an engine while subscriptions change.",

@@ -77,6 +77,7 @@ class EventType:
         "kinds",
         "name",
         "names",
+        "times",
     )
 
     def __init__(
@@ -112,6 +113,8 @@ class EventType:
         self.kinds: tuple[Kind, ...] = tuple(kinds.values())
         self.has_lists = Kind.STRINGS in self.kinds
         """Whether its events are in Arrow columns, however few."""
+        self.times = tuple(a for a, kind in kinds.items() if kind is Kind.TIMESTAMP)
+        """The attributes that are timestamps."""
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items()), key))

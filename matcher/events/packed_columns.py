@@ -173,8 +173,15 @@ class PackedColumns:
 
     def rows(self) -> list[dict[str, Any]]:
         """The events as dicts with every attribute; timestamps are datetimes."""
-        columns = [self.values(place) for place in range(len(self.columns))]
-        return [dict(zip(self.event_type.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [self.row(event) for event in range(self.count)]
+
+    def row(self, event: int) -> dict[str, Any]:
+        """One of them."""
+        row = dict(zip(self.event_type.names, [column[event] for column in self.columns], strict=True))
+        for name in self.event_type.times:
+            if row[name] is not None:
+                row[name] = moment_of(row[name])
+        return row
 
     # --- parts ------------------------------------------------------------------------------------
 

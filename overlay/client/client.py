@@ -30,6 +30,7 @@ from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.operator_runner import run_timed
+from covey.overlay.client.reports import Reports
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
@@ -159,9 +160,7 @@ class Client:
             self.name,
             self._endpoint,
             SlowConsumer(slow_consumer),
-            on_state,
-            on_gap,
-            on_notice,
+            Reports(self.name, on_state, on_gap, on_notice),
             self._credentials,
             durable=durable,
         )
@@ -191,7 +190,7 @@ class Client:
             async with asyncio.timeout(self._connect_timeout):
                 await self._until_ready()
         except TimeoutError:
-            error = ConnectError(self._driver.connection.why or f"no broker answers at {self.address}")
+            error = ConnectError(self._driver.why or f"no broker answers at {self.address}")
             await self.close()
             raise error from None
         except BaseException:
@@ -204,7 +203,7 @@ class Client:
 
     async def _until_ready(self) -> None:
         """Until the client is connected, or never will be. A line of the log says what it waits for."""
-        start, ready = time.monotonic(), self._driver.ready
+        start, ready = time.monotonic(), self._driver.opened
         with suppress(TimeoutError):
             async with asyncio.timeout(_SILENT_S):
                 await ready.wait()
@@ -214,7 +213,7 @@ class Client:
             self.name,
             self.address,
             round(start + self._connect_timeout - time.monotonic(), 1),
-            self._driver.connection.why or "no answer",
+            self._driver.why or "no answer",
         )
         await ready.wait()
         if self._driver.error is None:
@@ -226,7 +225,7 @@ class Client:
         events ends. Events that were not accepted are lost: `pending` counts them, and a warning is logged.
         A durable session stays, with its subscriptions, unless this is its `end`.
         """
-        if self._durable and self._driver.ready.is_set() and self._driver.error is None:
+        if self._durable and self._driver.opened.is_set() and self._driver.error is None:
             for type_name in list(self._core.advertised):
                 self._driver.unadvertise(type_name)
             for subscription in list(self._driver.subscriptions.values()) if end else ():
@@ -247,7 +246,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        return self._driver.connection.connected
+        return self._driver.connected
 
     @property
     def error(self) -> Exception | None:
@@ -274,7 +273,7 @@ class Client:
     @property
     def broker(self) -> str:
         """The name of the broker that this client is connected to, or was last."""
-        return self._driver.connection.broker
+        return self._driver.broker
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -371,10 +370,12 @@ class Client:
         this call waits. The end of the client raises its error in calls that wait. A call that is cancelled
         while it waits for room publishes nothing; while it waits for the broker, the event is on its way.
         """
-        if attributes and values:
-            attributes = {**values, **attributes}
+        if values:
+            attributes = {**dict(values), **attributes}
         self._driver.check_open()
-        await self._driver.publishing.publish(type_name, attributes or dict(values or ()), confirm)
+        publishing = self._driver.publishing
+        if confirm or not publishing.put(type_name, attributes):
+            await publishing.publish(type_name, attributes, confirm)
 
     async def publish_batch(
         self,

@@ -27,9 +27,7 @@ class Deliveries(AsyncIterator[Matches]):
     (`Matches.expired`).
     """
 
-    def __init__(
-        self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]
-    ) -> None:
+    def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
         self._strict = strict
         self._forget_expired = forget_expired
         self._inbox: Inbox[tuple[Matches, Release]] = Inbox()
@@ -40,7 +38,7 @@ class Deliveries(AsyncIterator[Matches]):
     async def __anext__(self) -> Matches:
         while True:
             matches, release = await self._inbox.head()
-            self._inbox.pop()
+            self._inbox.items.popleft()
             release()
             if matches.expired:
                 for subscription_id in matches.expired:

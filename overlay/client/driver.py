@@ -1,6 +1,8 @@
-"""Drives the `ClientEndpoint` of one client over its connection: what arrives is decoded and handed to the
-endpoint and to readers, and what waits for the endpoint is woken.
+"""Drives the `ClientEndpoint` of one client: keeps a connection to its broker open, decodes what arrives and
+hands it to the endpoint and to readers, and wakes what waits.
 
+The stream (`/covey.Broker/Connect`) begins with a hello each way; then a pump moves the endpoint's frames. A
+connection that breaks is opened again after a pause; a status of which no repetition helps ends the client.
 Everything happens on one event loop. Invariant: every message of the broker reaches the session in order, and
 every reader, publisher and waiter hears of the end of the client.
 """
@@ -16,12 +18,12 @@ from dataclasses import replace
 
 from covey.matcher import Filter
 from covey.matcher.errors import SubscriptionError
-from covey.overlay.client.connection import BrokerConnection
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.client.publishing import Publishing
+from covey.overlay.client.reports import Reports
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
@@ -31,6 +33,7 @@ from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.link.link import Frame, LinkError
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -42,14 +45,25 @@ from covey.overlay.core.messages import (
     Message,
     Notice,
 )
+from covey.overlay.transport.backoff import Backoff
+from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
-from covey.overlay.transport.credentials import PLAIN, Credentials
-from covey.overlay.transport.errors import MessageError
+from covey.overlay.transport.credentials import Credentials
+from covey.overlay.transport.errors import MalformedPacketError, MessageError
+from covey.overlay.transport.loop_timer import LoopTimer
+from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.pump import Pump
+from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.client")
 
-_LOG_EVERY_S = 10.0
+_ANSWER_WITHIN_S = 10.0
 _GOODBYE_S = 3.0
+_REFUSED_TOKENS = 3
+"""So many in a row end a client that has connected before: a new one does not help."""
+_PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
+"""Statuses after which the client tries again; all others end it."""
 
 
 class SessionDriver:
@@ -61,10 +75,8 @@ class SessionDriver:
         name: str,
         endpoint: ClientEndpoint,
         slow_consumer: SlowConsumer,
-        on_state: Callable[[bool, str], None] | None,
-        on_gap: Callable[[Gap], None] | None,
-        on_notice: Callable[[Notice], None] | None,
-        credentials: Credentials = PLAIN,
+        reports: Reports,
+        credentials: Credentials,
         *,
         durable: bool = False,
     ) -> None:
@@ -73,10 +85,12 @@ class SessionDriver:
         self.name = name
         self.endpoint = endpoint
         self.core = endpoint.session
-        self.connection = BrokerConnection(
-            address, name, endpoint, slow_consumer, self, credentials, durable=durable
-        )
-        self.publishing = Publishing(name, endpoint, self.connection.wake)
+        self.reports = reports
+        self.broker = ""
+        """The name of the broker that the client is connected to, or was last."""
+        self.why = ""
+        """Why the last connection ended, or was not opened."""
+        self.publishing = Publishing(name, endpoint, self.wake)
         self.waiters = Waiters()
         self.subscriptions = {
             subscription_id: Subscription(self, subscription_id, filter)
@@ -87,22 +101,18 @@ class SessionDriver:
         self.unclaimed: dict[int, Subscription] = {}
         """Subscriptions of an earlier process, until this one subscribes with their filter."""
         self.listeners: dict[str, Listeners] = {}
-        self.ready = asyncio.Event()
+        self.opened = asyncio.Event()
         """Set once the client is connected, or never will be."""
         self.error: Exception | None = None
+        self.tracing: ClientTracing | None = None
+        self._slow_consumer = slow_consumer
+        self._durable = durable
         self._deliveries: Deliveries | None = None
         self._delivered = 0
-        self._on_state = on_state
-        self._on_gap = on_gap
-        self._on_notice = on_notice
-        self._notices_logged: dict[str, float] = {}
-        """By operator, when its last notice was logged."""
-        self._own_notices_at = 0.0
-        """When notices of operators that do not answer in this process are due."""
-        self._untold = 0
-        """Events of gaps that the log has no line for yet."""
-        self._tell_at = 0.0
-        self.tracing: ClientTracing | None = None
+        self._pump: Pump | None = None
+        self._timer = LoopTimer()
+        self._closing = asyncio.Event()
+        self._refused_tokens = _REFUSED_TOKENS
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -110,7 +120,7 @@ class SessionDriver:
 
     def rename(self, name: str) -> None:
         """Before it starts."""
-        self.name = self.connection.name = self.publishing.name = name
+        self.name = self.reports.name = self.publishing.name = name
 
     def set_tracing(self, tracing: ClientTracing | None) -> None:
         """Before it starts: what it publishes, gets and changes has spans."""
@@ -121,7 +131,7 @@ class SessionDriver:
         if self._task is not None or self.error is not None:
             raise ClosedError(f"client {self.name} was opened before: create a new one")
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self.connection.run(), name=f"covey client {self.name}")
+        self._task = self._loop.create_task(self._run(), name=f"covey client {self.name}")
         self._task.add_done_callback(self._cancelled)
 
     def _cancelled(self, task: asyncio.Task[None]) -> None:
@@ -138,13 +148,29 @@ class SessionDriver:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self.publishing.drained()
-                await self.connection.drained()
-        self.connection.close()
+                await self._drained()
+        # A goodbye: the broker then ends the session.
+        self._closing.set()
+        if self._pump is not None:
+            self._pump.close("OK", "closed by the client")
         _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
         if late:
             task.cancel()
             await asyncio.wait(late)
         self._end(ClosedError(f"client {self.name} is closed"), None)
+
+    async def _drained(self) -> None:
+        """Until the broker has received everything and knows what has arrived here, or the connection
+        breaks.
+        """
+        while self.connected and not self.endpoint.link.idle:
+            self.endpoint.link.ask()
+            self.wake()
+            await asyncio.sleep(0.005)
+        if self.connected:
+            self.endpoint.link.acknowledge()
+            self.wake()
+            await asyncio.sleep(0)
 
     def check_open(self) -> None:
         if self.error is not None:
@@ -161,16 +187,152 @@ class SessionDriver:
                 f"client {self.name} was called on another event loop: expected the one that it was opened on"
             )
 
+    # --- its connection ---------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self._pump is not None
+
+    def wake(self) -> None:
+        """There may be something to write."""
+        if self._pump is not None:
+            self._pump.wake()
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        try:
+            while not self._closing.is_set():
+                error = await self._attempt(backoff)
+                if self._closing.is_set():
+                    return
+                if error is not None:
+                    self._end(error, error)
+                    return
+                try:
+                    await asyncio.wait_for(self._closing.wait(), backoff.pause_s())
+                except TimeoutError:
+                    continue
+        except Exception as error:
+            failed = ConnectError(f"the client's connection failed: {error!r}", "INTERNAL")
+            self._end(failed, failed)
+            raise
+
+    async def _attempt(self, backoff: Backoff) -> ConnectError | None:
+        """One connection from beginning to end; the error if no other attempt can succeed."""
+        opened = False
+        error = None
+        try:
+            async with Channel(self.address, credentials=self.credentials) as channel:
+                call = channel.call(CONNECT)
+                greeting = await self._greet(call)
+                opened = True
+                backoff.connected()
+                await self._pump_until_it_ends(call, greeting)
+        except CallError as failure:
+            self.why = str(failure)
+            if failure.status not in _PASSING and not self._renews(failure.status, opened):
+                error = ConnectError(self.why, failure.status)
+        except (LinkError, MalformedPacketError) as failure:
+            self.why = str(failure)
+        except TimeoutError:
+            self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
+        finally:
+            self._pump = None
+            self.endpoint.lost()
+        if opened and self._task is not None:
+            self.reports.state(False, self.why)
+        return error
+
+    def _renews(self, status: str, opened: bool) -> bool:
+        """Whether another token may help: this one has expired while the client was connected."""
+        self._refused_tokens = 0 if opened else self._refused_tokens + 1
+        renewable = status == "UNAUTHENTICATED" and self.credentials.renews
+        return renewable and self._refused_tokens < _REFUSED_TOKENS
+
+    async def _greet(self, call: RpcCall) -> Greeting:
+        hello = Greeting(
+            Role.CLIENT,
+            self.name,
+            self.endpoint.hello(),
+            slow_consumer=self._slow_consumer,
+            durable=self._durable,
+        )
+        call.send(encode_greeting(hello))
+        data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
+        if data is None:
+            raise error_of(call, self.address)
+        greeting = decode_packet(data)
+        if not isinstance(greeting, Greeting) or greeting.role is not Role.BROKER:
+            raise MalformedPacketError(f"{self.address} did not answer as a broker")
+        return greeting
+
+    async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
+        self.broker = greeting.id
+        resumed = self.endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
+        self._pump = Pump(self, call, schemas=True, await_end=True)
+        self._expire_missed()
+        if not resumed:
+            for view in self.views.values():
+                view.begun_anew()
+        self.publishing.advance()
+        if not self.endpoint.adopting:
+            self.opened.set()
+        self.reports.state(True, "resumed" if resumed else "afresh")
+        await self._pump.run()
+        raise error_of(call, self.address)
+
+    # --- what the pump calls ----------------------------------------------------------------------
+
+    def delay_s(self) -> float:
+        return 0.0
+
+    @property
+    def ready(self) -> bool:
+        return self.endpoint.ready
+
+    def receive(self, frames: list[Frame[WireMessage]]) -> int:
+        endpoint, now_ns = self.endpoint, time.monotonic_ns()
+        for frame in frames:
+            for message in endpoint.receive(frame, now_ns):
+                if isinstance(message, Acknowledge):
+                    self._handle(message)
+                else:
+                    self._decode(message)
+        endpoint.received()
+        self.publishing.advance()
+        self._arm(now_ns)
+        if endpoint.ready:
+            self.wake()
+        return len(frames)
+
+    def next_frame(self) -> Frame[Message] | None:
+        now_ns = time.monotonic_ns()
+        frame = self.endpoint.next_frame(now_ns)
+        if self.endpoint.outbox.finished:
+            self.publishing.advance()
+        self._arm(now_ns)
+        return frame
+
+    def _arm(self, now_ns: int) -> None:
+        due_ns = self.endpoint.next_timer()
+        if due_ns is not None:
+            self._timer.arm(due_ns, now_ns, self._on_timer)
+
+    def _on_timer(self, now_ns: int) -> None:
+        self.endpoint.handle_timer(now_ns)
+        self._arm(now_ns)
+        self.wake()
+
     # --- to the broker ----------------------------------------------------------------------------
 
     def transmit(self, messages: Iterable[Message]) -> None:
         self.endpoint.transmit(messages)
-        self.connection.wake()
+        self.wake()
 
     def unadvertise(self, type_name: str) -> None:
         self.endpoint.unadvertise(type_name)
         self.end_listeners(type_name, None)
-        self.connection.wake()
+        self.wake()
 
     def update(
         self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
@@ -236,9 +398,9 @@ class SessionDriver:
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""
-        broker = self.connection.broker
-        if not self.connection.connected:
-            why = f" ({self.connection.why})" if self.connection.why else ""
+        broker = self.broker
+        if not self.connected:
+            why = f" ({self.why})" if self.why else ""
             return f"broker {broker or self.address} is out of reach{why}"
         try:
             async with asyncio.timeout(1.0):
@@ -264,8 +426,8 @@ class SessionDriver:
     def report_conflated(self, gap: Gap) -> None:
         """A subscription with a maximal rate has skipped events."""
         self.endpoint.gaps.append(gap)
-        if self._on_gap is not None:
-            self._tell_gap(self._on_gap, gap)
+        if self.reports.on_gap is not None:
+            self.reports.gap(gap)
 
     def deliveries(self) -> Deliveries:
         """The stream that takes the place of the subscriptions' own, with what waits for these."""
@@ -292,26 +454,43 @@ class SessionDriver:
                 self.subscriptions[subscription_id].spurious += count
 
     def _deliver(self, message: Deliver) -> None:
-        release = self.connection.claim(size_of(message))
+        release = self._release_of(size_of(message))
         if self.tracing is not None and message.batch.contexts:
             batch, release = self.tracing.received(message.batch, release)
             message = replace(message, batch=batch)
-        matches = self.core.matches(message)
-        self._report_own_notices()
-        if matches is None or not len(matches.rows):
-            if matches is not None:
-                self._count_spurious(matches)
-            release()
-            return
         if self._deliveries is not None:
-            self._deliveries._put(matches, release)
-            return
-        self._count_spurious(matches)
-        shares = [share for share in matches.divided() if len(share.batch)]
-        self._delivered += 1
-        claim = Claim(self._delivered, len(shares), release)
-        for share in shares:
-            self.subscriptions[share.subscription_id]._put(Part(share, matches.epoch, claim))
+            matches = self.core.matches(message)
+            if matches is not None and len(matches.rows):
+                self._deliveries._put(matches, release)
+            else:
+                if matches is not None:
+                    self._count_spurious(matches)
+                release()
+        else:
+            shares = self.core.shares(message)
+            self._delivered += 1
+            claim = Claim(self._delivered, sum(share.batch.count > 0 for share in shares), release)
+            for share in shares:
+                subscription = self.subscriptions.get(share.subscription_id)
+                if subscription is not None:
+                    subscription.spurious += share.spurious
+                    if share.batch.count:
+                        subscription._put(Part(share, self.core.epoch, claim))
+        self._report_own_notices()
+
+    def _release_of(self, size: int) -> Callable[[], None]:
+        """A callback that grants so many bytes of credit again. It has no effect after the link was reset:
+        then the broker has got a whole new window.
+        """
+        endpoint, resets = self.endpoint, self.endpoint.resets
+
+        def release() -> None:
+            if resets == endpoint.resets:
+                endpoint.link.consume(size)
+                if endpoint.link.ready:
+                    self.wake()
+
+        return release
 
     def _refuse(self, refused: Refused) -> None:
         if refused.count:
@@ -343,16 +522,9 @@ class SessionDriver:
             self._deliveries._end(shown)
         for listeners in self.listeners.values():
             listeners._end(shown)
-        self.ready.set()
+        self.opened.set()
 
-    # --- what the connection calls ----------------------------------------------------------------
-
-    def take(self, messages: tuple[WireMessage | Acknowledge, ...]) -> None:
-        for message in messages:
-            if isinstance(message, Acknowledge):
-                self._handle(message)
-            else:
-                self._decode(message)
+    # --- from the broker --------------------------------------------------------------------------
 
     def _decode(self, wire: WireMessage) -> None:
         try:
@@ -386,7 +558,7 @@ class SessionDriver:
                 if action.type_name in self.listeners:
                     self.listeners[action.type_name]._set(action.present)
             elif isinstance(action, Gap):
-                self._report_gap(action)
+                self.reports.gap(action)
             elif isinstance(action, Notice):
                 self._report_notice(action)
             elif isinstance(action, Expired):
@@ -415,8 +587,8 @@ class SessionDriver:
         for subscription_id, filter in self.core.subscriptions.items():
             subscription = Subscription(self, subscription_id, filter)
             self.subscriptions[subscription_id] = self.unclaimed[subscription_id] = subscription
-        self.connection.wake()
-        self.ready.set()
+        self.wake()
+        self.opened.set()
 
     def claim(self, filter: Filter) -> Subscription | None:
         """The subscription of an earlier process with this filter, once."""
@@ -427,27 +599,9 @@ class SessionDriver:
                 return subscription
         return None
 
-    def _report_gap(self, gap: Gap) -> None:
-        if self._on_gap is None:
-            self._untold += gap.count
-            if time.monotonic() >= self._tell_at:
-                log.warning(
-                    "client %s did not get %d events, last of %s", self.name, self._untold, gap.type_name
-                )
-                self._untold, self._tell_at = 0, time.monotonic() + _LOG_EVERY_S
-            return
-        self._tell_gap(self._on_gap, gap)
-
-    def _tell_gap(self, on_gap: Callable[[Gap], None], gap: Gap) -> None:
-        try:
-            on_gap(gap)
-        except Exception:
-            log.exception("client %s: on_gap failed", self.name)
-
     def _report_own_notices(self) -> None:
-        """Tell of operators that do not answer here, at most once in `_LOG_EVERY_S`."""
-        if self.core.has_notices and time.monotonic() >= self._own_notices_at:
-            self._own_notices_at = time.monotonic() + _LOG_EVERY_S
+        """Report operators that do not answer here, once in a while."""
+        if self.core.has_notices and self.reports.is_due("notices"):
             for notice in self.core.take_notices():
                 self._report_notice(notice)
 
@@ -455,40 +609,4 @@ class SessionDriver:
         for subscription_id in notice.subscription_ids:
             if subscription_id in self.subscriptions:
                 self.subscriptions[subscription_id].notices.append(notice)
-        if self._on_notice is not None:
-            try:
-                self._on_notice(notice)
-            except Exception:
-                log.exception("client %s: on_notice failed", self.name)
-        elif time.monotonic() >= self._notices_logged.get(notice.operator, 0.0):
-            log.warning("client %s: %s", self.name, notice)
-            self._notices_logged[notice.operator] = time.monotonic() + _LOG_EVERY_S
-
-    def advanced(self) -> None:
-        """Events may have been accepted or refused."""
-        self.publishing.advance()
-
-    def opened(self, resumed: bool) -> None:
-        self._expire_missed()
-        if not resumed:
-            for view in self.views.values():
-                view.begun_anew()
-        self.publishing.advance()
-        if not self.endpoint.adopting:
-            self.ready.set()
-        self._report_state(True, "resumed" if resumed else "afresh")
-
-    def lost(self, why: str) -> None:
-        if self._task is not None:
-            self._report_state(False, why)
-
-    def _report_state(self, connected: bool, reason: str) -> None:
-        if self._on_state is None:
-            return
-        try:
-            self._on_state(connected, reason)
-        except Exception:
-            log.exception("client %s: on_state failed", self.name)
-
-    def failed(self, error: ConnectError) -> None:
-        self._end(error, error)
+        self.reports.notice(notice)

@@ -56,12 +56,20 @@ class Event(Mapping[str, Any]):
 def events_of(batch: EventBatch) -> list[Event]:
     """The events of a batch, one object each."""
     name, publisher, ingress_ns = batch.event_type.name, batch.publisher, batch.ingress_ns
-    sequences = batch.sequences()
-    rows = zip(batch.to_pylist(), sequences.tolist(), strict=True)
+    rows = zip(batch.to_pylist(), batch.sequence_numbers(), strict=True)
     if not batch.contexts:
         return [Event(name, values, publisher, sequence, ingress_ns) for values, sequence in rows]
-    traced = traceparents(batch.contexts, sequences)
+    traced = traceparents(batch.contexts, batch.sequences())
     return [
         Event(name, values, publisher, sequence, ingress_ns, traceparent)
         for (values, sequence), traceparent in zip(rows, traced, strict=True)
     ]
+
+
+def event_of(batch: EventBatch) -> Event:
+    """The event of a batch of one."""
+    columns = batch.columns
+    if columns is None or batch.contexts:
+        return events_of(batch)[0]
+    (sequence,) = batch.sequence_numbers()
+    return Event(batch.event_type.name, columns.row(0), batch.publisher, sequence, batch.ingress_ns)

@@ -16,23 +16,25 @@ class Inbox(Generic[T]):
     """A queue that ends. Several tasks may read it; each item goes to one of them."""
 
     def __init__(self) -> None:
+        self.items: deque[T] = deque()
         self.ended = False
-        self._items: deque[T] = deque()
         self._error: BaseException | None = None
-        self._changed = asyncio.Event()
+        self._readers: dict[asyncio.Future[None], None] = {}
+        """Those that wait."""
 
     def put(self, item: T) -> None:
-        self._items.append(item)
-        self._changed.set()
+        self.items.append(item)
+        if self._readers:
+            self.wake()
 
     async def head(self) -> T:
-        """The next item, as soon as there is one; `pop` removes it.
+        """The next item, as soon as there is one; the reader removes it.
 
         Raises the error that ended the queue, or `StopAsyncIteration`.
         """
-        while not self._items:
+        while not self.items:
             await self.changed()
-        return self._items[0]
+        return self.items[0]
 
     async def changed(self) -> None:
         """Wait for an item, `wake`, or the end. Raises as `head`."""
@@ -40,28 +42,27 @@ class Inbox(Generic[T]):
             raise self._error.with_traceback(None)
         if self.ended:
             raise StopAsyncIteration
-        self._changed.clear()
-        await self._changed.wait()
+        reader = asyncio.get_running_loop().create_future()
+        self._readers[reader] = None
+        try:
+            await reader
+        finally:
+            self._readers.pop(reader, None)
 
     def wake(self) -> None:
         """Something that waits elsewhere has changed."""
-        self._changed.set()
-
-    def pop(self) -> T:
-        """Remove the next item."""
-        return self._items.popleft()
+        for reader in self._readers:
+            if not reader.done():
+                reader.set_result(None)
 
     def drain(self) -> list[T]:
         """Remove all items."""
-        items = [*self._items]
-        self._items.clear()
+        items = [*self.items]
+        self.items.clear()
         return items
 
     def end(self, error: BaseException | None) -> None:
         """Nothing more will arrive."""
         self.ended = True
         self._error = error
-        self._changed.set()
-
-    def __len__(self) -> int:
-        return len(self._items)
+        self.wake()

@@ -47,7 +47,7 @@ class Pacer:
 
     def let_go(self) -> None:
         """Let what waits leave if it is time and the reader has taken what left before."""
-        if len(self._inbox):
+        if self._inbox.items:
             return
         if self._gate.pending_bytes > _MOST_BYTES:
             self._depart(self._gate.flush())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher import EventBatch
-from covey.overlay.client.event import Event, events_of
+from covey.overlay.client.event import Event, event_of, events_of
 from covey.overlay.core.client.actions import DeliverTo, Matches
 
 StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
@@ -26,6 +26,8 @@ class Claim:
         self.number = number
         self._parts = parts
         self._release = release
+        if not parts:
+            release()
 
     def done(self) -> None:
         self._parts -= 1
@@ -67,11 +69,11 @@ class Part:
         self._events: deque[tuple[int, Event]] = deque()
         self._evaluated_at = epoch
         """The epoch at which the rows up to `_evaluated_to` were evaluated."""
-        self._chunk = len(share.batch)
+        self._chunk = share.batch.count
 
     @property
     def exhausted(self) -> bool:
-        return self._start >= len(self.batch)
+        return self._start >= self.batch.count
 
     def rest(self) -> EventBatch:
         """The events that were not handed out, not evaluated again."""
@@ -87,12 +89,17 @@ class Part:
         """The next event that matches the newest values, None where none is left, and how many events were
         passed over. `changed` is the epoch of the subscription's last change.
         """
-        count = len(self.batch)
+        batch = self.batch
+        count = batch.count
+        if count == 1:
+            rows = strict_rows(batch, self.epoch)
+            self._start = 1
+            return (event_of(batch), 0) if rows is None or len(rows) else (None, 1)
         if self._start < self._evaluated_to and self._evaluated_at < changed:
             self._evaluated_to, self._chunk = self._start, 1
             self._events.clear()
         while not self._events and self._evaluated_to < count:
-            chunk = self.batch.slice(self._evaluated_to, self._chunk)
+            chunk = batch.slice(self._evaluated_to, self._chunk)
             rows = strict_rows(chunk, self.epoch)
             self._evaluated_at = changed
             if rows is None:

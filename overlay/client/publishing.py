@@ -34,7 +34,7 @@ class Publishing:
         self._endpoint = endpoint
         self._outbox = endpoint.outbox
         self._wake = wake
-        self._turn = 0
+        self._turn = _TURN_EVENTS
         self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
         """Calls that wait for room, by event type; any of them may be cancelled."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
@@ -42,28 +42,39 @@ class Publishing:
         self._logged = 0
         self._log_at = 0.0
 
+    def put(self, type_name: str, values: Mapping[str, object]) -> bool:
+        """Publish an event where its call has to wait for nothing and has no span; False where it may."""
+        if self._turn <= 1 or self._room or self.tracing is not None or self._outbox.full(type_name):
+            return False
+        self._turn -= 1
+        if self._endpoint.publish(type_name, values):
+            self._wake()
+        return True
+
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
-        traceparent = UNTRACED if self.tracing is None else self.tracing.of_event()
-        if traceparent is None:
-            assert self.tracing is not None
-            with self.tracing.sending(type_name, 1) as traceparent:
-                await self._publish(type_name, values, confirm, traceparent)
-        else:
+        tracing = self.tracing
+        traceparent = UNTRACED if tracing is None else tracing.of_event()
+        if traceparent is not None:
+            await self._publish(type_name, values, confirm, traceparent)
+            return
+        assert tracing is not None
+        with tracing.sending(type_name, 1) as traceparent:
             await self._publish(type_name, values, confirm, traceparent)
 
     async def _publish(
         self, type_name: str, values: Mapping[str, object], confirm: bool, traceparent: str
     ) -> None:
         if self._room or self._outbox.full(type_name):
-            self._endpoint.check(type_name, values)
+            self._endpoint.row(type_name, values)
             await self._wait_for_room(type_name)
-        self._endpoint.publish(type_name, values, traceparent)
-        self._wake()
+        # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.
+        if self._endpoint.publish(type_name, values, traceparent):
+            self._wake()
         if confirm:
             await self._finished(self._outbox.confirm(type_name, 1))
-        elif self._turn:
-            self._turn -= 1
-        else:
+            return
+        self._turn -= 1
+        if not self._turn:
             self._turn = _TURN_EVENTS
             await asyncio.sleep(0)
 

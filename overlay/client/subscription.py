@@ -143,18 +143,19 @@ class Subscription:
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
-    async def _head(self) -> Part:
-        if self._pacer is not None:
-            self._pacer.let_go()
-        return await self._inbox.head()
-
     async def __anext__(self) -> Event:
+        items = self._inbox.items
         while True:
-            part = await self._head()
+            if self._pacer is not None:
+                self._pacer.let_go()
+            if not items:
+                await self._inbox.changed()
+                continue
+            part = items[0]
             event, passed_over = part.next_event(self._strict_rows, self._changed)
             self.spurious += passed_over
             if part.exhausted:
-                self._inbox.pop()
+                items.popleft()
                 part.claim.done()
             if event is not None:
                 self.delivered += 1
@@ -163,11 +164,13 @@ class Subscription:
     async def batches(self) -> AsyncIterator[EventBatch]:
         """The events batch by batch, as they arrived."""
         while True:
+            if self._pacer is not None:
+                self._pacer.let_go()
             try:
-                part = await self._head()
+                part = await self._inbox.head()
             except StopAsyncIteration:
                 return
-            self._inbox.pop()
+            self._inbox.items.popleft()
             part.claim.done()
             batch = part.rest()
             rows = self._strict_rows(batch, part.epoch)

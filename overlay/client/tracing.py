@@ -57,9 +57,7 @@ class ClientTracing:
     def updating(self, type_name: str, subscription_id: int) -> AbstractContextManager[str]:
         """A span of a call that moves a subscription; its traceparent, `UNTRACED` if it is not sampled."""
         attributes = {"covey.subscription.id": subscription_id}
-        return self._spanning(
-            self._spans.begin("update", type_name, self._trace.SpanKind.CLIENT, attributes)
-        )
+        return self._spanning(self._spans.begin("update", type_name, self._trace.SpanKind.CLIENT, attributes))
 
     def _spanning(self, span: Span) -> AbstractContextManager[str]:
         return self._within(span) if span.is_recording() else nullcontext(UNTRACED)

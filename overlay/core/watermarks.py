@@ -31,12 +31,25 @@ class Watermarks:
         if not batch.publisher or not len(batch):
             return None  # without a publisher an event has no identity
         numbers = batch.sequences()
-        mark = self.sequences.get(batch.publisher, -1)
-        self.sequences[batch.publisher] = max(mark, int(numbers.max()))
-        self.sequences.move_to_end(batch.publisher)
-        if len(self.sequences) > WATERMARKS:
-            self.sequences.popitem(last=False)
+        mark = self._raise(batch.publisher, int(numbers.max()))
         fresh = numbers > mark
         if batch.sequence_offsets is not None:
             fresh[1:] &= numbers[1:] > np.maximum.accumulate(numbers[:-1])
         return None if fresh.all() else fresh
+
+    def is_fresh(self, batch: EventBatch) -> bool:
+        """As `fresh`, of a batch of one event."""
+        if not batch.publisher:
+            return True
+        (number,) = batch.sequence_numbers()
+        return number > self._raise(batch.publisher, number)
+
+    def _raise(self, publisher: str, number: int) -> int:
+        """Count a publisher's events up to this one as received; the mark before."""
+        sequences = self.sequences
+        mark = sequences.get(publisher, -1)
+        sequences[publisher] = max(mark, number)
+        sequences.move_to_end(publisher)
+        if len(sequences) > WATERMARKS:
+            sequences.popitem(last=False)
+        return mark

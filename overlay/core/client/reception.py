@@ -132,6 +132,24 @@ class Reception:
 
     # --- events ---------------------------------------------------------------------------------------------
 
+    def lone(self, message: Deliver) -> int | None:
+        """The subscription that the only event of a Deliver is for, 0 for none, where the broker's match
+        stands and nothing else has to be decided; else None, and `matches` decides.
+        """
+        batch = message.batch
+        if batch.count != 1 or len(message.ids) != 1 or message.replayed or message.for_views:
+            return None
+        view = self.views.get(batch.event_type.name)
+        if view is None or self.recent or self.in_views or message.epoch < view.newest:
+            return None
+        strictness, own = view.strictness, view.event_type
+        if strictness.has_motion or strictness.has_calls:
+            return None
+        if batch.event_type is not own and batch.event_type != own:
+            return None
+        uid = self.wire_ids.uid(int(message.ids[0]))
+        return uid if view.watermarks.is_fresh(batch) and uid is not None else 0
+
     def matches(self, message: Deliver, epoch: int) -> Matches | None:
         """What to hand out of a Deliver as of `epoch`; None if no subscription has its event type any more.
 
@@ -140,6 +158,11 @@ class Reception:
         view = self.views.get(message.batch.event_type.name)
         if view is None:
             return None
+        lone = self.lone(message)
+        if lone is not None:
+            count = min(lone, 1)
+            rows, ids = np.zeros(count, np.int64), np.full(count, lone, np.int64)
+            return Matches(message.batch, rows, ids, {}, epoch=epoch)
         batch = view.own(message.batch)
         broker_pairs = rows, ids = self._pairs(message)
         if message.for_views:

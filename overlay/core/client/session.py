@@ -28,6 +28,7 @@ from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.client.actions import (
     ClientAction,
+    DeliverTo,
     Int64s,
     Matches,
     Refused,
@@ -488,8 +489,7 @@ class ClientSession:
     def receive(self, message: Message) -> list[ClientAction]:
         """Take in one message of the broker; what it means, in order."""
         if isinstance(message, Deliver):
-            matches = self._reception.matches(message, self.epoch)
-            return [] if matches is None else [*matches.divided()]
+            return [*self.shares(message)]
         if isinstance(message, Acknowledge):
             # An epoch from before a resynchronisation takes effect once everything was sent again.
             if self.settled < message.epoch <= self.epoch and message.epoch >= self._resynchronised:
@@ -558,6 +558,14 @@ class ClientSession:
         return actions
 
     # --- handing out events ---------------------------------------------------------------------------------
+
+    def shares(self, message: Deliver) -> list[DeliverTo]:
+        """What `receive` returns for a Deliver."""
+        lone = self._reception.lone(message)
+        if lone is not None:
+            return [DeliverTo(lone, message.batch, 0)] if lone else []
+        matches = self._reception.matches(message, self.epoch)
+        return [] if matches is None else matches.divided()
 
     def matches(self, message: Deliver) -> Matches | None:
         """What `receive` returns for a Deliver, undivided: the cost does not grow with the subscriptions it

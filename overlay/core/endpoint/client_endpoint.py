@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.plain_rows import PlainRows, Row
 from covey.matcher.events.trace_contexts import TraceContext
 from covey.overlay.core.client.actions import ClientAction, Refused, Transmit
 from covey.overlay.core.client.session import ClientSession
@@ -28,7 +29,6 @@ from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Outbox
-from covey.overlay.core.endpoint.row_check import RowCheck
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish, Subscribe, SyncEnd
 
@@ -71,7 +71,7 @@ class ClientEndpoint:
         """How often the link was reset: credit for what came before is void."""
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
         """The last gaps in the stream of events."""
-        self._checks: dict[str, RowCheck] = {}
+        self._forms: dict[str, PlainRows] = {}
         self._acknowledged = 0
         """The newest frame that a frame of the broker has acknowledged. A hello does so, too, but refusals of
         events may be on their way behind it."""
@@ -103,24 +103,24 @@ class ClientEndpoint:
             )
         return event_type
 
-    def check(self, type_name: str, values: Mapping[str, object]) -> int:
-        """The bytes of an event. `EventError` or `RefusedError` if it does not fit its type or the broker's
-        limit."""
-        event_type = self.publishable(type_name)
-        check = self._checks.get(type_name)
-        if check is None or check.event_type is not event_type:
-            check = self._checks[type_name] = RowCheck(event_type)
-        size = check.size(values)
+    def row(self, type_name: str, values: Mapping[str, object]) -> tuple[PlainRows, Row, int]:
+        """An event, for `Outbox.put_row`. `EventError` or `RefusedError` if it does not fit its type or the
+        broker's limit."""
+        event_type = self.session.publishable(type_name) or self.publishable(type_name)
+        form = self._forms.get(type_name)
+        if form is None or form.event_type is not event_type:
+            form = self._forms[type_name] = PlainRows(event_type)
+        row, size = form.row(values)
         if size > self.outbox.limits.max_event_bytes:
-            _, refusal = self.publish_batch(EventBatch.from_pylist(event_type, [values]))
+            _, refusal = self.publish_batch(form.batch([row]))
             assert refusal is not None
             raise refusal
-        return size
+        return form, row, size
 
-    def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> None:
-        """Put an event into the outbox, however full. Raises as `check`."""
-        size = self.check(type_name, values)
-        self.outbox.put_row(self._checks[type_name].event_type, values, size, traceparent)
+    def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> bool:
+        """Put an event into the outbox, however full; False where the next frame need not be asked for before
+        the timer. Raises as `row`."""
+        return self.outbox.put_row(*self.row(type_name, values), traceparent)
 
     def publish_batch(
         self, batch: EventBatch, traceparent: str = UNTRACED

@@ -7,11 +7,11 @@ is a prefix of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from covey.matcher.events.batch import EventBatch
-from covey.matcher.events.event_type import EventType
+from covey.matcher.events.plain_rows import PlainRows, Row
 from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext
 from covey.overlay.core.link.size import held_by
 
@@ -67,8 +67,9 @@ class Lane:
         "batches",
         "bytes",
         "contexts",
-        "event_type",
+        "form",
         "held",
+        "name",
         "passed",
         "published",
         "rows",
@@ -79,11 +80,12 @@ class Lane:
         "waiting",
     )
 
-    def __init__(self, event_type: EventType) -> None:
-        self.event_type = event_type
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.form: PlainRows | None = None
         """Of the rows."""
         self.batches: deque[tuple[EventBatch, int]] = deque()
-        self.rows: list[Mapping[str, object]] = []
+        self.rows: list[Row] = []
         self.rows_bytes = self.rows_held = 0
         """Of the events, and what they take in memory."""
         self.rows_gathered: tuple[int, int] | None = None
@@ -122,9 +124,10 @@ class Lane:
         """Turn the rows into a batch; by how many bytes of memory the lane grows."""
         if not self.rows:
             return 0
-        batch = EventBatch.from_pylist(self.event_type, self.rows)
+        assert self.form is not None
+        batch = self.form.batch(self.rows)
         if self.rows_gathered is not None and begin_trace is not None:
-            traceparent = begin_trace(self.event_type.name, len(self.rows))
+            traceparent = begin_trace(self.name, len(self.rows))
             if traceparent != UNTRACED:
                 self.contexts.append(TraceContext(*self.rows_gathered, traceparent))
         batch.contexts = tuple(self.contexts)
@@ -138,7 +141,7 @@ class Lane:
     def take(self, max_events: int) -> tuple[EventBatch, int]:
         """The next batch of those that are gathered, and its bytes."""
         batch, size = self.batches.popleft()
-        if len(batch) > max_events:
+        if batch.count > max_events:
             rest = batch.slice(max_events)
             rest_bytes = size * len(rest) // len(batch)
             self.batches.appendleft((rest, rest_bytes))

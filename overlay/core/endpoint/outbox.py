@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
-from covey.matcher.events.event_type import EventType
+from covey.matcher.events.plain_rows import PlainRows, Row
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.lane import UNTRACED, BeginTrace, Confirmation, Lane, Sent, Waiting
 from covey.overlay.core.endpoint.limits import Limits
@@ -89,28 +89,32 @@ class Outbox:
             return lane.events >= self._max_events or lane.bytes >= self._max_bytes
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
-    def put_row(
-        self, event_type: EventType, values: Mapping[str, object], size: int, traceparent: str = UNTRACED
-    ) -> None:
-        """Add one event, which fits its type and has `size` bytes."""
-        lane = self._lanes.get(event_type.name) or self._lane(event_type)
-        if lane.event_type is not event_type:
+    def put_row(self, form: PlainRows, row: Row, size: int, traceparent: str = UNTRACED) -> bool:
+        """Add one event of `size` bytes, as `form.row` has returned it; False where it waits for a time
+        (`wait_ns`) together with others.
+        """
+        name = form.event_type.name
+        lane = self._lanes.get(name) or self._lane(name)
+        if lane.form is not form:
             self._gather(lane)
-            lane.event_type = event_type
-        lane.rows.append(values)
+            lane.form = form
+        rows = lane.rows
+        rows.append(row)
         lane.rows_bytes += size
-        held = size + _ROW_BYTES + _VALUE_BYTES * len(values)
+        held = size + _ROW_BYTES + _VALUE_BYTES * len(row)
         lane.rows_held += held
         if traceparent:
             lane.note(traceparent)
         self._added(lane, 1, held)
-        if len(lane.rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or lane.gathered:
+        if len(rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or (traceparent and lane.gathered):
             self._gather(lane)
+            return True
+        return self.wait_ns is None
 
     def put_batch(self, batch: EventBatch) -> None:
         """Add any number of events; they are split as the broker's limits demand."""
         if len(batch):
-            lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type)
+            lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type.name)
             self._gather(lane)
             batch.compact()
             size = held_by(batch)
@@ -122,9 +126,9 @@ class Outbox:
         if not lane.held:
             self.bytes += added
 
-    def _lane(self, event_type: EventType) -> Lane:
-        lane = self._lanes[event_type.name] = Lane(event_type)
-        lane.held = event_type.name in self._held
+    def _lane(self, name: str) -> Lane:
+        lane = self._lanes[name] = Lane(name)
+        lane.held = name in self._held
         return lane
 
     def _added(self, lane: Lane, count: int, size: int) -> None:
@@ -133,7 +137,7 @@ class Outbox:
         if not lane.held:
             self.events += count
             self.bytes += size
-            self._ready.setdefault(lane.event_type.name, lane)
+            self._ready.setdefault(lane.name, lane)
 
     def confirm(self, type_name: str, count: int) -> Confirmation:
         """A confirmation of the last `count` events of a type."""
@@ -179,8 +183,11 @@ class Outbox:
 
     def _due_ns(self) -> int:
         """When the next events are due."""
-        if not self._in_flight or any(lane.pending >= BATCH_EVENTS for lane in self._ready.values()):
+        if not self._in_flight:
             return 0
+        for lane in self._ready.values():
+            if lane.published - lane.passed >= BATCH_EVENTS:
+                return 0
         return self._next_ns - _BURST_NS
 
     def pass_events(self, link: Link, now_ns: int) -> None:
@@ -213,8 +220,8 @@ class Outbox:
             self._gather(lane)
         batch, size = lane.take(self.limits.max_batch_events)
         first = lane.passed + 1
-        lane.passed += len(batch)
-        self._in_flight += len(batch)
+        lane.passed += batch.count
+        self._in_flight += batch.count
         sent = Sent(first, lane.passed, size, None)
         lane.sent.append(sent)
         try:
@@ -224,9 +231,13 @@ class Outbox:
             self._accept(lane, 0)
             return 0
         sent.first_sequence = publish.batch.first_sequence
-        for piece in pieces(publish, self.limits.max_frame_bytes // 2):
-            link.send(piece)
-        return size_of(publish)
+        size = size_of(publish)
+        if size <= self.limits.max_frame_bytes // 2:
+            link.send(publish)
+        else:
+            for piece in pieces(publish, self.limits.max_frame_bytes // 2):
+                link.send(piece)
+        return size
 
     # --- from the link --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.errors import EventError, FilterError
 from covey.matcher.events.event_type import Kind
-from covey.overlay.core.endpoint.row_check import RowCheck
+from covey.matcher.events.plain_rows import PlainRows
 
 PHOTO = EventType("Photo", {"tags": "list<string>", "place": "string", "width": "int64"})
 ROWS = [
@@ -33,8 +33,8 @@ def test_the_bytes_of_events_count_every_string_and_its_length() -> None:
     batch = EventBatch.from_pylist(PHOTO, ROWS)
     assert batch.event_bytes().tolist() == [16 + 6 + 14, 16, 16, 16 + 1 + 12 + 11]
     assert batch.slice(1, 3).event_bytes().tolist() == batch.event_bytes()[1:].tolist()
-    check = RowCheck(PHOTO)
-    assert [check.size(row) for row in ROWS] == batch.event_bytes().tolist()
+    form = PlainRows(PHOTO)
+    assert [form.row(row)[1] for row in ROWS] == batch.event_bytes().tolist()
     assert EventBatch.from_pylist(PHOTO, []).event_bytes().tolist() == []
 
 

@@ -67,7 +67,7 @@ async def test_deliveries_start_with_pending_events_and_release_their_credit() -
         gone = await me.subscribe("Note", "number >= 0")
         for number in range(40):
             await feed.publish_batch("Note", [{"number": number, "text": "x" * 60_000}] * 2, confirm=True)
-        await until(lambda: len(low._inbox) + len(high._inbox) > 8)
+        await until(lambda: len(low._inbox.items) + len(high._inbox.items) > 8)
         assert (await anext(low))["number"] == 0
         deliveries = me.deliveries()
         await gone.unsubscribe()
@@ -117,7 +117,7 @@ async def test_deliveries_that_wait_when_a_period_ends_are_handed_out() -> None:
         deliveries = me.deliveries()
         for number in range(3):
             await me.publish("Note", number=number, confirm=True)
-        await until(lambda: len(deliveries._inbox) == 3)
+        await until(lambda: len(deliveries._inbox.items) == 3)
         await ending.renew(0.001)
         await until(lambda: ending.expired)
         got = [await anext(deliveries) for _ in range(4)]
@@ -133,7 +133,7 @@ async def test_deliveries_take_over_several_subscriptions_in_order_of_arrival() 
         even = await me.subscribe("Note", "number in (0, 2, 4)")
         for number in range(6):
             await me.publish("Note", number=number, confirm=True)
-        await until(lambda: len(odd._inbox) + len(even._inbox) == 6)
+        await until(lambda: len(odd._inbox.items) + len(even._inbox.items) == 6)
         deliveries = me.deliveries()
         assert [(await anext(deliveries)).batch.to_pylist()[0]["number"] for _ in range(6)] == [*range(6)]
 
@@ -146,7 +146,7 @@ async def test_events_of_an_earlier_link_release_no_credit_on_a_new_one() -> Non
         mine = await me.subscribe("Note")
         for number in range(10):
             await me.publish("Note", number=number, text="x" * 6_000, confirm=True)
-        await until(lambda: len(mine._inbox) == 10)
+        await until(lambda: len(mine._inbox.items) == 10)
         await overlay.crash("b1")
         await overlay.start("b1")
         await until(lambda: me.connected)

@@ -73,7 +73,7 @@ async def test_events_of_mixed_sizes_are_cut_to_fit_frames(way: str) -> None:
     rows = mixed(362, 3_734)
     async with Brokers() as overlay, Client(overlay.address("b1")) as client:
         broken: list[str] = []
-        client._driver._on_state = lambda connected, why: broken.append(why)
+        client._driver.reports.on_state = lambda connected, why: broken.append(why)
         await client.advertise(NOTE)
         mine = await client.subscribe("Note", 'text == "y"')
         if way == "batch":

@@ -13,8 +13,8 @@ from google.protobuf import text_format
 
 from covey.matcher import EventType, parse
 from covey.overlay.client import client as client_library
-from covey.overlay.client import connection
-from covey.overlay.client.connection import _PASSING
+from covey.overlay.client import driver
+from covey.overlay.client.driver import _PASSING
 from covey.overlay.core import budget
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint import (
@@ -121,7 +121,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "warning that a neighbour which should dial has not": of_ns(dialling.NEVER_LINKED_NS),
         "end of a call that the peer does not read": of_ns(rpc._LINGER_NS),
         "draining; after an unexpected exception": f"{s(main.DRAIN_S)}; {s(main.FAILED_DRAIN_S)}",
-        "connection; answer to a Hello": f"{s(channel._CONNECT_WITHIN_S)}; {s(connection._ANSWER_WITHIN_S)}",
+        "connection; answer to a Hello": f"{s(channel._CONNECT_WITHIN_S)}; {s(driver._ANSWER_WITHIN_S)}",
         "frames of single events, while earlier ones are not acknowledged": (
             f"{round(1e9 / outbox._FRAME_EVERY_NS, -2):,.0f}/s after a burst of "
             f"{outbox._BURST_NS // outbox._FRAME_EVERY_NS}"
