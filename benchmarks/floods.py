@@ -34,6 +34,7 @@ FLOODS = {
     "settings": "sets its settings again and again",
     "data_0": "sends DATA of no bytes",
     "data_1": "sends DATA of one byte",
+    "data_32": "sends a message of 8 MB in DATA of 32 bytes",
     "trailers": "begins calls and ends them by trailers",
     "resets": "begins calls and resets them",
     "reset_idle": "resets streams that are idle",
@@ -46,6 +47,7 @@ FLOODS = {
 }
 _BLOCK_BYTES = 64 << 10
 _DATA_BYTES = 16_000
+_LARGE_BYTES = 8_000_000
 _FRAMES = 4_096
 """Frames of Covey in a block: more than a budget has permits for."""
 _SESSIONS = frozenset(("acknowledgements", "credit", "values"))
@@ -144,12 +146,14 @@ class _Connection:
 def _opening(kind: str) -> bytes:
     """What a connection sends first."""
     begin = frames.PREFACE + settings_frame({})
-    if kind in ("data_0", "data_1", "messages_0", "messages_1", *_SESSIONS):
+    if kind in ("data_0", "data_1", "data_32", "messages_0", "messages_1", *_SESSIONS):
         begin += _headers(1, CONNECT)
     if kind == "window_update_closed":
         begin += _headers(1, CONNECT) + number_frame(frames.RST_STREAM, 1, ErrorCode.CANCEL)
     if kind == "data_1":
         begin += frame(frames.DATA, 0, 1, b"\0\0\x10\0\0")
+    if kind == "data_32":
+        begin += frame(frames.DATA, 0, 1, b"\0" + _LARGE_BYTES.to_bytes(4, "big"))
     if kind in _SESSIONS:
         hello = Greeting(Role.CLIENT, f"flood-{secrets.token_hex(8)}", Hello(secrets.randbits(60) | 1))
         begin += frame(frames.DATA, 0, 1, frame_message(encode_greeting(hello)))
@@ -179,6 +183,7 @@ def _block(kind: str) -> tuple[bytes, int]:
         "settings": settings_frame({frames.INITIAL_WINDOW_SIZE: 65_535}),
         "data_0": frame(frames.DATA, 0, 1),
         "data_1": frame(frames.DATA, 0, 1, b"\0"),
+        "data_32": frame(frames.DATA, 0, 1, bytes(32)),
         "reset_idle": number_frame(frames.RST_STREAM, 9_999, ErrorCode.CANCEL),
     }[kind]
     count = _BLOCK_BYTES // len(one)

@@ -1,9 +1,10 @@
 """What a peer may make one end of a connection do for nothing: the permits of the connection.
 
 Whatever arrives takes permits for the work that it makes, unless it brings something: every frame of HTTP/2
-but DATA of some size, every small message of gRPC, every frame of Covey that changes nothing. So no kind of
-frame has a rule of its own, and one that nobody has thought of costs what the others cost. What this end
-sends returns some, since a peer answers it with windows and pings. A permit stands for some microseconds.
+but DATA of some size, every small message of gRPC and small part of one, every frame of Covey that changes
+nothing. So no kind of frame has a rule of its own, and one that nobody has thought of costs what the others
+cost. What this end sends returns some, since a peer answers it with windows and pings. A permit stands for
+some microseconds.
 
 Invariant: a peer that brings nothing gets `permits` at once and `permits_per_s` from then on, a tenth of both
 before it is trusted; one that takes more has spent its budget, and its connection ends.
@@ -18,8 +19,8 @@ UNTRUSTED = 0.1
 AMPLE = 0.9
 """The share of all permits from which on a peer is served at once."""
 BRINGS_BYTES = 32
-"""DATA and messages of so many bytes take no permit when they arrive: fewer bring no event and no change. So
-many bytes that this end sends return one.
+"""Messages of so many bytes, and DATA that ends one, take no permit when they arrive: fewer bring no event
+and no change. So many bytes that this end sends return one.
 """
 CALL = 6.0
 """What a call returns to its server, which has answered it, and to its client: about what it takes."""

@@ -34,6 +34,8 @@ _BYTES_OF_PERMIT = 256
 """Bytes of a frame that is no DATA which take one more permit: header blocks are decoded byte by byte."""
 _TURN_PERMITS = 32.0
 """After so many in one turn the rest of what has arrived waits for the next: about 50 us."""
+_DATA_PERMITS = 0.1
+"""What DATA that takes no permit counts in its turn, or a turn of the smallest took 20 ms."""
 _PROTOCOL = ErrorCode.PROTOCOL_ERROR
 _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
@@ -229,6 +231,7 @@ class Http2Connection:
             or not stream.reader.feed_message(payload)
         ):
             return False
+        self._turn_permits -= _DATA_PERMITS
         self._receive_window -= size
         stream.receive_window -= size
         self._events.append(MessagesReceived(stream_id, stream.reader))
@@ -239,6 +242,7 @@ class Http2Connection:
         require(size <= self._receive_window, _FLOW, "DATA beyond the window of the connection")
         self._receive_window -= size
         data = _unpadded(payload) if flags & frames.PADDED else payload
+        self._turn_permits -= _DATA_PERMITS
         if len(data) < BRINGS_BYTES:
             self._charge(1.0, now_ns)
         stream = self._streams.get(stream_id)

@@ -40,6 +40,8 @@ _MOST_DETAILS = 1_000
 _LINGER_NS = 5_000_000_000
 """How long the end of a call waits for a peer that does not read what comes before it."""
 _PARTIAL_BYTES = 16 << 20
+_SMALL_PART = 256
+"""Less of a message, and not its end, takes a permit."""
 _LARGE_PART = 64 << 10
 """100 calls with parts of messages that are smaller stay within the bound."""
 _WITHIN = "the stream ends within a message"
@@ -166,6 +168,10 @@ class RpcConnection:
                 self._events.append(event)
             elif isinstance(event, DataReceived):
                 self._read(event)
+                part = self._calls.get(event.stream_id)
+                small = BRINGS_BYTES <= len(event.data) < _SMALL_PART  # the connection has charged less
+                if small and part is not None and not part.reader.waiting:
+                    events += self.http2.charge(1.0, self._now_ns)
             elif isinstance(event, HeadersReceived):
                 if self._paths is None:
                     self._read_response(event)

@@ -372,3 +372,40 @@ def test_messages_keep_their_order_however_frames_and_reads_divide_them(seed: in
                 last = event
         sent = sent[size:]
     assert got + cut(rpc, last) == messages
+
+
+def whole(rpc: RpcConnection, sent: bytes) -> tuple[list[RpcEvent], int]:
+    """The events of some bytes, and in how many turns they were read."""
+    events, turns = rpc.receive(sent, 1), 1
+    while rpc.http2.unread:
+        events, turns = events + rpc.receive(b"", 1), turns + 1
+    return events, turns
+
+
+def begun() -> RpcConnection:
+    rpc = server()
+    rpc.http2.budget.trust()
+    rpc.receive(headers_frame(REQUEST), 1)
+    return rpc
+
+
+def test_a_message_in_small_pieces_spends_the_budget() -> None:
+    rpc = RpcConnection(("/t/a",), now_ns=0)
+    rpc.receive(frames.PREFACE + settings_frame({}) + headers_frame(REQUEST), 1)
+    rpc.http2.budget.trust()
+    (ended,), turns = whole(rpc, data(b"\0" + (1 << 20).to_bytes(4, "big")) + data(bytes(32)) * 2_000)
+    assert isinstance(ended, CallEnded)
+    assert "brings nothing" in ended.details
+    assert turns == 2  # of half the permits
+    assert rpc.http2.faults == {ErrorCode.ENHANCE_YOUR_CALM: 1}
+
+
+def test_messages_in_data_of_their_own_take_no_permit_and_are_read_in_turns() -> None:
+    rpc = server()
+    rpc.receive(headers_frame(REQUEST), 1)
+    received, turns = whole(rpc, data(frame_message(bytes(40))) * 2_000)
+    assert turns == 7
+    (event, *_) = received
+    assert isinstance(event, MessagesReceived)
+    assert len(rpc.cut(event.call_id, event.reader, 2_000, 1)) == 2_000
+    assert rpc.http2.closed is None
