@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.access.tickets import Tickets
 from covey.overlay.core.budget import IDLE_FRAME
 from covey.overlay.core.endpoint.admission import Undecodable
@@ -28,23 +27,18 @@ from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.connections import Connection, IncomingConnection, Peer
 from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.core_driver import CoreDriver
-from covey.overlay.core.endpoint.durability import Durability
-from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.intake import Intake
-from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.quotas import Quotas
-from covey.overlay.core.endpoint.recovery import NS_PER_S, Recovery
+from covey.overlay.core.endpoint.recovery import NS_PER_S
 from covey.overlay.core.endpoint.repeats import Repeats
 from covey.overlay.core.endpoint.session_moves import SessionMoves
+from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.endpoint.storage import Storage
-from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.timings import Timings
 from covey.overlay.core.endpoint.tracing import Tracing
 from covey.overlay.core.endpoint.turns import Turns
-from covey.overlay.core.endpoint.validity import Validity
-from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -101,76 +95,35 @@ class BrokerEndpoint(Generic[M]):
         clock_offset_ns: int = 0,
     ) -> None:
         self.core = core
-        self.options = options
-        self.queues: dict[Interface, InterfaceQueue] = {}
-        self.drops = DropCounts()
-        self.timings = timings
-        self.guard = Guard(core.tables, warn)
-        self._quotas = Quotas(core.tables, options.bounds)
-        self._warn = warn
+        clock = EndpointClock(now_ns, clock_offset_ns)
+        self._state = state = EndpointState(
+            core,
+            options,
+            life=life,
+            warn=warn,
+            clock=clock,
+            timings=timings,
+            tracing=tracing,
+            storage=storage,
+        )
+        self.queues = state.queues
+        self.drops, self.guard, self.holds = state.drops, state.guard, state.holds
+        self.validity, self.timings = state.validity, timings
+        self._clock, self._timers, self._recovery = clock, state.timers, state.recovery
+        self._durability = state.durability
         self._weigh = weigh
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
         self.turn_weight = 0
         """Of the messages of the last frames received."""
-        self._clock = EndpointClock(now_ns, clock_offset_ns)
-        self._timers: Timers[tuple[str, Interface]] = Timers()
-        windows = Windows(options.windows)
-        self._recovery = Recovery(life, now_ns, self._timers)
-        self.validity = Validity(self._clock, self._timers)
-        self._durability = None
-        if storage is not None:
-            self._durability = Durability(storage, core, self.queues, self._timers, self.validity)
-        self._driver = CoreDriver(
-            core,
-            self.queues,
-            options,
-            clock=self._clock,
-            recovery=self._recovery,
-            validity=self.validity,
-            durability=self._durability,
-            guard=self.guard,
-            drops=self.drops,
-            timings=timings,
-            tracing=tracing,
-            warn=warn,
-            finish=self._finish,
-        )
-        self.holds = Holds(self._driver.tell_hold)
-        self._intake = Intake(
-            options,
-            core.tables,
-            self.queues,
-            decode=decode,
-            refuse=self._driver.enqueue,
-            drops=self.drops,
-            holds=self.holds,
-            guard=self.guard,
-            quotas=self._quotas,
-            windows=windows,
-            durability=self._durability,
-        )
+        self._driver = CoreDriver(state, self._finish)
+        self._intake = Intake(state, decode=decode, refuse=self._driver.enqueue)
         self._interfaces = Interfaces(
-            options,
-            core.tables,
-            self.queues,
+            state,
             new_link=new_link,
             tell_core=self._driver.tell,
-            warn=warn,
             dialled=dialled,
-            clock=self._clock,
-            timers=self._timers,
-            recovery=self._recovery,
-            guard=self.guard,
-            quotas=self._quotas,
-            windows=windows,
-            holds=self.holds,
-            drops=self.drops,
-            timings=timings,
-            tracing=tracing,
-            validity=self.validity,
-            durability=self._durability,
             admit=None if storage is None else lambda peer: self._moves.admit(peer),
             ticket=lambda queue: self._moves.issue(queue),
         )
@@ -181,25 +134,22 @@ class BrokerEndpoint(Generic[M]):
             self._interfaces.add_neighbour(interface)
             self._interfaces.await_neighbour(interface)
         if self._durability is not None:
-            self._durability.restore_sessions(self._interfaces.restored, self._clock.stamp_ns)
+            self._durability.restore_sessions(self._interfaces.restored, clock.stamp_ns)
             self._moves = SessionMoves(
-                core,
-                self.queues,
+                state,
                 self._interfaces,
                 self._durability,
                 tickets=tickets or Tickets(""),
-                guard=self.guard,
-                clock=self._clock,
-                timers=self._timers,
                 tell_core=self._driver.tell,
-                warn=warn,
-                new_number=self._interfaces.new_number,
-                recovery=self._recovery,
-                validity=self.validity,
             )
         if self._recovery.awaits_clients:
             self._driver.tell(AwaitClients(True), "")
         self._finish()
+
+    @property
+    def options(self) -> EndpointOptions:
+        """Those in force."""
+        return self._state.options
 
     @property
     def deferred(self) -> bool:
@@ -224,16 +174,16 @@ class BrokerEndpoint(Generic[M]):
     @property
     def neighbours(self) -> Mapping[Interface, InterfaceQueue]:
         """The brokers that this one is linked to, or is to be."""
-        return self._interfaces.neighbours
+        return self._state.neighbours
 
     @property
     def draining(self) -> bool:
         """Whether it takes no more events and no more connections."""
-        return self._interfaces.draining
+        return self._state.draining
 
     @draining.setter
     def draining(self, draining: bool) -> None:
-        self._interfaces.draining = draining
+        self._state.draining = draining
 
     @property
     def clock_offset_ns(self) -> int:
@@ -254,8 +204,8 @@ class BrokerEndpoint(Generic[M]):
 
     def set_options(self, options: EndpointOptions) -> None:
         """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
-        self.options = self._intake.options = self._driver.options = options
-        self._quotas.bounds = options.bounds
+        self._state.options = options
+        self._state.quotas.bounds = options.bounds
         self._interfaces.set_options(options)
 
     def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
@@ -361,7 +311,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return len(frames)
-        draining = self._interfaces.draining
+        draining = self._state.draining
         if draining:
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
@@ -449,7 +399,7 @@ class BrokerEndpoint(Generic[M]):
         """Whether a neighbour cannot keep up with the changes."""
         return any(
             queue.connected and queue.link.queued_control > self.options.max_queued_control
-            for queue in self._interfaces.neighbours.values()
+            for queue in self._state.neighbours.values()
         )
 
     def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int:
@@ -610,11 +560,11 @@ class BrokerEndpoint(Generic[M]):
 
     def _warn_unsynced(self) -> None:
         """A durable event must not pass before all neighbours have sent their interest."""
-        for interface in self._interfaces.neighbours:
+        for interface in self._state.neighbours:
             peer = self.core.tables.peers.get(interface)
             if peer is None or not peer.synced:
                 sentence = "events wait until it has sent its interest, since types are durable"
-                self._warn(interface, WarningKind.INTEREST_AWAITED, sentence)
+                self._state.warn(interface, WarningKind.INTEREST_AWAITED, sentence)
 
     def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
         if what == "refill" and self._durability is not None:

@@ -6,30 +6,23 @@ event that is not admitted; each is answered by a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
-from covey.overlay.core.endpoint.durability import Durability
-from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.endpoint.repeats import Repeats
-from covey.overlay.core.endpoint.windows import Windows
+from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
     Hold,
-    Interface,
     Message,
     Publish,
     Refuse,
     Subscribe,
     Unsubscribe,
 )
-from covey.overlay.core.routing.tables import Tables
 
 M = TypeVar("M")
 
@@ -37,35 +30,19 @@ _FEW_TYPES = 1_000
 
 
 class Intake(Generic[M]):
-    """That of one endpoint, with what it has there; `refuse` sends a refusal to an interface."""
+    """That of one endpoint; `refuse` sends a refusal to an interface."""
 
     def __init__(
         self,
-        options: EndpointOptions,
-        tables: Tables,
-        queues: Mapping[Interface, InterfaceQueue],
+        state: EndpointState,
         *,
         decode: Callable[[M, bool], Message | Undecodable],
         refuse: Callable[[InterfaceQueue, Refuse], None],
-        drops: DropCounts,
-        holds: Holds,
-        guard: Guard,
-        quotas: Quotas,
-        windows: Windows,
-        durability: Durability | None,
     ) -> None:
-        self.options = options
-        self._tables = tables
-        self._queues = queues
+        self._state = state
         self._decode = decode
         self._refuse = refuse
-        self._drops = drops
-        self._holds = holds
-        self._guard = guard
-        self._quotas = quotas
-        self._windows = windows
-        self._durability = durability
-        self.repeats = Repeats() if options.drop_repeats else None
+        self.repeats = Repeats() if state.options.drop_repeats else None
         self._most_types = _FEW_TYPES
         self.batches = 0
         """Of events that have arrived."""
@@ -77,9 +54,9 @@ class Intake(Generic[M]):
             return self._events(queue, message, clock_ns)
         if isinstance(message, Undecodable):
             queue.link.consume(message.size)
-            refuse = self._guard.instead(message.refuse, queue.rights)
+            refuse = self._state.guard.instead(message.refuse, queue.rights)
             if queue.is_broker and refuse.count:
-                self._drops.add("malformed or of unknown type", refuse.count)
+                self._state.drops.add("malformed or of unknown type", refuse.count)
                 return None
             return self._refused(queue, refuse)
         if isinstance(message, Hold):
@@ -89,12 +66,15 @@ class Intake(Generic[M]):
         if queue.is_broker:
             return message
         interface, rights = queue.interface, queue.rights
-        denied = self._guard.refusal(message, interface, rights)
-        denied = denied or self._quotas.refusal(message, interface, clock_ns) or self._unkeyed(queue, message)
+        denied = (
+            self._state.guard.refusal(message, interface, rights)
+            or self._state.quotas.refusal(message, interface, clock_ns)
+            or self._unkeyed(queue, message)
+        )
         if denied is not None:
             return self._refused(queue, denied)
         if isinstance(message, Subscribe) and rights is not None:
-            restricted = self._guard.restricted(message, interface, rights)
+            restricted = self._state.guard.restricted(message, interface, rights)
             return restricted if isinstance(restricted, Subscribe) else self._refused(queue, restricted)
         return message
 
@@ -103,7 +83,7 @@ class Intake(Generic[M]):
         if queue.policy is not SlowConsumer.CONFLATE or not isinstance(message, Subscribe):
             return None
         event_type = message.filter.event_type
-        if event_type.key is not None or self._tables.key_of(event_type.name) is not None:
+        if event_type.key is not None or self._state.tables.key_of(event_type.name) is not None:
             return None
         reason = f"{event_type.name} has no key: slow_consumer 'conflate' expects event types with one"
         return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
@@ -115,31 +95,31 @@ class Intake(Generic[M]):
         self.batches += 1
         if not queue.is_broker:
             if queue.rights is not None or batch.publisher is not queue.publisher:
-                denied = self._guard.refusal(message, queue.interface, queue.rights)
+                denied = self._state.guard.refusal(message, queue.interface, queue.rights)
                 if denied is not None:  # before what depends on the type: the client may not know of it
                     self._refuse(queue, denied)
                     return None
                 queue.publisher = batch.publisher
-            too_fast = self._quotas.events_refusal(batch, size, queue.interface, clock_ns)
+            too_fast = self._state.quotas.events_refusal(batch, size, queue.interface, clock_ns)
             if too_fast is not None:
                 self._refuse(queue, too_fast)
                 return None
-        if self._durability is not None:
-            self._durability.arrives(type_name)
-        since_hold = self._holds.sent(queue.interface, type_name, size)
-        if self._holds.types > self._most_types:
+        if self._state.durability is not None:
+            self._state.durability.arrives(type_name)
+        since_hold = self._state.holds.sent(queue.interface, type_name, size)
+        if self._state.holds.types > self._most_types:
             self._forget_types()
         if queue.is_broker:
             return message if self.repeats is None else self.repeats.fresh(message)
-        options = self.options
+        options = self._state.options
         if since_hold > options.after_hold_bytes:
             self._refuse(queue, refuse_held(message.batch))
             return None
-        self._windows.published(queue.interface, queue.link)
+        self._state.windows.published(queue.interface, queue.link)
         ingress_ns = clock_ns if options.stamp_ingress else batch.ingress_ns
         admitted, refusals = admit(batch, options.limits, ingress_ns, size - FIXED_BYTES)
         if admitted is not None and queue.rights is not None:
-            admitted, denials = self._guard.select(admitted, queue.interface, queue.rights)
+            admitted, denials = self._state.guard.select(admitted, queue.interface, queue.rights)
             refusals += denials
         for refusal in refusals:
             self._refuse(queue, refusal)
@@ -151,13 +131,13 @@ class Intake(Generic[M]):
 
     def _forget_types(self) -> None:
         """Event types come and go: what is noted of those that have gone is dropped, now and then."""
-        known = self._tables.types
-        self._holds.forget_types(known)
-        for queue in self._queues.values():
+        known = self._state.tables.types
+        self._state.holds.forget_types(known)
+        for queue in self._state.queues.values():
             queue.forget_types(known)
         if self.repeats is not None:
             self.repeats.forget_types(known)
-        self._most_types = max(_FEW_TYPES, 2 * self._holds.types)
+        self._most_types = max(_FEW_TYPES, 2 * self._state.holds.types)
 
     def _refused(self, queue: InterfaceQueue, refuse: Refuse) -> Message | None:
         """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""

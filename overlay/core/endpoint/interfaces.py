@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.access.rights import AUTHENTICATION
 from covey.overlay.core.endpoint.challenges import Challenges
-from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.connections import (
     Connection,
     ConnectionRefusedError,
@@ -22,23 +20,14 @@ from covey.overlay.core.endpoint.connections import (
     Peer,
 )
 from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
-from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.endings import Endings
-from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import STALLED, DropCounts, InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import STALLED, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.quotas import Quotas
-from covey.overlay.core.endpoint.recovery import Recovery
-from covey.overlay.core.endpoint.timers import Timers
-from covey.overlay.core.endpoint.timings import Timings
-from covey.overlay.core.endpoint.tracing import Tracing
-from covey.overlay.core.endpoint.validity import Validity
-from covey.overlay.core.endpoint.windows import Windows
+from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.link.link import Hello, Link, LinkError
 from covey.overlay.core.messages import AwaitClients, Connect, Interface, Message
-from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.warnings import Warn, WarningKind
+from covey.overlay.core.warnings import WarningKind
 
 NS_PER_S = 1_000_000_000
 BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
@@ -54,56 +43,28 @@ class Interfaces:
 
     def __init__(
         self,
-        options: EndpointOptions,
-        tables: Tables,
-        queues: dict[Interface, InterfaceQueue],
+        state: EndpointState,
         *,
         new_link: Callable[[int], Link],
         tell_core: Callable[[Message, Interface], None],
-        warn: Warn,
         dialled: Collection[Interface],
-        clock: EndpointClock,
-        timers: Timers[tuple[str, Interface]],
-        recovery: Recovery,
-        guard: Guard,
-        quotas: Quotas,
-        windows: Windows,
-        holds: Holds,
-        drops: DropCounts,
-        timings: Timings | None,
-        tracing: Tracing | None,
-        validity: Validity,
-        durability: Durability | None,
         admit: Callable[[Peer], None] | None,
         ticket: Callable[[InterfaceQueue], str],
     ) -> None:
-        self.options = options
-        self.draining = False
-        self.neighbours: dict[Interface, InterfaceQueue] = {}
-        self.challenges = Challenges(timers)
-        self._tables = tables
-        self._queues = queues
+        self._state = state
+        self.challenges = Challenges(state.timers)
         self._new_link = new_link
         self._tell_core = tell_core
-        self._warn = warn
         self._dialled = frozenset(dialled)
-        self._clock = clock
-        self._timers = timers
-        self._recovery = recovery
-        self._guard = guard
-        self._quotas = quotas
-        self._windows = windows
-        self._holds = holds
-        self._drops = drops
-        self._timings = timings
-        self._tracing = tracing
-        self._validity = validity
-        self._durability = durability
         self._admit = admit
         self._ticket = ticket
         self._links = 0
         self._endings = Endings(
-            tables, part=options.ending_part, timers=timers, tell_core=tell_core, ended=quotas.forget
+            state.tables,
+            part=state.options.ending_part,
+            timers=state.timers,
+            tell_core=tell_core,
+            ended=state.quotas.forget,
         )
 
     # --- beginning ------------------------------------------------------------------------------------------
@@ -116,16 +77,16 @@ class Interfaces:
             interface,
             self._new_link(self.new_number()),
             changed=self._fullness_changed,
-            warn=partial(self._warn, interface),
+            warn=partial(self._state.warn, interface),
             policy=policy,
-            limits=self.options.queue_limits(session=session),
-            durable=durable and self._durability is not None,
-            key_of=self._tables.key_of,
+            limits=self._state.options.queue_limits(session=session),
+            durable=durable and self._state.durability is not None,
+            key_of=self._state.tables.key_of,
         )
-        queue.since_ns = self._clock.now_ns
+        queue.since_ns = self._state.clock.now_ns
         if session:
-            self._windows.opened(interface, queue.link)
-        queue.link.withhold_credit(self.draining or self._recovery.going_on)
+            self._state.windows.opened(interface, queue.link)
+        queue.link.withhold_credit(self._state.credit_withheld)
         return queue
 
     def new_number(self) -> int:
@@ -135,76 +96,75 @@ class Interfaces:
         next session of that name. A link that gives up control takes one of the next thousand.
         """
         self._links = (self._links + 1) % (1 << 22)
-        return self._recovery.incarnation(self._links)
+        return self._state.recovery.incarnation(self._links)
 
     def restored(self, interface: Interface) -> InterfaceQueue:
         """The queue of a durable session of an earlier life, or of another broker."""
         if interface in self._endings:
             self._endings.finish(interface)
-        self._queues[interface] = queue = self._queue(interface, durable=True)
+        self._state.queues[interface] = queue = self._queue(interface, durable=True)
         return queue
 
     def add_neighbour(self, interface: Interface, *, joins: bool = False) -> None:
         """Nothing changes if it is one. To one that `joins` nothing was promised before."""
-        if interface not in self._queues:
-            self._queues[interface] = self.neighbours[interface] = queue = self._queue(interface)
-            if self._durability is not None and joins:
-                self._durability.joined(queue)
-            elif self._durability is not None:
-                self._durability.restore(queue)
+        if interface not in self._state.queues:
+            self._state.queues[interface] = self._state.neighbours[interface] = queue = self._queue(interface)
+            if self._state.durability is not None and joins:
+                self._state.durability.joined(queue)
+            elif self._state.durability is not None:
+                self._state.durability.restore(queue)
 
     def remove_neighbour(self, interface: Interface, reason: str, status: str) -> None:
         """All but its state in the core."""
-        queue = self.neighbours.pop(interface)
+        queue = self._state.neighbours.pop(interface)
         self._remove(queue, "neighbour removed")
         self.detach(queue, status, reason)
         self.end_challenge(interface, won=False)
 
     def set_options(self, options: EndpointOptions) -> None:
-        """From now on other options."""
-        self.options = options
-        for queue in self._queues.values():
+        """The limits of queues are those of other options from now on."""
+        for queue in self._state.queues.values():
             queue.limits = options.queue_limits(session=not queue.is_broker)
 
     def set_dialled(self, dialled: Collection[Interface]) -> None:
         """To which of its neighbours the broker opens the connection from now on."""
         self._dialled = frozenset(dialled)
-        for interface, queue in self.neighbours.items():
+        for interface, queue in self._state.neighbours.items():
             if interface in self._dialled:
-                self._timers.cancel(("unlinked", interface))
-            elif not queue.connected and ("unlinked", interface) not in self._timers:
+                self._state.timers.cancel(("unlinked", interface))
+            elif not queue.connected and ("unlinked", interface) not in self._state.timers:
                 self.await_neighbour(interface)
 
     def await_neighbour(self, interface: Interface) -> None:
         """Warn if it does not connect."""
         if interface not in self._dialled:
-            self._timers.set(("unlinked", interface), self._clock.now_ns + NEVER_LINKED_NS)
+            self._state.timers.set(("unlinked", interface), self._state.clock.now_ns + NEVER_LINKED_NS)
 
     def opened(self) -> None:
         """Nobody could connect before now: all are without a connection since now."""
-        for interface, queue in self._queues.items():
-            queue.since_ns = self._clock.now_ns
+        for interface, queue in self._state.queues.items():
+            queue.since_ns = self._state.clock.now_ns
             if queue.is_broker:
                 self.await_neighbour(interface)
-            elif ("lease", interface) in self._timers:
+            elif ("lease", interface) in self._state.timers:
                 self.await_lease(queue)
 
     # --- connections ----------------------------------------------------------------------------------------
 
     def accept(self, peer: Peer, connection: IncomingConnection) -> None:
         """As `BrokerEndpoint.accept`."""
-        if self.draining:
+        if self._state.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
         self._check_name(peer.interface)
         if self._admit is not None and not peer.interface.startswith("broker/"):
             self._admit(peer)
-        queue = self._queues.get(peer.interface)
+        queue = self._state.queues.get(peer.interface)
         if queue is not None and queue.is_broker:
             self._arbitrate(queue, peer)
         self._check_durable(queue, peer)
         if queue is not None and queue.connected:
             if queue.link.peer_incarnation != peer.hello.incarnation:
-                self.challenges.begin(peer, connection, self._clock.now_ns)
+                self.challenges.begin(peer, connection, self._state.clock.now_ns)
                 queue.link.probe()
                 queue.wake()
                 return
@@ -214,17 +174,17 @@ class Interfaces:
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
         """As `BrokerEndpoint.answer`."""
-        queue = self._queues[interface]
+        queue = self._state.queues[interface]
         if queue.connected or not queue.handshake:
             # The neighbour took a hello from before the other connection, and may have reset its end for it.
             queue.link.forget_peer()
-            own, name = self._tables.broker_id, interface.removeprefix("broker/")
+            own, name = self._state.tables.broker_id, interface.removeprefix("broker/")
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
         return self._attach(queue, hello, connection)
 
     def _arbitrate(self, queue: InterfaceQueue, peer: Peer) -> None:
         """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
-        own, name = self._tables.broker_id, queue.interface.removeprefix("broker/")
+        own, name = self._state.tables.broker_id, queue.interface.removeprefix("broker/")
         again = queue.link.peer_incarnation == peer.hello.incarnation
         if own_prevails(own, name) and (queue.handshake or (queue.connected and queue.dialled and again)):
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
@@ -237,7 +197,7 @@ class Interfaces:
         if not won:
             challenge.refuse()
             return
-        queue = self._queues.get(interface)
+        queue = self._state.queues.get(interface)
         if queue is not None and queue.connected:
             self.detach(queue, "ABORTED", "it did not answer when another claimed its name")
             self.disconnected(queue)
@@ -249,7 +209,7 @@ class Interfaces:
             challenge.connection.close(error.status, str(error))
 
     def _open(self, peer: Peer, connection: IncomingConnection) -> None:
-        queue = self._queues.get(peer.interface)
+        queue = self._state.queues.get(peer.interface)
         self._check_durable(queue, peer)
         if queue is not None:
             renewed = queue.durable or queue.link.peer_incarnation == peer.hello.incarnation
@@ -263,17 +223,17 @@ class Interfaces:
             if refusal is not None:
                 raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
             queue = self._queue(peer.interface, peer.slow_consumer, durable=peer.durable)
-        self._quotas.session_opened(queue.interface, peer.principal)
+        self._state.quotas.session_opened(queue.interface, peer.principal)
         if queue.rights != peer.rights:
-            self._guard.forget(queue.interface)
+            self._state.guard.forget(queue.interface)
         queue.rights = peer.rights
         if not queue.is_broker:  # what goes on, or is restored, may have had another policy
             queue.policy = peer.slow_consumer
         answer = queue.link.hello()
-        if queue.durable and self._durability is not None:
+        if queue.durable and self._state.durability is not None:
             if not queue.identity:
-                queue.identity = f"{self._tables.broker_id}/{queue.link.incarnation:x}"
-                self._durability.opened(queue)
+                queue.identity = f"{self._state.tables.broker_id}/{queue.link.incarnation:x}"
+                self._state.durability.opened(queue)
             answer = replace(answer, ticket=self._ticket(queue))
         self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
         self._await_expiry(queue)
@@ -286,8 +246,8 @@ class Interfaces:
 
     def session_refusal(self, principal: str, others: int = 0) -> str | None:
         """Why no other session of a client may begin here, with so many that are about to; None if it may."""
-        sessions = len(self._queues) - len(self.neighbours) + len(self._endings)
-        return self._quotas.session_refusal(sessions + others, principal)
+        sessions = len(self._state.queues) - len(self._state.neighbours) + len(self._endings)
+        return self._state.quotas.session_refusal(sessions + others, principal)
 
     def _check_durable(self, queue: InterfaceQueue | None, peer: Peer) -> None:
         """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or not the one
@@ -295,11 +255,11 @@ class Interfaces:
         """
         if not peer.durable:
             return
-        refusal = self._guard.durable_refusal(peer.rights)
+        refusal = self._state.guard.durable_refusal(peer.rights)
         if refusal is not None:
             raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
         if queue is not None and queue.durable and not self._may_go_on(queue, peer):
-            raise ConnectionRefusedError("PERMISSION_DENIED", self._guard.session_denial(peer.rights))
+            raise ConnectionRefusedError("PERMISSION_DENIED", self._state.guard.session_denial(peer.rights))
 
     def _may_go_on(self, queue: InterfaceQueue, peer: Peer) -> bool:
         """Whether a session goes on with a client's rights. With others it is a new client, whose
@@ -308,8 +268,8 @@ class Interfaces:
         """
         if not queue.durable:
             return queue.rights == peer.rights
-        permitted = self._guard.durable_refusal(peer.rights) is None
-        return permitted and self._guard.permits_session(queue.interface, peer.rights)
+        permitted = self._state.guard.durable_refusal(peer.rights) is None
+        return permitted and self._state.guard.permits_session(queue.interface, peer.rights)
 
     def _attach(
         self,
@@ -321,38 +281,38 @@ class Interfaces:
         """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
         hello does not fit.
         """
-        now_ns = self._clock.now_ns
+        now_ns = self._state.clock.now_ns
         queue.handshake = False
         queue.since_ns = now_ns
         queue.dialled = opened is None
         resumed = queue.link.resume(hello)
         interface = queue.interface
-        self._queues[interface] = queue
+        self._state.queues[interface] = queue
         if opened is not None:
             opened(resumed)
         taken = queue.attach(connection)
-        self._timers.cancel(("unlinked", interface))
-        self._timers.cancel(("away", interface))
-        self._timers.cancel(("lease", interface))
+        self._state.timers.cancel(("unlinked", interface))
+        self._state.timers.cancel(("away", interface))
+        self._state.timers.cancel(("lease", interface))
         if taken:
             self.rearm_stall(queue)
         if not resumed:
-            if self._timings is not None:
-                self._timings.forget(interface)
-            if self._tracing is not None:
-                self._tracing.forget(interface)
-            self._holds.forget_source(interface)
+            if self._state.timings is not None:
+                self._state.timings.forget(interface)
+            if self._state.tracing is not None:
+                self._state.tracing.forget(interface)
+            self._state.holds.forget_source(interface)
             if queue.is_broker:
-                self._recovery.neighbour_connected(hello)
-            if self._recovery.begins(hello, now_ns):
+                self._state.recovery.neighbour_connected(hello)
+            if self._state.recovery.begins(hello, now_ns):
                 self.withhold_credit()
                 self._tell_core(AwaitClients(True), "")
             self._tell_core(Connect(), interface)
-        if self._durability is not None:
+        if self._state.durability is not None:
             if queue.durable and not queue.is_broker and not hello.peer_incarnation:
-                for message in self._durability.recalled(interface):
+                for message in self._state.durability.recalled(interface):
                     queue.send(message)
-            self._durability.refill(queue, now_ns)
+            self._state.durability.refill(queue, now_ns)
         queue.wake()
         return resumed
 
@@ -364,7 +324,7 @@ class Interfaces:
 
     def lost(self, interface: Interface, connection: Connection) -> None:
         """A connection has ended. Nothing changes if the interface has another one by then."""
-        queue = self._queues.get(interface)
+        queue = self._state.queues.get(interface)
         if queue is None or queue.connection is not connection:
             self.challenges.withdraw(interface, connection)
             return
@@ -374,13 +334,14 @@ class Interfaces:
 
     def disconnected(self, queue: InterfaceQueue) -> None:
         """An interface has no connection from now on."""
-        interface, now_ns = queue.interface, self._clock.now_ns
+        interface, now_ns = queue.interface, self._state.clock.now_ns
         queue.since_ns = now_ns
-        self._timers.cancel(("ack", interface))
-        self._timers.cancel(("expiry", interface))
-        self._timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
-        if self._durability is not None and queue.durable:
-            self._durability.disconnected(interface, now_ns)  # its client may start anew, without watermarks
+        self._state.timers.cancel(("ack", interface))
+        self._state.timers.cancel(("expiry", interface))
+        self._state.timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
+        if self._state.durability is not None and queue.durable:
+            # Its client may start anew, without watermarks.
+            self._state.durability.disconnected(interface, now_ns)
         if queue.is_broker:
             self.await_neighbour(interface)
         else:
@@ -390,13 +351,13 @@ class Interfaces:
         """The session of a client without a connection ends when its lease does, unless it is durable and in
         use."""
         if not (queue.durable and self.in_use(queue.interface)):
-            lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
-            self._timers.set(("lease", queue.interface), self._clock.now_ns + lease_ns)
+            lease_ns = round(self._state.options.sessions.lease_s * NS_PER_S)
+            self._state.timers.set(("lease", queue.interface), self._state.clock.now_ns + lease_ns)
 
     def withhold_credit(self) -> None:
         """While the broker drains or recovers; else grant it."""
-        withhold = self.draining or self._recovery.going_on
-        for queue in self._queues.values():
+        withhold = self._state.credit_withheld
+        for queue in self._state.queues.values():
             queue.link.withhold_credit(withhold)
             queue.wake()
 
@@ -407,33 +368,35 @@ class Interfaces:
         if what == "away":
             queue.stop_blocking("out of reach")
         elif what == "unlinked":
-            self._warn(queue.interface, WarningKind.NEVER_LINKED, NOT_DIALLED)
+            self._state.warn(queue.interface, WarningKind.NEVER_LINKED, NOT_DIALLED)
         elif what == "lease":
-            self._warn(queue.interface, WarningKind.LEASE_EXPIRED, "session ended: its lease has expired")
+            sentence = "session ended: its lease has expired"
+            self._state.warn(queue.interface, WarningKind.LEASE_EXPIRED, sentence)
             self.end_session(queue, "its lease has expired", "ABORTED")
         elif what == "expiry":
             self._handle_expiry(queue)
         elif what == "stall" and queue.full:
             queue.stop_blocking(STALLED)
-            seconds = self.options.sessions.stall_limit_s
+            seconds = self._state.options.sessions.stall_limit_s
             sentence = f"took nothing for {seconds:g} s: its oldest events are dropped"
-            self._warn(queue.interface, WarningKind.STALLED, sentence)
+            self._state.warn(queue.interface, WarningKind.STALLED, sentence)
 
     def _await_expiry(self, queue: InterfaceQueue) -> None:
         """Set a timer for the end of a client's rights: at most a minute, since the clock may be set."""
         if queue.rights is not None and queue.rights.expires_ns is not None:
-            due_ns = queue.rights.expires_ns - self._clock.offset_ns
-            self._timers.set(("expiry", queue.interface), min(due_ns, self._clock.now_ns + 60 * NS_PER_S))
+            due_ns = queue.rights.expires_ns - self._state.clock.offset_ns
+            due_ns = min(due_ns, self._state.clock.now_ns + 60 * NS_PER_S)
+            self._state.timers.set(("expiry", queue.interface), due_ns)
 
     def _handle_expiry(self, queue: InterfaceQueue) -> None:
         """A client whose rights have ended is disconnected: within its lease it may come back with new
         ones."""
         if not queue.connected or queue.rights is None or queue.rights.expires_ns is None:
             return
-        if self._clock.stamp_ns < queue.rights.expires_ns:
+        if self._state.clock.stamp_ns < queue.rights.expires_ns:
             self._await_expiry(queue)
             return
-        self._guard.denials[AUTHENTICATION] += 1
+        self._state.guard.denials[AUTHENTICATION] += 1
         self.disconnect(queue, "UNAUTHENTICATED", "the token or certificate has expired")
         self.end_challenge(queue.interface, won=True)
 
@@ -444,29 +407,29 @@ class Interfaces:
 
     def _fullness_changed(self, queue: InterfaceQueue) -> None:
         types = queue.full_types
-        self._holds.set_full(queue.interface, types)
+        self._state.holds.set_full(queue.interface, types)
         key = ("stall", queue.interface)
         if not types or queue.is_broker:
-            self._timers.cancel(key)
-        elif key not in self._timers and queue.connected:
+            self._state.timers.cancel(key)
+        elif key not in self._state.timers and queue.connected:
             self.rearm_stall(queue)
 
     def rearm_stall(self, queue: InterfaceQueue) -> None:
         """A client with a full queue has taken something, or its queue has become full."""
         if queue.full and not queue.is_broker:
-            limit_ns = round(self.options.sessions.stall_limit_s * NS_PER_S)
-            self._timers.set(("stall", queue.interface), self._clock.now_ns + limit_ns)
+            limit_ns = round(self._state.options.sessions.stall_limit_s * NS_PER_S)
+            self._state.timers.set(("stall", queue.interface), self._state.clock.now_ns + limit_ns)
 
     # --- ending ---------------------------------------------------------------------------------------------
 
     def in_use(self, interface: Interface) -> bool:
         """Whether a client has a subscription or an advertisement."""
-        peer = self._tables.peers.get(interface)
+        peer = self._state.tables.peers.get(interface)
         return peer is not None and bool(peer.subscriptions or peer.advertised)
 
     def goodbye(self, interface: Interface, connection: Connection) -> bool:
         """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
-        queue = self._queues.get(interface)
+        queue = self._state.queues.get(interface)
         if queue is not None and queue.durable and self.in_use(interface):
             self.lost(interface, connection)
             return False
@@ -481,18 +444,18 @@ class Interfaces:
         may begin elsewhere at once, so all of it ends now.
         """
         interface = queue.interface
-        if self._queues.get(interface) is not queue:
+        if self._state.queues.get(interface) is not queue:
             return
         self._remove(queue, "session ended")
         self.detach(queue, status, f"session ended: {why}")
         if queue.durable:
             self._endings.finish(interface)
         else:
-            self._endings.begin(interface, self._clock.now_ns)
+            self._endings.begin(interface, self._state.clock.now_ns)
 
     def advance_ending(self, interface: Interface) -> None:
         """The timer "ending" is due, of a session that has no queue any more."""
-        self._endings.advance(interface, self._clock.now_ns)
+        self._endings.advance(interface, self._state.clock.now_ns)
 
     def timers_took(self, spent_ns: int, now_ns: int) -> None:
         """The timers that were due until now have taken so long."""
@@ -505,19 +468,19 @@ class Interfaces:
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
         """Drop an interface, all but its state in the core."""
         interface = queue.interface
-        del self._queues[interface]
+        del self._state.queues[interface]
         for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):
-            self._timers.cancel((name, interface))
-        if self._timings is not None:
-            self._timings.forget(interface)
-        if self._tracing is not None:
-            self._tracing.forget(interface)
-        self._windows.forget(interface)
-        self._guard.forget(interface)
-        self._validity.forget(interface)
-        if self._durability is not None:
-            self._durability.ended(queue, self._clock.now_ns)
+            self._state.timers.cancel((name, interface))
+        if self._state.timings is not None:
+            self._state.timings.forget(interface)
+        if self._state.tracing is not None:
+            self._state.tracing.forget(interface)
+        self._state.windows.forget(interface)
+        self._state.guard.forget(interface)
+        self._state.validity.forget(interface)
+        if self._state.durability is not None:
+            self._state.durability.ended(queue, self._state.clock.now_ns)
         queue.discard(why)
-        self._holds.forget_source(interface)
+        self._state.holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():
-            self._drops.add(reason, events)
+            self._state.drops.add(reason, events)

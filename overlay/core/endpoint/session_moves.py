@@ -24,20 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.access.identity import DeniedError
 from covey.overlay.core.access.tickets import TICKET, Ticket, Tickets
 from covey.overlay.core.endpoint.catching_up import READ_BYTES
-from covey.overlay.core.endpoint.clock import EndpointClock
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
-from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
-from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.endpoint.storage import Arrival
-from covey.overlay.core.endpoint.timers import Timers
-from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
     COPIES,
@@ -49,7 +44,7 @@ from covey.overlay.core.messages import (
     SessionMove,
     Subscribe,
 )
-from covey.overlay.core.warnings import Warn, WarningKind
+from covey.overlay.core.warnings import WarningKind
 
 RETRY_NS = 500_000_000
 PATIENCE_NS = 10_000_000_000
@@ -100,44 +95,26 @@ class _Flush:
 
 
 class SessionMoves:
-    """Those of one endpoint. `new_number` gives a number that no other attempt has. Sets the timers
-    "move" of an interface.
-    """
+    """Those of one endpoint. Sets the timers "move" of an interface."""
 
     def __init__(
         self,
-        core: Core,
-        queues: Mapping[Interface, InterfaceQueue],
+        state: EndpointState,
         interfaces: Interfaces,
         durability: Durability,
         *,
         tickets: Tickets,
-        guard: Guard,
-        clock: EndpointClock,
-        timers: Timers[tuple[str, Interface]],
         tell_core: Callable[[Message, Interface], None],
-        warn: Warn,
-        new_number: Callable[[], int],
-        recovery: Recovery,
-        validity: Validity,
     ) -> None:
-        self.name = core.tables.broker_id
+        self._state = state
+        self.name = state.tables.broker_id
         self.tickets = tickets
         self.moved = 0
         """Sessions that came from other brokers."""
-        self._core = core
-        self._queues = queues
         self._interfaces = interfaces
         self._durability = durability
         self._reader = durability.catching_up
-        self._guard = guard
-        self._clock = clock
-        self._timers = timers
         self._tell_core = tell_core
-        self._warn = warn
-        self._new_number = new_number
-        self._recovery = recovery
-        self._validity = validity
         self._routes: dict[str, Interface] = {}
         """By broker the neighbour over which it was heard of last."""
         self._arriving: dict[Interface, _Arriving] = {}
@@ -146,14 +123,14 @@ class SessionMoves:
         self._ended: dict[Interface, str] = {}
         """Sessions that no broker has any more, by their identity."""
         for interface, arrival in durability.unconfirmed.items():
-            queue = queues[interface]
+            queue = state.queues[interface]
             commit = self._message(interface, arrival.origin, arrival.number, MoveStep.COMMIT)
             arriving = _Arriving(
-                interface, arrival.origin, arrival.number, queue.identity, clock.now_ns, commit, queue
+                interface, arrival.origin, arrival.number, queue.identity, state.clock.now_ns, commit, queue
             )
             arriving.arrival, arriving.settled = arrival, True
             self._arriving[interface] = arriving
-            self._timers.set(("move", interface), clock.now_ns)
+            self._state.timers.set(("move", interface), state.clock.now_ns)
 
     # --- clients --------------------------------------------------------------------------------------------
 
@@ -167,9 +144,9 @@ class SessionMoves:
         try:
             ticket = self.tickets.read(interface, peer.hello.ticket)
         except DeniedError as error:
-            self._guard.denials[TICKET] += 1
+            self._state.guard.denials[TICKET] += 1
             raise ConnectionRefusedError(error.status, str(error)) from None
-        queue, arriving = self._queues.get(interface), self._arriving.get(interface)
+        queue, arriving = self._state.queues.get(interface), self._arriving.get(interface)
         if queue is not None and queue.durable and self._is_orphan(queue, ticket):
             self._interfaces.end_session(queue, "its client has another one", "ABORTED")
             queue = None
@@ -178,11 +155,11 @@ class SessionMoves:
         if arriving is not None:
             identity = arriving.identity
         if self.tickets.keys and identity and (ticket is None or ticket.identity != identity):
-            self._guard.denials[TICKET] += 1
+            self._state.guard.denials[TICKET] += 1
             reason = f"{interface} has a durable session here: expected its ticket"
             raise ConnectionRefusedError("UNAUTHENTICATED", reason)
         if arriving is not None:
-            arriving.requested_ns = self._clock.now_ns
+            arriving.requested_ns = self._state.clock.now_ns
             raise self._refusal(arriving.origin)
         if durable:
             self._leaving.pop(interface, None)
@@ -199,7 +176,7 @@ class SessionMoves:
             raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
         if queue is not None:
             self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
-        self._ask(interface, origin, ticket.identity, self._clock.now_ns)
+        self._ask(interface, origin, ticket.identity, self._state.clock.now_ns)
         raise self._refusal(origin)
 
     def arrives(self, interface: Interface) -> bool:
@@ -250,7 +227,7 @@ class SessionMoves:
     def _steady(self) -> bool:
         """Whether this broker has all that was sent to it before it was restarted, or lost. Else what comes
         again may have gone on before, and other brokers would drop it."""
-        return self._recovery.steady(self._clock.now_ns)
+        return self._state.recovery.steady(self._state.clock.now_ns)
 
     def _message(self, interface: Interface, receiver: str, number: int, step: MoveStep) -> SessionMove:
         return SessionMove(self.name, receiver, interface, number, step)
@@ -262,13 +239,13 @@ class SessionMoves:
         """To where the receiver was heard of, else to all neighbours but the source. What cannot be sent is
         sent again by its sender."""
         route = self._routes.get(message.receiver, "")
-        known = self._queues.get(route)
+        known = self._state.queues.get(route)
         others = [route] if known is not None and known.connected and route != source else None
-        for neighbour in others or [each for each in self._interfaces.neighbours if each != source]:
+        for neighbour in others or [each for each in self._state.neighbours if each != source]:
             if message.step is MoveStep.FLUSH:
                 self._flush(message, neighbour)
-            elif self._queues[neighbour].connected:
-                self._queues[neighbour].send(message)
+            elif self._state.queues[neighbour].connected:
+                self._state.queues[neighbour].send(message)
 
     def _flush(self, message: SessionMove, neighbour: Interface) -> None:
         if not any(each.message == message and each.neighbour == neighbour for each in self._flushes):
@@ -288,7 +265,7 @@ class SessionMoves:
             if arriving.arrival is not None and arriving.awaits.step is not MoveStep.COMMIT:
                 self._prepare(arriving, arriving.arrival)
             elif arriving.awaits.step is MoveStep.FLUSH and not arriving.settled:
-                peer = self._core.tables.peers.get(arriving.interface)
+                peer = self._state.core.tables.peers.get(arriving.interface)
                 if peer is not None and peer.acknowledged >= arriving.settles:
                     arriving.settled = True
                     self._await(arriving, MoveStep.FLUSH)
@@ -296,7 +273,7 @@ class SessionMoves:
     def _advance_flushes(self) -> None:
         waiting = []
         for flush in self._flushes:
-            queue = self._queues.get(flush.neighbour)
+            queue = self._state.queues.get(flush.neighbour)
             if queue is None:
                 continue
             if not self._steady or not self._reader.has_all(queue, flush.ends):
@@ -311,7 +288,7 @@ class SessionMoves:
         """The answer of a broker that has, or had, the session."""
         interface, number, step = message.interface, message.number, message.step
         answer = self._message(interface, message.sender, number, MoveStep.REFUSED)
-        queue = self._queues.get(interface)
+        queue = self._state.queues.get(interface)
         moved_to = self._durability.storage.moved_to(interface)
         if step is MoveStep.COMMIT and moved_to == (message.sender, number):
             return replace(answer, step=MoveStep.COMMITTED)
@@ -369,14 +346,14 @@ class SessionMoves:
         del self._leaving[interface]
         queue.moved_to = message.sender, number
         sentence = f"its durable session is now at broker {message.sender}"
-        self._warn(interface, WarningKind.SESSION_MOVED, sentence)
+        self._state.warn(interface, WarningKind.SESSION_MOVED, sentence)
         self._interfaces.end_session(queue, f"it is now at broker {message.sender}", "UNAVAILABLE")
         return replace(answer, step=MoveStep.COMMITTED)
 
     # --- the destination ------------------------------------------------------------------------------------
 
     def _ask(self, interface: Interface, origin: str, identity: str, requested_ns: int) -> None:
-        number = self._new_number()
+        number = self._interfaces.new_number()
         ask = replace(self._message(interface, origin, number, MoveStep.ASK), identity=identity)
         arriving = _Arriving(interface, origin, number, identity, requested_ns, ask)
         self._arriving[interface] = arriving
@@ -394,28 +371,28 @@ class SessionMoves:
         settling = step is MoveStep.FLUSH and not arriving.settled
         if not settling and (arriving.arrival is None or step is MoveStep.COMMIT):
             self._send(arriving.awaits)
-        self._timers.set(("move", arriving.interface), self._clock.now_ns + RETRY_NS)
+        self._state.timers.set(("move", arriving.interface), self._state.clock.now_ns + RETRY_NS)
 
     def handle_timer(self, interface: Interface) -> None:
         """An answer has not come."""
         arriving = self._arriving.get(interface)
         if arriving is None:
             return
-        if arriving.queue is not None and self._queues.get(interface) is not arriving.queue:
+        if arriving.queue is not None and self._state.queues.get(interface) is not arriving.queue:
             del self._arriving[interface]
         elif (
             arriving.awaits.step is not MoveStep.COMMIT
-            and self._clock.now_ns - arriving.requested_ns > PATIENCE_NS
+            and self._state.clock.now_ns - arriving.requested_ns > PATIENCE_NS
         ):
             sentence = f"broker {arriving.origin} does not hand its session over"
-            self._warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
+            self._state.warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
             self._give_up(arriving)
         else:
             self._resend(arriving)
 
     def _give_up(self, arriving: _Arriving) -> None:
         del self._arriving[arriving.interface]
-        self._timers.cancel(("move", arriving.interface))
+        self._state.timers.cancel(("move", arriving.interface))
         queue = arriving.queue
         if queue is not None:
             queue.moved_to = arriving.origin, 0
@@ -435,7 +412,7 @@ class SessionMoves:
         if message.offsets != {"": arriving.awaits.offset}:
             return
         if arriving.queue is None:
-            if interface in self._queues:  # a client without a durable session has the name
+            if interface in self._state.queues:  # a client without a durable session has the name
                 self._give_up(arriving)
                 return
             queue = arriving.queue = self._interfaces.restored(interface)
@@ -446,7 +423,7 @@ class SessionMoves:
         for subscribe in message.subscriptions:
             self._tell_core(subscribe, interface)
             if subscribe.valid_for_ns:
-                self._validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
+                self._state.validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
             arriving.settles = subscribe.epoch
         if message.reason != "end":
             self._await(arriving, MoveStep.ASK, offset=message.offset)
@@ -492,7 +469,7 @@ class SessionMoves:
 
     def _complete(self, arriving: _Arriving) -> None:
         del self._arriving[arriving.interface]
-        self._timers.cancel(("move", arriving.interface))
+        self._state.timers.cancel(("move", arriving.interface))
         queue, arrival = arriving.queue, arriving.arrival
         assert queue is not None
         assert arrival is not None
