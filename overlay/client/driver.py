@@ -321,7 +321,8 @@ class SessionDriver:
     def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
         self._arm(now_ns)
-        self.wake()
+        if self.endpoint.ready:
+            self.wake()
 
     # --- to the broker ----------------------------------------------------------------------------
 
