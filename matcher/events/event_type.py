@@ -80,9 +80,7 @@ class EventType:
         "times",
     )
 
-    def __init__(
-        self, name: str, attributes: Mapping[str, str | Kind], key: str | None = None
-    ) -> None:
+    def __init__(self, name: str, attributes: Mapping[str, str | Kind], key: str | None = None) -> None:
         if not isinstance(name, str) or not _NAME.match(name):
             raise EventTypeError(
                 f"event type name {name!r}: expected letters, digits and _, not starting with a digit"

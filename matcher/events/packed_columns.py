@@ -39,7 +39,17 @@ _EXACT = 2**53
 class _Layout:
     """The bytes of a number of events of one schema."""
 
-    __slots__ = ("absent_bytes", "pack", "places", "present", "size", "strings", "unpack_from")
+    __slots__ = (
+        "absent_bytes",
+        "empty",
+        "pack",
+        "places",
+        "present",
+        "size",
+        "strings",
+        "texts",
+        "unpack_from",
+    )
 
     def __init__(self, kinds: Sequence[Kind], count: int) -> None:
         self.absent_bytes = (len(kinds) * count + 7) // 8
@@ -49,6 +59,9 @@ class _Layout:
         self.present = bytes(self.absent_bytes)
         """The bits where no value is absent."""
         self.strings = [place for place, kind in enumerate(kinds) if kind is Kind.STRING]
+        self.texts = [place * count + event for place in self.strings for event in range(count)]
+        """Of the strings among the values of all columns, and what stands for those that are absent."""
+        self.empty = ["" if kind is Kind.STRING else 0 for kind in kinds for _ in range(count)]
         self.places = [slice(first, first + count) for first in range(1, 1 + len(kinds) * count, count)]
         """Of the columns among the unpacked values."""
 
@@ -148,23 +161,21 @@ class PackedColumns:
         """The bytes of these events, or those that they came from."""
         if self.data is None:
             layout = _layout_of(self.event_type, self.count)
-            absent = 0
-            values: list[Any] = []
+            values: list[Any] = [*chain.from_iterable(self.columns)]
+            absent = layout.present
+            if None in values:
+                bits = sum(1 << place for place, value in enumerate(values) if value is None)
+                absent = bits.to_bytes(layout.absent_bytes, "little")
+                values = [
+                    empty if value is None else value
+                    for value, empty in zip(values, layout.empty, strict=True)
+                ]
             texts: list[bytes] = []
-            for kind, column in zip(self.event_type.kinds, self.columns, strict=True):
-                if None in column:
-                    absent |= sum(1 << i for i, value in enumerate(column, len(values)) if value is None)
-                    column = [
-                        ("" if kind is Kind.STRING else 0) if value is None else value for value in column
-                    ]
-                if kind is Kind.STRING:
-                    encoded = [text.encode() for text in column]
-                    texts += encoded
-                    values += map(len, encoded)
-                else:
-                    values += column
-            head = layout.pack(absent.to_bytes(layout.absent_bytes, "little"), *values)
-            self.data = b"".join([head, *texts])
+            for place in layout.texts:
+                text = values[place].encode()
+                texts.append(text)
+                values[place] = len(text)
+            self.data = b"".join([layout.pack(absent, *values), *texts])
         return self.data
 
     def records(self) -> pa.RecordBatch:

@@ -321,7 +321,8 @@ class SessionDriver:
     def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
         self._arm(now_ns)
-        self.wake()
+        if self.endpoint.ready:
+            self.wake()
 
     # --- to the broker ----------------------------------------------------------------------------
 
@@ -469,13 +470,15 @@ class SessionDriver:
         else:
             shares = self.core.shares(message)
             self._delivered += 1
-            claim = Claim(self._delivered, sum(share.batch.count > 0 for share in shares), release)
+            claim = Claim(self._delivered, len(shares), release)
             for share in shares:
                 subscription = self.subscriptions.get(share.subscription_id)
                 if subscription is not None:
                     subscription.spurious += share.spurious
-                    if share.batch.count:
-                        subscription._put(Part(share, self.core.epoch, claim))
+                if subscription is not None and share.batch.count:
+                    subscription._put(Part(share, self.core.epoch, claim))
+                else:
+                    claim.done()
         self._report_own_notices()
 
     def _release_of(self, size: int) -> Callable[[], None]:

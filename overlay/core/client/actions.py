@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.messages import Answered, Expired, ListenersReport, Message, Notice
+from covey.overlay.core.messages import message as immutable
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeliverTo:
     """Events for one subscription, none of them delivered before; `spurious` events were filtered out.
 
@@ -33,7 +34,7 @@ class DeliverTo:
     for_views: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Matches:
     """The event `batch[rows[i]]` is for the subscription `ids[i]`, as of this client's control epoch `epoch`.
 

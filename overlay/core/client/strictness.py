@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 
+_FEW = 16
+"""Filters that are tested one by one: most clients have no more, and load no kernels."""
+
 
 class ClientSubscription:
     """A subscription as its user knows it.
@@ -79,7 +82,8 @@ class Strictness:
     """The newest filters of some subscriptions to one event type."""
 
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
-        self._matching = OperatorMatching(partial(Matching, engine), event_type, evaluator, reads=True)
+        create = partial(Matching, engine, few=_FEW)
+        self._matching = OperatorMatching(create, event_type, evaluator, reads=True)
         self._moving: dict[int, ClientSubscription] = {}
 
     def __len__(self) -> int:

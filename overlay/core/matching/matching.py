@@ -68,10 +68,14 @@ indexed by themselves."""
 
 class Matching:
     """The engine of one event type for links or for sessions, created at the first flush. `texts` is the
-    most different constants of `contains` and `not suffix`, as an engine's.
+    most different constants of `contains` and `not suffix`, as an engine's; `few` is how many filters are
+    tested without an engine, so that a process that has no more loads no kernels.
     """
 
-    def __init__(self, engine_name: str, event_type: EventType, *, texts: int = MOST_TEXTS) -> None:
+    def __init__(
+        self, engine_name: str, event_type: EventType, *, texts: int = MOST_TEXTS, few: int = 0
+    ) -> None:
+        self._few = few
         self._walks = engine_name == _WALKING
         self._walked = 0
         """Pairs tested since the last flush."""
@@ -136,7 +140,10 @@ class Matching:
 
     def _flushes(self) -> bool:
         """Whether changes are applied before the next match, where they are many."""
-        return self._walks and (self._engine is not None or kernels_usable())
+        return self._walks and (self._engine is not None or self._may_load())
+
+    def _may_load(self) -> bool:
+        return len(self._interests) > self._few and kernels_usable()
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._interests
@@ -262,7 +269,7 @@ class Matching:
     # --- without kernels ------------------------------------------------------------------------------------
 
     def _without_kernels(self) -> bool:
-        return self._engine is None and self._walks and not kernels_usable()
+        return self._engine is None and self._walks and not self._may_load()
 
     def _match_columns(self, events: EventPoints) -> Matches:
         masks = EventMasks(events)
