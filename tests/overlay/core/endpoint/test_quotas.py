@@ -160,7 +160,7 @@ def test_sessions_of_one_principal_whatever_their_names() -> None:
     assert again is not None
     endpoint.goodbye("client/alice/1", again, 0)
     assert opens("alice/3", "alice")
-    assert endpoint._quotas._sessions == {"alice": 2, "bob": 1}
+    assert endpoint._state.quotas._sessions == {"alice": 2, "bob": 1}
     why = "alice has 2 sessions: expected at most 2 of one client (max_client_sessions)"
     assert refusals == [f"RESOURCE_EXHAUSTED: {why}"] * 2
 
@@ -175,9 +175,9 @@ def test_a_session_that_was_restored_or_has_moved_here_counts_once_its_client_is
             connection = queue.connection
             assert connection is not None
             endpoint.lost(queue.interface, connection, 0)
-            assert endpoint._quotas._sessions == {principal: 1}
+            assert endpoint._state.quotas._sessions == {principal: 1}
         endpoint._interfaces.end_session(queue, "it left", "OK")
-        assert endpoint._quotas._sessions == {}
+        assert endpoint._state.quotas._sessions == {}
 
 
 def test_the_size_of_a_normal_form() -> None:
