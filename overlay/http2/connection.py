@@ -569,7 +569,7 @@ class Http2Connection:
         self.closed = closed
         self._streams.clear()
         self._sender.discard()
-        self._buffer = b""
+        self._buffer, self.unread = b"", False
         self._events.append(closed)
 
     def _fail_stream(self, error: StreamRuleError, now_ns: int) -> None:

@@ -71,12 +71,12 @@ def latest_local_event(updates: int) -> int:
 
 def test_a_flood_of_updates_towards_a_stopped_neighbour_delays_no_pair_beside_it(monkeypatch: Patch) -> None:
     assert latest_local_event(10) == 2 * DELAY_NS
-    genuine = BrokerEndpoint._congested
+    genuine = BrokerEndpoint.delay_ns
 
-    def congested(self: BrokerEndpoint[Message], interface: str) -> bool:
-        return any(genuine(self, each) for each in self.queues if each.startswith("client/"))
+    def delay_ns(self: BrokerEndpoint[Message], interface: str, now_ns: int) -> int:
+        return max(genuine(self, each, now_ns) for each in self.queues if each.startswith("client/"))
 
-    monkeypatch.setattr(BrokerEndpoint, "_congested", congested)
+    monkeypatch.setattr(BrokerEndpoint, "delay_ns", delay_ns)
     assert latest_local_event(10) > NS_PER_S
 
 
