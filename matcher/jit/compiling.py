@@ -56,11 +56,10 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
     global _compiled, _ready
     registered = _registered()
     total = len(registered)
-    has_image = images_supported() and not types_checked()
     if _compiled < total and not kernels_cached():
         prune_cache()
     with _lock:
-        found = not has_image or _ready or _use_image()
+        image_missing = images_supported() and not _ready and not _use_image()
     while _compiled < total:
         if progress:
             progress(_compiled, total)
@@ -70,7 +69,7 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
                     registered[_compiled].load()
                 _compiled += 1
     with _lock:
-        if not found and cache_writable():
+        if image_missing and cache_writable():
             _make_image()
     _ready = True
     if progress:
@@ -121,8 +120,11 @@ def _in_image(kernel: Kernel) -> bool:
 
 
 def _use_image() -> bool:
-    """Load the kernels that the image has; whether there is one."""
-    functions = load_image(image_path(KERNEL_MODULES))
+    """Load the kernels that the image has, unless types are checked; whether there is one."""
+    path = image_path(KERNEL_MODULES)
+    if types_checked():
+        return path.exists()
+    functions = load_image(path)
     for each in registered:
         if each.name in functions:
             each.use(functions[each.name])

@@ -34,6 +34,8 @@ from covey.matcher.jit.cache import BOUNDS_CHECKED, cache_directory, source_stam
 
 _HELPERS = "_helperlib"
 """Numba's functions in C that machine code calls."""
+_UNUSABLE = (OSError, EOFError, LookupError, TypeError, ValueError, BadZipFile)
+"""What loading a damaged image may raise; a checksum covers each of its arrays."""
 _METH_VARARGS, _METH_KEYWORDS = 1, 2
 _loaded: list[Any] = []
 """The memory of images, and what C code has pointers to."""
@@ -93,9 +95,9 @@ def image_path(modules: Iterable[str]) -> Path:
 
 def load_image(path: Path) -> dict[str, Callable[..., Any]]:
     """The kernels of an image by name; none where that cannot be loaded."""
-    with suppress(OSError, LookupError, ValueError, BadZipFile):
+    with suppress(OSError):
         os.utime(path.parent)
-    with suppress(OSError, LookupError, ValueError, BadZipFile), np.load(path, allow_pickle=False) as arrays:
+    with suppress(*_UNUSABLE), np.load(path, allow_pickle=False) as arrays:
         return Image(**arrays).load()
     return {}
 

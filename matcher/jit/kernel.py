@@ -18,11 +18,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 """Whether kernels are run by the interpreter."""
@@ -168,7 +166,7 @@ def kernel(*signature: Scalar | Array | Record) -> Callable[[Callable[..., Any]]
     return decorate
 
 
-def inlined(function: _Function) -> _Function:
+def inlined(function: Callable[..., Any]) -> Any:
     """Decorates a helper that only kernels call; it is compiled into each of them."""
     helpers.append(function)
     return function

@@ -99,7 +99,9 @@ def _numba_type(of: Any) -> Any:
         case Array(item, dimensions, readonly):
             return types.Array(_numba_type(item), dimensions, "C", readonly=readonly)
         case Record(fields, named_tuple):
-            return types.BaseTuple.from_types([_numba_type(each) for each in fields], named_tuple)
+            return types.BaseTuple.from_types(  # type: ignore[no-untyped-call]
+                [_numba_type(each) for each in fields], named_tuple
+            )
     return of
 
 
@@ -205,11 +207,11 @@ def _word_at(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def _implement(function: Callable[..., Any], implementation: Callable[..., Any]) -> None:
     """Have kernels call an implementation in the place of a function."""
-    options = {**_OPTIONS, "forceinline": True}
+    options: Any = {**_OPTIONS, "forceinline": True}
     overload(function, jit_options=options, strict=False)(lambda *arguments: implementation)
 
 
-_implement(prefetch, lambda values, position: _prefetch(values, position))
-_implement(trailing_zeros, lambda word: _trailing_zeros(word))
-_implement(load_word, lambda data, position: _load_word(data, position))
-_implement(store_word, lambda data, position, word: _store_word(data, position, word))
+_implement(prefetch, lambda values, position: _prefetch(values, position))  # type: ignore[call-arg]
+_implement(trailing_zeros, lambda word: _trailing_zeros(word))  # type: ignore[call-arg]
+_implement(load_word, lambda data, position: _load_word(data, position))  # type: ignore[call-arg]
+_implement(store_word, lambda data, position, word: _store_word(data, position, word))  # type: ignore[call-arg]

@@ -16,7 +16,7 @@ from covey.matcher.jit.kernel import array, int64, kernel
 
 KERNELS = """
 import numpy as np
-from covey.matcher.jit.kernel import array, inlined, kernel
+from covey.matcher.jit.kernel import array, inlined, int64, kernel
 @inlined
 def helper(values, at):
     return values[at]
