@@ -4,8 +4,8 @@ A process that blocks on its first match (the simulator, a script) compiles or l
 before by `compile_kernels`. A process with an event loop sets a loader (`load_in_background`): until that has
 loaded them, `kernels_usable` is false and filters are evaluated without kernels.
 
-Invariant: importing this costs nothing; Numba is imported when kernels are, so that programs that only
-parse, publish and subscribe never load it.
+Invariant: importing this costs nothing, and Numba is imported only where kernels have no image (`image.py`):
+programs that only parse, publish and subscribe never load it, nor do those that find their kernels cached.
 """
 
 from __future__ import annotations
