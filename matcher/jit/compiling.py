@@ -132,10 +132,14 @@ def _use_image() -> bool:
 
 
 def _make_image() -> None:
-    """Link the image for the processes to come."""
+    """Link the image for the processes to come, an empty one where Numba's code cannot be linked."""
     from covey.matcher.jit.linking import LinkError, link
     from covey.matcher.jit.numba_compiler import object_code
 
     codes = {each.name: object_code(each.compiled, each.signature) for each in registered if _in_image(each)}
-    with suppress(LinkError, OSError):
-        link({name: code for name, code in codes.items() if code}).save(image_path(KERNEL_MODULES))
+    try:
+        image = link({name: code for name, code in codes.items() if code})
+    except LinkError:
+        image = link({})
+    with suppress(OSError):
+        image.save(image_path(KERNEL_MODULES))

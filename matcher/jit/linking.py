@@ -78,16 +78,16 @@ class _Linker:
         return places[symbols[number]["section"]] + int(symbols[number]["value"])
 
     def image(self, entries: Mapping[str, int]) -> Image:
-        inner, outer = np.array(self._inner).T, np.array(self._outer).reshape(-1, 2).T
+        inner, outer = np.array(self._inner).T, np.array(self._outer, dtype=np.int64).reshape(-1, 2).T
         return Image(
             code=np.frombuffer(bytes(self._code), np.uint8),
             inner_places=inner[0],
             inner_targets=inner[1],
             outer_places=outer[0],
             outer_symbols=outer[1],
-            symbols=np.array(list(self._names)),
-            kernels=np.array(list(entries)),
-            entries=np.array(list(entries.values())),
+            symbols=np.array(list(self._names), dtype=np.str_),
+            kernels=np.array(list(entries), dtype=np.str_),
+            entries=np.array(list(entries.values()), dtype=np.int64),
         )
 
     def _relocate(self, at: int, symbol: np.void, name: str, addend: int, places: dict[int, int]) -> None:

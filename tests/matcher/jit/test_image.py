@@ -55,6 +55,12 @@ for wrong in ((pair, weights, -1, 1.0), (pair, weights, None, 1.0), (pair, [0.5]
         print(type(error).__name__)
 print(compiling.image_path(compiling.KERNEL_MODULES))
 """
+CACHED = """
+import small
+from covey.matcher.jit import compiling
+compiling.KERNEL_MODULES = ("covey.matcher.covering.region_kernels", "small")
+print(compiling.kernels_cached())
+"""
 ERRORS = ["MemoryError", "TypeError", "TypeError", "TypeError"]
 
 
@@ -97,6 +103,27 @@ def test_an_image_is_of_one_processor(folder: Path) -> None:
     other = "import os; os.environ['NUMBA_CPU_NAME'] = 'x86-64'\n"
     path = run(folder, other)[-1]
     assert path != run(folder)[-1]
+
+
+def test_where_code_cannot_be_linked_numba_loads_it_and_the_kernels_count_as_cached(folder: Path) -> None:
+    failing = """
+from covey.matcher.jit import linking
+link = linking.link
+def refuse(kernels):
+    if kernels:
+        raise linking.LinkError("another code model")
+    return link(kernels)
+linking.link = refuse
+"""
+    other = "import os; os.environ['NUMBA_CPU_FEATURES'] = '+sse2'\n"
+    for _ in range(2):
+        assert run(folder, other + failing)[0] == "['llvmlite', 'numba'] 21.0 [2, 2]"
+    cached = subprocess.run(
+        [sys.executable, "-c", other + CACHED],
+        capture_output=True, text=True, check=True, cwd=folder,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")},
+    )  # fmt: skip
+    assert cached.stdout == "True\n"
 
 
 def test_what_is_no_object_file_is_not_linked() -> None:
