@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -99,16 +100,12 @@ class Kernel:
     def compiled(self) -> Any:
         """Numba's dispatcher. Imports Numba."""
         if self._compiled is None:
-            from covey.matcher.jit.numba_compiler import dispatcher
-
-            self._compiled = dispatcher(self.function)
+            self._compiled = _numba_compiler().dispatcher(self.function)
         return self._compiled
 
     def load(self) -> None:
         """Compile it, or load it from Numba's cache; from then on it takes no other types."""
-        from covey.matcher.jit.numba_compiler import compile_signature
-
-        entry_point = compile_signature(self.compiled, self.signature)
+        entry_point = _numba_compiler().compile_signature(self.compiled, self.signature)
         self.use(self.compiled if _checked else entry_point)
 
     def use(self, entry_point: Callable[..., Any]) -> None:
@@ -118,14 +115,17 @@ class Kernel:
 
     def is_cached(self) -> bool:
         """Whether `load` will find it in Numba's cache."""
-        from covey.matcher.jit.numba_compiler import is_cached
-
-        return is_cached(self.compiled, self.signature)
+        return bool(_numba_compiler().is_cached(self.compiled, self.signature))
 
     def _load_and_call(self, *arguments: Any) -> Any:
         if not self.is_loaded:
             self.load()
         return self._call(*arguments)
+
+
+def _numba_compiler() -> Any:
+    """Numba's part, which imports this module, and Numba."""
+    return import_module("covey.matcher.jit.numba_compiler")
 
 
 def entry_point(kernel: Callable[..., Any]) -> Callable[..., Any]:
