@@ -1,4 +1,4 @@
-"""The machine code of all kernels in one file, loaded without Numba and LLVM, which take 150 MB.
+"""The machine code of all kernels in one file, loaded without Numba and LLVM, which take 130 MB.
 
 An image is position-independent but for 64-bit addresses at known places. They are written when it is loaded,
 then the memory is made executable. A kernel in it is called as Numba calls it: by the function of CPython's

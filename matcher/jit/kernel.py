@@ -2,7 +2,7 @@
 the GIL.
 
 Invariant: importing a kernel module compiles nothing and does not import Numba, which takes a second and
-100 MB. A kernel is compiled, or its machine code is loaded from the cache, by `compile_kernels`
+130 MB. A kernel is compiled, or its machine code is loaded from the cache, by `compile_kernels`
 (`compiling.py`), which engines call when they are created; it never compiles a second signature. Cached code
 is used only while the source it was compiled from is unchanged: its own module and those it imports helpers
 and constants from. The cache is the user's, not the checkout's: all checkouts and installations with the same
