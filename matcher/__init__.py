@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _LAZY = {"Matcher": "covey.matcher.embedded.matcher", "Subscription": "covey.matcher.embedded.value_table"}
-"""Names whose modules load Numba, which takes a second."""
+"""Names whose modules load an engine, which clients do without."""
 
 
 def __getattr__(name: str) -> object:

@@ -144,6 +144,7 @@ ALLOWED = {
     ("matcher/engine.py", "threading.RLock"),
     ("matcher/embedded/matcher.py", "threading.RLock"),  # a lock has no effect on answers
     ("matcher/embedded/snapshot.py", "threading.get_ident"),  # part of the name of a file
+    ("matcher/jit/compiling.py", "threading.RLock"),
     ("matcher/jit/kernel_loader.py", "threading"),  # it loads kernels beside what matches without them
     ("matcher/jit/kernel_loader.py", "time"),  # pauses while another process compiles
 }

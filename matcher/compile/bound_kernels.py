@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int64
 
 from covey.matcher.events.int64 import FIRST, INT64_MIN, LAST, MISSING, NOTHING
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel
 
 INTEGER, FLOAT, PLAIN = range(3)
 """Values are int64; float64, by their bits; or keys already: times, string ids, bools."""

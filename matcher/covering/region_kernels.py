@@ -11,10 +11,8 @@ reads two or three cache lines. A node without vectors has a zone that changes n
 
 from __future__ import annotations
 
-from numba import boolean, int64
-
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
-from covey.matcher.jit.kernel import array, inlined, kernel
+from covey.matcher.jit.kernel import array, boolean, inlined, int64, kernel
 
 PARENT, BELOW, ABOVE, COLUMN, THRESHOLD, COUNT, ZONE = range(7)
 """What stands where in a node."""

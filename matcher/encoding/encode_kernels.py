@@ -10,11 +10,10 @@ its buffers.
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, uint8
 
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
 from covey.matcher.jit.hashing import product
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, uint8
 
 
 @inlined

@@ -9,11 +9,10 @@ A key whose last set has gone keeps its slot, with no entries, until the table g
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64
 
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit.hashing import mix
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int64, kernel
 
 SLOT_KEY, SLOT_FIRST = 0, 1
 ENTRY_COLUMN, ENTRY_SET, ENTRY_NEXT = 0, 1, 2

@@ -11,12 +11,11 @@ on.
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, uint8
 
 from covey.matcher.encoding.encode_kernels import is_null
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit.hashing import mix
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, uint8
 
 NONE = -1
 EDGE, CHILD = 0, 1

@@ -23,6 +23,8 @@ BOUNDS_CHECKED = os.environ.get("COVEY_DEBUG_BOUNDS", "0") not in ("", "0")
 _MOST_FOLDERS = 500
 """About 25 modules have kernels or helpers of kernels, each a folder for every state of its sources."""
 _MATCHER = Path(__file__).parents[1]
+_COMPILER = "covey.matcher.jit.numba_compiler"
+"""Kernel modules do not import it, and it decides on the code of all of them."""
 
 
 @cache
@@ -73,12 +75,12 @@ def cache_folder(module: str) -> Path:
 
 @cache
 def source_stamp(module: str) -> str:
-    """A hash of Numba's version, of the sources of a module and all that it imports from its package, and of
-    the switch `BOUNDS_CHECKED`.
+    """A hash of Numba's version, of the sources of a module, all that it imports from its package and the
+    compiler, and of the switch `BOUNDS_CHECKED`.
     """
     package = module.partition(".")[0] + "."
     sources: dict[str, bytes] = {}
-    unread = [module]
+    unread = [module, _COMPILER]
     while unread:
         name = unread.pop()
         file = _file_of(name)

@@ -4,21 +4,20 @@ A process that blocks on its first match (the simulator, a script) compiles or l
 before by `compile_kernels`. A process with an event loop sets a loader (`load_in_background`): until that has
 loaded them, `kernels_usable` is false and filters are evaluated without kernels.
 
-Invariant: importing this costs nothing; Numba is imported when kernels are, so that programs that only
-parse, publish and subscribe never load it.
+Invariant: importing this costs nothing, and Numba is imported only where kernels have no image (`image.py`):
+programs that only parse, publish and subscribe never load it, nor do those that find their kernels cached.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
+from threading import RLock
 
-from covey.matcher.jit.cache import have_folders, prune_cache
-
-if TYPE_CHECKING:
-    from covey.matcher.jit.kernel import Kernel
+from covey.matcher.jit.cache import cache_writable, have_folders, prune_cache
+from covey.matcher.jit.image import image_path, images_supported, load_image
+from covey.matcher.jit.kernel import Kernel, registered, types_checked
 
 KERNEL_MODULES = (
     "covey.matcher.jit.sort_kernels",
@@ -27,6 +26,7 @@ KERNEL_MODULES = (
     "covey.matcher.encoding.text_kernels",
     "covey.matcher.compile.bound_kernels",
     "covey.matcher.engines.rows.id_kernels",
+    "covey.matcher.engines.rows.row_kernels",
     "covey.matcher.engines.cluster.row_bounds_kernels",
     "covey.matcher.engines.cluster.sample_kernels",
     "covey.matcher.engines.cluster.placing_kernels",
@@ -42,11 +42,13 @@ KERNEL_MODULES = (
 _compiled = 0
 _ready = False
 _loader: Callable[[], None] | None = None
+_lock = RLock()
+"""Held while a kernel is loaded."""
 
 
 def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
-    """Compile all kernels, or load them from the cache: about a second when cached, else about a minute,
-    once.
+    """Compile all kernels, or load them from the cache: some milliseconds when their image is cached, a
+    second when Numba has to load them, else about a minute, once.
 
     `progress(done, total)` is called before the first and after each; an exception that it raises ends the
     call. Later calls return at once.
@@ -56,13 +58,19 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
     total = len(registered)
     if _compiled < total and not kernels_cached():
         prune_cache()
+    with _lock:
+        image_missing = images_supported() and not _ready and not _use_image()
     while _compiled < total:
         if progress:
             progress(_compiled, total)
-        with import_module("covey.matcher.jit.kernel").lock:
+        with _lock:
             if _compiled < total:  # else another thread has loaded it
-                registered[_compiled].load()
+                if not registered[_compiled].is_loaded:
+                    registered[_compiled].load()
                 _compiled += 1
+    with _lock:
+        if image_missing and cache_writable():
+            _make_image()
     _ready = True
     if progress:
         progress(total, total)
@@ -71,11 +79,16 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 def kernels_cached() -> bool:
     """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already).
 
-    Imports Numba only if there is something in the cache.
+    Imports Numba only where kernels have no image, and if there is something in the cache.
     """
-    if "covey.matcher.jit.kernel" not in sys.modules and not have_folders(KERNEL_MODULES):
+    if _ready and _compiled == len(_registered()):
+        return True
+    kernels = _registered()
+    if images_supported() and image_path(KERNEL_MODULES).exists():
+        kernels = [each for each in kernels if not _in_image(each)]
+    elif images_supported() and cache_writable():
         return False
-    return all(kernel.is_loaded() or kernel.is_cached() for kernel in _registered())
+    return have_folders(KERNEL_MODULES) and all(each.is_loaded or each.is_cached() for each in kernels)
 
 
 def kernels_usable() -> bool:
@@ -99,5 +112,34 @@ def load_in_background(loader: Callable[[], None] | None) -> None:
 def _registered() -> list[Kernel]:
     for module in KERNEL_MODULES:
         import_module(module)
-    kernels: list[Kernel] = import_module("covey.matcher.jit.kernel").registered
-    return kernels
+    return registered
+
+
+def _in_image(kernel: Kernel) -> bool:
+    return kernel.function.__module__ in KERNEL_MODULES
+
+
+def _use_image() -> bool:
+    """Load the kernels that the image has, unless types are checked; whether there is one."""
+    path = image_path(KERNEL_MODULES)
+    if types_checked():
+        return path.exists()
+    functions = load_image(path)
+    for each in registered:
+        if each.name in functions:
+            each.use(functions[each.name])
+    return bool(functions)
+
+
+def _make_image() -> None:
+    """Link the image for the processes to come, an empty one where Numba's code cannot be linked."""
+    from covey.matcher.jit.linking import LinkError, link
+    from covey.matcher.jit.numba_compiler import object_code
+
+    codes = {each.name: object_code(each.compiled, each.signature) for each in registered if _in_image(each)}
+    try:
+        image = link({name: code for name, code in codes.items() if code})
+    except LinkError:
+        image = link({})
+    with suppress(OSError):
+        image.save(image_path(KERNEL_MODULES))

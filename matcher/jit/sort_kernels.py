@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int64
 
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel
 
 DIGIT_BITS = 11
 DIGIT = np.uint64((1 << DIGIT_BITS) - 1)

@@ -20,9 +20,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 from covey.overlay.node.config import (
     ConfigError,
@@ -97,9 +100,28 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
     configure_log(broker.name, level or overlay.log_level, format)
     limit = LogLimit(log)
     log.addFilter(limit)
+    _leave_out_pandas()
     if overlay.tls is None and overlay.insecure:
         log.warning("insecure: connections are neither encrypted nor authenticated")
     return run(_serve(Path(path), overlay, broker, parent, limit.suppressed, changed))
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def _leave_out_pandas() -> None:
+    """Convert a first list while pandas cannot be imported: pyarrow imports it then if it is installed, which
+    takes 50 MB. Operators that import it later still get it.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _set_level(level: str) -> None:

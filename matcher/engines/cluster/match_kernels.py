@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import boolean, int32, int64, types, uint8, uint16, uint64
 
 from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_at, id_in, row_at
 from covey.matcher.engines.cluster.buckets.search_kernels import search_block, search_plainly
@@ -39,7 +38,20 @@ from covey.matcher.engines.cluster.probe_kernels import (
     find_queued,
 )
 from covey.matcher.engines.rows.row_kernels import first_of
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
+from covey.matcher.jit.kernel import (
+    array,
+    boolean,
+    frozen,
+    inlined,
+    int32,
+    int64,
+    kernel,
+    prefetch,
+    record,
+    uint8,
+    uint16,
+    uint64,
+)
 from covey.matcher.jit.sort_kernels import sort_range
 
 AHEAD = 3
@@ -59,7 +71,7 @@ class Buffers(NamedTuple):
     leaf: LeafMatches
 
 
-BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
+BUFFERS = record(
     [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64),
      array(int64), LEAF_MATCHES],
     Buffers,

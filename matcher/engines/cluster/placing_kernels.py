@@ -7,7 +7,6 @@ bounds, once `update_rows` has processed its last change.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint16
 
 from covey.matcher.engines.cluster.buckets.block_kernels import (
     block_of,
@@ -48,7 +47,7 @@ from covey.matcher.engines.cluster.leaves.placing_kernels import (
 )
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
+from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel, prefetch, uint16
 
 COLUMN_BITS, CLASS_BITS = 9, 6
 IN_LEAVES = 1 << 62

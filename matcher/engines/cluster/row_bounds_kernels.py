@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, uint8
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import (
@@ -16,7 +15,7 @@ from covey.matcher.engines.cluster.layout.word_kernels import (
 from covey.matcher.engines.cluster.placing_kernels import PREFETCH_DISTANCE
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.int64 import NOTHING
-from covey.matcher.jit.kernel import array, frozen, kernel, prefetch
+from covey.matcher.jit.kernel import array, frozen, int32, int64, kernel, prefetch, uint8
 
 
 @kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(uint8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, int64, uint16
 
 from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, row_at
 from covey.matcher.engines.cluster.buckets.zone_kernels import nth_block
@@ -13,7 +12,7 @@ from covey.matcher.engines.cluster.layout.word_kernels import nth_bound
 from covey.matcher.engines.cluster.placing_kernels import choose_ranges
 from covey.matcher.engines.cluster.probe_kernels import QUEUE_BUCKET, enqueue, find_queued
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.jit.kernel import array, frozen, kernel
+from covey.matcher.jit.kernel import array, float64, frozen, int64, kernel, uint16
 
 
 @kernel(a.STORE, int64, int64, int64, frozen(int64), frozen(int64), array(int64), array(int64))

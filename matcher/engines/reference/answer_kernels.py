@@ -6,10 +6,9 @@ A subscription of several rows is answered once: seen[first row] is the stamp of
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, uint64
 
 from covey.matcher.engines.rows.row_kernels import first_of, id_of, interface_of
-from covey.matcher.jit.kernel import array, frozen, kernel
+from covey.matcher.jit.kernel import array, boolean, frozen, int32, int64, kernel, uint64
 
 
 @kernel(frozen(int32, 2), frozen(int32, 2), array(int64), int64, boolean, array(int64), array(int64))

@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types, uint8, uint16
 
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, SIZE, START, growth, pull, push
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, record, uint8, uint16
 
 FEW_TESTS = 64
 """Rows of more tests ask for room by a sum that is larger, but linear in their number."""
@@ -37,7 +36,7 @@ class Order(NamedTuple):
     places: npt.NDArray[np.int32]  # [predicates]
 
 
-ORDER = types.NamedUniTuple(array(int32), 2, Order)  # type: ignore[no-untyped-call]
+ORDER = record([array(int32), array(int32)], Order)
 
 
 @inlined

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types
 
-from covey.matcher.jit.kernel import array, inlined
+from covey.matcher.jit.kernel import array, inlined, int32, int64, record
 
 START, COUNT, SIZE = 0, 1, 2
 SIZES = 32
@@ -32,7 +31,7 @@ class Lists(NamedTuple):
     free: npt.NDArray[np.int32]  # [SIZES]: start of a free stretch, or -1
 
 
-LISTS = types.NamedTuple(  # type: ignore[no-untyped-call]
+LISTS = record(
     [array(int64), array(int32, 2), array(int32), array(int32)], Lists
 )
 

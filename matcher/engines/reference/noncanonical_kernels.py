@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import boolean, int32, int64, types, uint8
 
 from covey.matcher.engines.reference.counting_kernels import ORDER
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, SIZE, START
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int32, int64, kernel, record, uint8
 
 AND = 0
 
@@ -39,7 +38,7 @@ class Trees(NamedTuple):
     stack: npt.NDArray[np.int64]  # [levels, 2]
 
 
-TREES = types.NamedTuple(  # type: ignore[no-untyped-call]
+TREES = record(
     [array(int32), array(int32), array(int32), array(boolean), array(int64), array(int64, 2)], Trees
 )
 

@@ -27,10 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types
 
 from covey.matcher.jit.hashing import first_hash, mix, spread
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, record
 
 FREE = np.int32(-1)
 GONE = np.int32(-2)
@@ -70,7 +69,7 @@ class Predicates(NamedTuple):
     far: npt.NDArray[np.int64]  # [(entries >> FAR) + 1]
 
 
-PREDICATES = types.NamedTuple(  # type: ignore[no-untyped-call]
+PREDICATES = record(
     [array(int64), array(int64), array(int32), array(int64, 2), array(int32), array(int32), array(int32),
      array(int64), array(int64, 3), array(int32), array(int64), array(int64), array(int64), array(int64)],
     Predicates,

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types
 
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, Lists, growth, item, pull, push
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE
 from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, record
 
 NONE = -1
 FREE, GONE = np.int64(-1), np.int64(-2)
@@ -52,7 +51,7 @@ class Beta(NamedTuple):
     rows: Lists
 
 
-BETA = types.NamedTuple(  # type: ignore[no-untyped-call]
+BETA = record(
     [array(int64), array(int32, 2), array(int64), array(int32), array(int64), array(int32), LISTS, LISTS],
     Beta,
 )

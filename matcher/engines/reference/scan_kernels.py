@@ -24,10 +24,21 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types, uint8, uint16, uint32, uint64
 
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import (
+    array,
+    frozen,
+    inlined,
+    int32,
+    int64,
+    kernel,
+    record,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 
 BLOCK = 1024
 SLOTS = 3
@@ -70,7 +81,7 @@ class Scan(NamedTuple):
     young: npt.NDArray[np.int32]  # rows
 
 
-SCAN = types.NamedTuple(  # type: ignore[no-untyped-call]
+SCAN = record(
     [array(int64, 2), array(int32), array(int32), array(int64, 2), array(uint8), array(uint16), array(uint32),
      array(int64, 2), array(int64), array(int64), array(int64, 2), array(int32), array(int32), array(int32)],
     Scan,

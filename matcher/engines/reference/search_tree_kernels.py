@@ -6,7 +6,6 @@ The layout, and what the papers' optimisations are, stand in `search_tree_layout
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64
 
 from covey.matcher.engines.reference.search_tree_layout import (
     BUCKET_COUNT,
@@ -60,7 +59,7 @@ from covey.matcher.engines.reference.search_tree_layout import (
     root_hash,
 )
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel
 
 # --- nodes ----------------------------------------------------------------------------------------
 

@@ -26,10 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, types
 
 from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel, record
 
 NONE = -1
 GONE = np.int64(-2)
@@ -84,7 +83,7 @@ class Tree(NamedTuple):
     options: npt.NDArray[np.int64]  # factors, skip trivial tests, delay branching
 
 
-TREE = types.NamedTuple(  # type: ignore[no-untyped-call]
+TREE = record(
     [array(int64), array(int64, 2), array(int64), array(int64, 2), array(int64), array(int64), array(int64),
      array(int64), array(int64, 2), array(int64), array(int64, 2), array(int64, 2), array(int64),
      array(int64), array(int64, 2), array(int64), array(int64), array(int64, 2), array(int64)],

@@ -11,11 +11,10 @@ subscription on top of the ids. Removal moves later entries back, so there are n
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64
 
 from covey.matcher.engines.rows.row_kernels import id_of
 from covey.matcher.jit.hashing import spread
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch
 
 FREE = np.int32(-1)
 NONE, UNORDERED = -1, -2

@@ -8,9 +8,8 @@ ids  [ low | low | ... ]                     the subscription's id, while all id
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64
 
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel
 
 ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
 """The signature is ~plan where the row is in no structure, as the row of a plan without boxes. The interface

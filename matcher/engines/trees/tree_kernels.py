@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types
 
 from covey.matcher.compile.plan import Shape
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.int64 import FIRST
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, record
 
 LEAVES, WORDS = range(2)
 COLUMN, SHAPE, OFFSET = range(3)
@@ -41,7 +40,7 @@ class Trees(NamedTuple):
     stack: npt.NDArray[np.int64]  # [levels, 2]
 
 
-TREES = types.NamedTuple(  # type: ignore[no-untyped-call]
+TREES = record(
     [array(int32, 2), array(int32, 2), array(int32), array(int64), array(int64), array(int64, 2)], Trees
 )
 

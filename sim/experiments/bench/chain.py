@@ -21,7 +21,7 @@ the rounds.
   machine's clock, the rate of arrival, and what an event costs a broker: CPU time (user and system) and sent
   messages, of all links and clients.
 - *Updates*: the subscriber's, one awaited at a time and 512 at a time; each crosses all brokers and back.
-- *Idle*: CPU of a broker while nothing is published, and the memory that a connected client takes.
+- *Idle*: CPU and memory of a broker while nothing is published, and the memory that a connected client takes.
 """
 
 from __future__ import annotations
@@ -236,6 +236,7 @@ class _Measurement:
         async with LocalOverlay(chain(2)) as overlay:
             process = overlay.process_ids()["b1"]
             values["idle_cpu_percent"].append(await self._cpu_percent(process))
+            values["idle_broker_mb"].append(resident_bytes(process) / 1e6)
             address = overlay.addresses["b1"]
             async with Worker("idle", address=address, clients=10):
                 before = resident_bytes(process)

@@ -26,6 +26,7 @@ def labels(plan: ChainPlan) -> dict[str, str]:
         "update_ms": "ms, one awaited update at a time, p50",
         "updates_per_s": f"awaited updates/s, {SUBSCRIPTIONS} at a time",
         "idle_cpu_percent": "% of a core, idle broker",
+        "idle_broker_mb": "MB of memory, idle broker",
         "idle_cpu_percent_with_clients": f"% of a core, idle broker, {plan.idle_clients} more clients there",
         "idle_client_kb": "kB of a broker's memory per idle client",
     }

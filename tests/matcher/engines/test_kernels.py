@@ -10,7 +10,6 @@ import random
 
 import numpy as np
 import pytest
-from numba import config
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
@@ -18,6 +17,7 @@ from covey.matcher.engines.rows.id_kernels import NONE
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit import sort_kernels as k
+from covey.matcher.jit.kernel import INTERPRETED
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -55,7 +55,7 @@ def test_the_id_map_against_a_dict() -> None:
 
 @pytest.mark.parametrize("step", [1, -3, 2**32, 2**56 + 2**20])
 def test_the_id_map_takes_few_bytes_and_shrinks(step: int) -> None:
-    count = 200 if config.DISABLE_JIT else 20_000
+    count = 200 if INTERPRETED else 20_000
     ids, rows, map_ = step * (numbers(range(count)) - count // 2), numbers(range(count)), IdMap()
     by_row = ids.view(np.int32).reshape(-1, 2)
     if abs(step) == 1:

@@ -9,16 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from numba import int64
 
 from covey.matcher.jit import hashing
 from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, kernel
+from covey.matcher.jit.kernel import array, int64, kernel
 
 KERNELS = """
 import numpy as np
-from numba import int64
-from covey.matcher.jit.kernel import array, inlined, kernel
+from covey.matcher.jit.kernel import array, inlined, int64, kernel
 @inlined
 def helper(values, at):
     return values[at]

@@ -53,9 +53,9 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_module_changes(tmp_p
         "@inlined\ndef next_of(value):\n    return value + STEP\n"
     )
     (package / "kernels.py").write_text(
-        "from numba import types\nfrom covey.matcher.jit.kernel import kernel\n"
+        "from covey.matcher.jit.kernel import int64, kernel\n"
         "from valley.helpers import next_of\n"
-        "@kernel(types.int64)\ndef following(value):\n    return next_of(value)\n"
+        "@kernel(int64)\ndef following(value):\n    return next_of(value)\n"
     )
     asks = (
         "from valley.kernels import following\n"

@@ -26,8 +26,8 @@ logging.basicConfig(level="INFO", format="%(message)s")
 from covey.matcher.jit import kernel
 kernel_loader._CHILD = {FEW!r} + kernel_loader._CHILD
 threads = set()
-load = kernel.Kernel.load
-kernel.Kernel.load = lambda self: (threads.add(threading.current_thread().name), load(self))
+use = kernel.Kernel.use
+kernel.Kernel.use = lambda self, entry: (threads.add(threading.current_thread().name), use(self, entry))
 compiling.load_in_background(kernel_loader.loader.load)
 began = time.monotonic()
 assert not compiling.kernels_usable()

@@ -24,16 +24,16 @@ from running import Brokers
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 released = threading.Event()
-load = kernel.Kernel.load
+use = kernel.Kernel.use
 
 
-def load_off_the_loop(self):
+def use_off_the_loop(self, entry_point):
     assert threading.current_thread() is not threading.main_thread()
     released.wait()
-    load(self)
+    use(self, entry_point)
 
 
-kernel.Kernel.load = load_off_the_loop
+kernel.Kernel.use = use_off_the_loop
 
 
 async def kernel_health(address):

@@ -40,10 +40,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types, uint8, uint16
 
 from covey.matcher.engines.cluster.layout.leaf_arrays import LEAVES, Leaves
-from covey.matcher.jit.kernel import array
+from covey.matcher.jit.kernel import array, int32, int64, record, uint8, uint16
 
 ACCESS = 4
 """The most parts that one access predicate has."""
@@ -142,7 +141,7 @@ class StoreArrays(NamedTuple):
     leaves: Leaves  # rows without an access predicate
 
 
-STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
+STORE = record(
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
      array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(uint8),
      array(int64, 2), array(int64), array(int64), array(int32, 2), array(int32, 2),

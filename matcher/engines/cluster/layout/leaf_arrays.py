@@ -26,9 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int32, int64, types, uint64
 
-from covey.matcher.jit.kernel import array
+from covey.matcher.jit.kernel import array, int32, int64, record, uint64
 
 LEAF = 512
 """Rows of a leaf: a bitmap is one line of the cache."""
@@ -66,7 +65,7 @@ class Leaves(NamedTuple):
     directory: npt.NDArray[np.int32]  # [n + 1, leaves + 2]; the last line is for no guard
 
 
-LEAVES = types.NamedTuple(  # type: ignore[no-untyped-call]
+LEAVES = record(
     [array(int64), array(int64, 2), array(int32), array(int32, 2), array(uint64), array(int64),
      array(int32, 2)],
     Leaves,

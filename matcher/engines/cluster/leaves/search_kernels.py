@@ -13,13 +13,25 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import boolean, int32, int64, types, uint16, uint64
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.engines.rows.row_kernels import interface_of
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch, trailing_zeros
+from covey.matcher.jit.kernel import (
+    array,
+    boolean,
+    frozen,
+    inlined,
+    int32,
+    int64,
+    kernel,
+    prefetch,
+    record,
+    trailing_zeros,
+    uint16,
+    uint64,
+)
 
 BYTE = np.int64(0xFF)
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -52,12 +64,12 @@ class LeafMatches(NamedTuple):
     ids: npt.NDArray[np.int64]
 
 
-LEAF_BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
+LEAF_BUFFERS = record(
     [array(int64), array(int32, 2), array(int64), array(int64), array(int32), array(int32),
      array(int64), array(int64)],
     LeafBuffers,
 )  # fmt: skip
-LEAF_MATCHES = types.NamedTuple(  # type: ignore[no-untyped-call]
+LEAF_MATCHES = record(
     [array(int64), array(int32), array(int64)], LeafMatches
 )
 

@@ -7,11 +7,10 @@ save.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, float64, int32, int64
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import is_hashed
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.kernel import array, boolean, float64, frozen, inlined, int32, int64, kernel
 
 USE_SCHEMA, USE_RANGED, USE_HEAD, USE_LEFT = 0, 1, 2, 5
 """Which schema; on how many columns there are ranges; column and shape of the first test that is not hashed,

@@ -1,0 +1,111 @@
+"""Links the object files of kernels into one image, which `image.py` loads without a linker.
+
+Numba compiles for the large code model, so all that an object file leaves open on x86-64 are 64-bit
+addresses: of its own sections, of functions of Python, C and Numba, and of Numba's environments, which
+kernels without constants of Python need to exist and do not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.jit.image import Image
+
+_MAGIC, _X86_64 = b"\x7fELF\x02\x01", 62
+_HEADER = np.dtype([("magic", "S6"), ("", "V12"), ("machine", "<u2"), ("", "V20"), ("sections", "<u8"),
+                    ("", "V12"), ("count", "<u2"), ("names", "<u2")])  # fmt: skip
+_SECTION = np.dtype([("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("address", "<u8"),
+                     ("offset", "<u8"), ("size", "<u8"), ("link", "<u4"), ("info", "<u4"),
+                     ("alignment", "<u8"), ("entry", "<u8")])  # fmt: skip
+_SYMBOL = np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"),
+                    ("size", "<u8")])  # fmt: skip
+_RELOCATION = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+_SYMBOLS, _RELOCATIONS, _IN_MEMORY, _R_X86_64_64 = 2, 4, 2, 1
+_UNDEFINED, _FIRST_RESERVED, _COMMON = 0, 0xFF00, (0xFFF2, 0xFF02)
+_ALIGNMENT = 64
+_ENVIRONMENT_BYTES = 256
+"""More than an environment of Numba has."""
+
+
+class LinkError(Exception):
+    """An object file has what no image can have."""
+
+
+def link(kernels: Mapping[str, tuple[bytes, str]]) -> Image:
+    """The image of kernels by name, each an object file and the symbol that Python calls."""
+    linker = _Linker()
+    entries = {name: linker.add(content, symbol) for name, (content, symbol) in kernels.items()}
+    return linker.image(entries)
+
+
+class _Linker:
+    def __init__(self) -> None:
+        # An environment and a pointer to it begin the image.
+        self._code = bytearray(_ENVIRONMENT_BYTES + _ALIGNMENT)
+        self._inner: list[tuple[int, int]] = [(_ENVIRONMENT_BYTES, 0)]
+        self._outer: list[tuple[int, int]] = []
+        self._names: dict[str, int] = {}
+
+    def add(self, content: bytes, entry: str) -> int:
+        """Add an object file; the place of a symbol in the image."""
+        (header,) = np.frombuffer(content, _HEADER, 1)
+        if header["magic"] != _MAGIC or header["machine"] != _X86_64:
+            raise LinkError("no object file of x86-64")
+        sections = np.frombuffer(content, _SECTION, header["count"], header["sections"])
+        section_names = sections[header["names"]]
+        places: dict[int, int] = {}
+        for number, section in enumerate(sections):
+            name = _text(content, section_names, section["name"])
+            if section["flags"] & _IN_MEMORY and name != ".eh_frame":
+                self._code += bytes(-len(self._code) % _ALIGNMENT)
+                places[number] = len(self._code)
+                self._code += content[section["offset"] :][: section["size"]]
+        (table,) = (section for section in sections if section["type"] == _SYMBOLS)
+        symbols = _entries(content, table, _SYMBOL)
+        symbol_names = [_text(content, sections[table["link"]], symbol["name"]) for symbol in symbols]
+        for section in sections:
+            if section["type"] == _RELOCATIONS and section["info"] in places:
+                for relocation in _entries(content, section, _RELOCATION):
+                    if relocation["type"] != _R_X86_64_64:
+                        raise LinkError(f"a relocation of type {relocation['type']}")
+                    number, addend = relocation["symbol"], int(relocation["addend"])
+                    at = places[section["info"]] + int(relocation["offset"])
+                    self._relocate(at, symbols[number], symbol_names[number], addend, places)
+        number = symbol_names.index(entry)
+        return places[symbols[number]["section"]] + int(symbols[number]["value"])
+
+    def image(self, entries: Mapping[str, int]) -> Image:
+        inner, outer = np.array(self._inner).T, np.array(self._outer, dtype=np.int64).reshape(-1, 2).T
+        return Image(
+            code=np.frombuffer(bytes(self._code), np.uint8),
+            inner_places=inner[0],
+            inner_targets=inner[1],
+            outer_places=outer[0],
+            outer_symbols=outer[1],
+            symbols=np.array(list(self._names), dtype=np.str_),
+            kernels=np.array(list(entries), dtype=np.str_),
+            entries=np.array(list(entries.values()), dtype=np.int64),
+        )
+
+    def _relocate(self, at: int, symbol: np.void, name: str, addend: int, places: dict[int, int]) -> None:
+        section = int(symbol["section"])
+        if section == _UNDEFINED and not addend:
+            self._outer.append((at, self._names.setdefault(name, len(self._names))))
+        elif section in _COMMON and name.startswith("_ZN08NumbaEnv") and not addend:
+            self._inner.append((at, _ENVIRONMENT_BYTES))
+        elif section < _FIRST_RESERVED and section in places:
+            self._inner.append((at, places[section] + int(symbol["value"]) + addend))
+        else:
+            raise LinkError(f"a relocation to {name!r} in section {section}")
+
+
+def _entries(content: bytes, section: np.void, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    return np.frombuffer(content, kind, int(section["size"]) // kind.itemsize, int(section["offset"]))
+
+
+def _text(content: bytes, table: np.void, at: int) -> str:
+    start = int(table["offset"]) + int(at)
+    return content[start : content.index(b"\0", start)].decode()
