@@ -125,8 +125,9 @@ class Forest(Poset):
         if not self._was_root:
             if self._former:
                 self._former.clear()
-            stayed = [node for node in moved if node.uid not in self._witness]
-            return Change((), stayed) if stayed else NO_CHANGE
+            if len(moved) == 1:
+                return NO_CHANGE if moved[0].uid in self._witness else Change((), moved)
+            return Change((), [node for node in moved if node.uid not in self._witness])
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()

@@ -110,12 +110,13 @@ class Matching:
         self._texts.check(filter, values, replaced)
 
     def put(self, interest: Matched, number: int) -> None:
-        self._interests[interest.uid] = (interest, number)
-        self._texts.put(interest.uid, interest.filter, interest.values)
-        if self._flushes() and interest.filter not in self._pending_filters:
-            self._pending_filters.add(interest.filter)
-            self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(interest.filter)
-        self._changed(interest.uid)
+        uid, filter = interest.uid, interest.filter
+        self._interests[uid] = (interest, number)
+        self._texts.put(uid, filter, interest.values)
+        if filter not in self._pending_filters and self._flushes():
+            self._pending_filters.add(filter)
+            self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(filter)
+        self._changed(uid)
 
     def discard(self, interest: Matched) -> None:
         del self._interests[interest.uid]

@@ -9,10 +9,9 @@ stays with its slot, and is made again through the other one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from covey.overlay.core.messages import Unsubscribe, Update
-from covey.overlay.core.routing.slot_requests import Request
 
 if TYPE_CHECKING:
     from covey.overlay.core.covering.interest import Interest
@@ -21,6 +20,31 @@ if TYPE_CHECKING:
     from covey.overlay.core.routing.slots import Slot, SlotMessage
     from covey.overlay.core.routing.tables import Tables
     from covey.overlay.core.routing.type_state import TypeState
+
+
+class Request(NamedTuple):
+    """`since_ns` and `for_views` as in the Update of this epoch."""
+
+    epoch: int
+    since_ns: int
+    for_views: bool
+
+
+class Requests(dict[int, "dict[Interest, Request]"]):
+    """The requests of interests to one neighbour in one event type, by the slots that they were made through,
+    those of each slot in order of epochs.
+    """
+
+    def note(self, slot_id: int, interest: Interest, request: Request, acknowledged: int) -> None:
+        """An interest has made a request; those up to the epoch that is acknowledged are of no use."""
+        requests = self.setdefault(slot_id, {})
+        earlier = requests.pop(interest, None)
+        while requests and requests[first := next(iter(requests))].epoch <= acknowledged:
+            del requests[first]
+        if earlier is not None and earlier.epoch > acknowledged:
+            since_ns = min(earlier.since_ns, request.since_ns) or max(earlier.since_ns, request.since_ns)
+            request = Request(request.epoch, since_ns, earlier.for_views or request.for_views)
+        requests[interest] = request
 
 
 def request(
@@ -37,7 +61,7 @@ def request(
     """Have a neighbour replay the events since, or send the last ones of keys, that match a slot: for the
     interest that it covers, or None for whatever it has. The epoch of the request.
     """
-    epoch = slot.epoch = tables.next_epoch(neighbour)
+    epoch = slot.epoch = tables.acks.next_epoch(neighbour.name)
     for_epoch = epoch if for_views else 0
     call.control(neighbour, Update(epoch, slot.slot_id, {}, since_ns, for_views=for_epoch))
     if for_views:
@@ -58,10 +82,10 @@ def repeat(
     requests = state.outgoing[neighbour.name].requests
     for message in messages:
         if isinstance(message, Unsubscribe):
-            requests.release(message.subscription_id)
+            requests.pop(message.subscription_id, None)
         if not isinstance(message, Update):
             continue  # a request that is pending absorbs none of these
-        made_through = requests.of(message.subscription_id)
+        made_through = requests.get(message.subscription_id, {})
         for interest, made in list(made_through.items()):
             slot = None
             if tables.acks.outstanding(neighbour.name, made.epoch) and state.has(interest):

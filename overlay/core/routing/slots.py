@@ -81,10 +81,6 @@ class Slots:
     ) -> list[SlotMessage]:
         """Apply a change of the content; the messages for the neighbour, in order."""
         messages: list[SlotMessage] = []
-        if not change.entered and not change.left:
-            for content in change.moved:
-                self._update(self._by_content[content.uid], content, messages)
-            return messages
         entered = {content.uid: content for content in change.entered}
         left = {content.uid: content for content in change.left}
         wider: list[tuple[Slot, SlotContent]] = []
@@ -99,11 +95,17 @@ class Slots:
         messages += [self._occupy(content) for content in entered.values()]
         for slot, content in wider:
             self._hand_over(slot, content, messages)
-        for content in change.moved:
-            self._update(self._by_content[content.uid], content, messages)
+        messages += self.move(change.moved)
         for slot, content in narrower:
             self._hand_over(slot, content, messages)
         messages += [self._release(uid) for uid in left]
+        return messages
+
+    def move(self, moved: Iterable[SlotContent]) -> list[SlotMessage]:
+        """As `change`, where all content is what it was and some has other values."""
+        messages: list[SlotMessage] = []
+        for content in moved:
+            self._update(self._by_content[content.uid], content, messages)
         return messages
 
     def _occupy(self, content: SlotContent) -> Subscribe:
