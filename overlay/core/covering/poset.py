@@ -148,10 +148,11 @@ class Forest(Poset):
             for root in covered:
                 self._demote(root, node)
         if node.loses and uid in self._witnessed:
+            above = None
             for child in [self._nodes[c] for c in self._witnessed[uid]]:
                 if not covers_region(node.region, child.region):
                     self._unlink(child.uid)
-                    self._place(child)
+                    above = self._place(child, above)
 
     def _delete(self, left: Sequence[Interest]) -> None:
         orphans: dict[int, None] = {}
@@ -167,13 +168,14 @@ class Forest(Poset):
                 self._former[child] = uid
                 orphans[child] = None
             del self._nodes[uid]
+        root = None
         for uid in orphans:
             node = self._nodes[uid]
             above = self._surviving(uid)
             if above is not None and covers_region(above.region, node.region):
                 self._link(node, above)
             else:
-                self._place(node)
+                root = self._place(node, root)
 
     def _surviving(self, uid: int) -> Interest | None:
         """The nearest former witness, up the chain, that is still in the forest."""
@@ -191,17 +193,23 @@ class Forest(Poset):
 
     # --- the forest's own moves -----------------------------------------------------------------------------
 
-    def _place(self, node: Interest) -> None:
-        """Place a node without witness: below a root that covers it, or as a root above those it covers."""
+    def _place(self, node: Interest, near: Interest | None = None) -> Interest:
+        """Place a node without witness: below a root that covers it, or as a root above those it covers.
+        Returns that root. If `near`, the root above its sibling, covers it too, no other is searched.
+        """
+        if near is not None and near.uid in self._roots and covers_region(near.region, node.region):
+            self._link(node, near)
+            return near
         cover = self._roots.find_cover(node)
         if cover is not None:
             self._link(node, cover)
-            return
+            return cover
         covered = self._roots.covered_by(node)
         self._was_root.setdefault(node.uid, (node, False))
         self._roots.add(node)
         for root in covered:
             self._demote(root, node)
+        return node
 
     def _demote(self, root: Interest, witness: Interest) -> None:
         self._remove_root(root)
