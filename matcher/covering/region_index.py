@@ -89,8 +89,8 @@ class RegionIndex:
     def move(
         self, identity: int, region: Region, covering: bool, covered: bool
     ) -> tuple[Iterable[int], Iterable[int]]:
-        """As `put`, and then as `may_cover`, if `covering`, and as `may_be_covered`, if `covered`, without the
-        id itself.
+        """As `put`; then the answers of `may_cover`, if `covering`, and of `may_be_covered`, if `covered`,
+        without the id itself.
         """
         self.put(identity, region)
         if self._plain:

@@ -57,7 +57,7 @@ _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
 """Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
 (130 µs), many changes columnwise (400 µs), and each of these many (2.5 µs).
 """
-MOST_PENDING = 256
+MOST_PENDING = 512
 """Changes, of 2.5 µs each, that may be pending."""
 _MOST_ALONE = 32
 """Intervals of a region that are tested column by column, at 3 µs each for some hundred events."""

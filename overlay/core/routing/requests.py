@@ -65,7 +65,7 @@ def request(
     for_epoch = epoch if for_views else 0
     call.control(neighbour, Update(epoch, slot.slot_id, {}, since_ns, for_views=for_epoch))
     if for_views:
-        state.answers.requested(neighbour.name, epoch)
+        state.answers.sent(neighbour.name, epoch)
     if interest is not None:
         made = Request(epoch, since_ns, for_views)
         acknowledged = tables.acks.newest_acknowledged(neighbour.name)
@@ -104,4 +104,4 @@ def repeat(
             waits = {neighbour.name: epoch}
             tables.acks.open(interest.interface, interest.epoch, waits)
             if for_views:
-                state.answers.open(interest.interface, interest.epoch, interest.epoch, waits)
+                state.answers.open_request(interest.interface, interest.epoch, interest.epoch, waits)

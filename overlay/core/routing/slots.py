@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from covey.matcher import Filter
     from covey.matcher.covering.covering import Region
     from covey.matcher.expressions.expression import Scalar
-    from covey.overlay.core.covering.change import Change, Handover
+    from covey.overlay.core.covering.poset import Change, Handover
 
 SlotMessage = Subscribe | Update | Unsubscribe
 

@@ -18,6 +18,7 @@ from covey.overlay.core.messages import (
     Withdraw,
 )
 from covey.overlay.core.routing import durable_keys
+from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
@@ -46,7 +47,7 @@ def on_connect(tables: Tables, call: Call, message: Connect) -> None:
     if not peer.is_broker:
         return
     for state in tables.types.values():
-        state.answers.defer(name)
+        state.answers.defer(name, UNSYNCED)
         if state.floods:
             durable_keys.outdate(state, peer)
         else:

@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.joint_roots import JointRoots
-from covey.overlay.core.covering.poset import Forest, Poset, RootChange
+from covey.overlay.core.covering.poset import Change, Forest, Handover, JointRoots, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
