@@ -9,9 +9,10 @@ stays with its slot, and is made again through the other one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from covey.overlay.core.messages import Unsubscribe, Update
+from covey.overlay.core.routing.slots import Request
 
 if TYPE_CHECKING:
     from covey.overlay.core.covering.interest import Interest
@@ -20,31 +21,6 @@ if TYPE_CHECKING:
     from covey.overlay.core.routing.slots import Slot, SlotMessage
     from covey.overlay.core.routing.tables import Tables
     from covey.overlay.core.routing.type_state import TypeState
-
-
-class Request(NamedTuple):
-    """`since_ns` and `for_views` as in the Update of this epoch."""
-
-    epoch: int
-    since_ns: int
-    for_views: bool
-
-
-class Requests(dict[int, "dict[Interest, Request]"]):
-    """The requests of interests to one neighbour in one event type, by the slots that they were made through,
-    those of each slot in order of epochs.
-    """
-
-    def note(self, slot_id: int, interest: Interest, request: Request, acknowledged: int) -> None:
-        """An interest has made a request; those up to the epoch that is acknowledged are of no use."""
-        requests = self.setdefault(slot_id, {})
-        earlier = requests.pop(interest, None)
-        while requests and requests[first := next(iter(requests))].epoch <= acknowledged:
-            del requests[first]
-        if earlier is not None and earlier.epoch > acknowledged:
-            since_ns = min(earlier.since_ns, request.since_ns) or max(earlier.since_ns, request.since_ns)
-            request = Request(request.epoch, since_ns, earlier.for_views or request.for_views)
-        requests[interest] = request
 
 
 def request(

@@ -33,9 +33,8 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
-from covey.overlay.core.routing.requests import Requests
 from covey.overlay.core.routing.ring import ReplayBytes, Ring
-from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
+from covey.overlay.core.routing.slots import Requests, Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
