@@ -167,7 +167,7 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
             assert covers_region(slot.content.region, region), (
                 f"{here}: slot {slot.slot_id} is wider than {slot.content}"
             )
-            assert 0 < slot.epoch <= broker.tables.peers[neighbour].epoch, (
+            assert 0 < slot.epoch <= broker.tables.acks.newest_sent(neighbour), (
                 f"{here}: slot {slot.slot_id} has no epoch"
             )
             assert 0 < slot.slot_id <= broker.tables.peers[neighbour].last_slot, (

@@ -36,6 +36,8 @@ def covers_region(wider: Region, narrower: Region) -> bool:
     wide, narrow = wider.conjunctions, narrower.conjunctions
     if wide is None or narrow is None:
         return wider == narrower or _tree_covers(wider, narrower, [TREE_BUDGET])
+    if len(wide) == 1 == len(narrow):  # nearly always
+        return _holds(wide[0], narrow[0])
     for inner in narrow:
         for outer in wide:
             if _holds(outer, inner):

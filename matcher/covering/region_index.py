@@ -86,12 +86,16 @@ class RegionIndex:
                 self._tree.take(identity)
             self._plain[identity] = None
 
-    def move(self, identity: int, region: Region) -> tuple[Iterable[int], Iterable[int]]:
-        """As `put`, and then as `around` without the id itself."""
+    def move(
+        self, identity: int, region: Region, covering: bool, covered: bool
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        """As `put`; then the answers of `may_cover`, if `covering`, and of `may_be_covered`, if `covered`,
+        without the id itself.
+        """
         self.put(identity, region)
         if self._plain:
-            return self.around(region, identity)
-        return self._tree.ask(True, True, identity)
+            return self._ask(region, covering, covered, identity)
+        return self._tree.ask(covering, covered, identity)
 
     def take(self, identity: int) -> None:
         """Remove an id that is there."""

@@ -188,6 +188,15 @@ def _leaves(expression: Expression) -> Iterator[Leaf]:
             yield part
 
 
+_TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
+
+
+def texts_of(expression: Expression) -> tuple[Predicate, ...]:
+    """The predicates whose constants engines have columns for."""
+    leaves = _leaves(expression)
+    return tuple([leaf for leaf in leaves if isinstance(leaf, Predicate) and leaf.operator in _TEXTS])
+
+
 def residue_of(expression: Expression) -> Expression:
     """What is left of an expression with calls where its gate is true: all but the parts of its conjunction
     that have no calls.

@@ -22,7 +22,7 @@ from covey.matcher.events.value_columns import check_mapping
 from covey.matcher.expressions.call_checking import check_call_values
 from covey.matcher.expressions.calls import Kinds, kinds_of
 from covey.matcher.expressions.evaluation import holds
-from covey.matcher.expressions.expression import Call, Expression, Operand, Scalar, Variable
+from covey.matcher.expressions.expression import Call, Expression, Operand, Predicate, Scalar, Variable
 from covey.matcher.expressions.expression_checking import check_expression
 from covey.matcher.expressions.language import parse_expression
 from covey.matcher.expressions.rewriting import (
@@ -33,6 +33,7 @@ from covey.matcher.expressions.rewriting import (
     residue_of,
     stateless_of,
     substituted,
+    texts_of,
 )
 from covey.matcher.expressions.solutions import has_solution
 from covey.matcher.expressions.values import Family, coerce
@@ -65,6 +66,7 @@ class Filter:
         "_region",
         "_stateless",
         "_text",
+        "_texts",
         "calls",
         "event_type",
         "expression",
@@ -100,6 +102,7 @@ class Filter:
         self.plan_key = None
         self._hash: int | None = None
         self._text: str | None = None
+        self._texts: tuple[Predicate, ...] | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
         self._bounded: tuple[Filter, CallBounds | None] | None = None
         self._lifted: _Lifted | None = None
@@ -245,6 +248,15 @@ class Filter:
     def _kinds(self) -> Kinds:
         attributes = self.event_type.attributes
         return kinds_of(attributes, self.calls) if self.calls else attributes
+
+    @property
+    def texts(self) -> tuple[Predicate, ...]:
+        """Its predicates whose constants engines have columns for: `contains`, `not contains` and `not
+        suffix`. Computed once.
+        """
+        if self._texts is None:
+            self._texts = texts_of(self.expression)
+        return self._texts
 
     # --- calls of named operators ---------------------------------------------------------------------------
 

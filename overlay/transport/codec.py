@@ -88,14 +88,15 @@ def _encode_unsubscribe(wire: pb.Message, m: Unsubscribe) -> None:
 
 
 def _encode_update(wire: pb.Message, m: Update) -> None:
-    wire.update.epoch = m.epoch
-    wire.update.subscription_id = m.subscription_id
-    wire.update.since_ns = m.since_ns
-    wire.update.traceparent = m.traceparent
-    wire.update.valid_for_ns = m.valid_for_ns
-    wire.update.for_views = m.for_views
-    wire.update.after_epoch = m.after_epoch
-    fill_values(wire.update.values, m.values)
+    update = wire.update
+    update.epoch = m.epoch
+    update.subscription_id = m.subscription_id
+    update.since_ns = m.since_ns
+    update.traceparent = m.traceparent
+    update.valid_for_ns = m.valid_for_ns
+    update.for_views = m.for_views
+    update.after_epoch = m.after_epoch
+    fill_values(update.values, m.values)
 
 
 def _encode_hold(wire: pb.Message, m: Hold) -> None:
@@ -236,6 +237,20 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values, valid_for_ns, for_views)
 
 
+def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
+    update = wire.update
+    return Update(
+        update.epoch,
+        update.subscription_id,
+        values_of(update.values),
+        update.since_ns,
+        traceparent_of(update.traceparent) if update.traceparent else "",
+        _validity_of(update.valid_for_ns),
+        update.for_views,
+        update.after_epoch,
+    )
+
+
 def _validity_of(valid_for_ns: int) -> int:
     if valid_for_ns > MAX_VALIDITY_NS:
         raise FilterError(
@@ -321,16 +336,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "unadvertise": lambda w, _: Unadvertise(w.unadvertise.epoch, w.unadvertise.type_name),
     "subscribe": _decode_subscribe,
     "unsubscribe": lambda w, _: Unsubscribe(w.unsubscribe.epoch, w.unsubscribe.subscription_id),
-    "update": lambda w, _: Update(
-        w.update.epoch,
-        w.update.subscription_id,
-        values_of(w.update.values),
-        w.update.since_ns,
-        traceparent_of(w.update.traceparent) if w.update.traceparent else "",
-        _validity_of(w.update.valid_for_ns),
-        w.update.for_views,
-        w.update.after_epoch,
-    ),
+    "update": _decode_update,
     "session_move": _decode_session_move,
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
     "gap": lambda w, _: Gap(

@@ -106,7 +106,9 @@ def event_type_of(wire: pb.EventType) -> EventType:
 def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
     for name, value in values.items():
         slot = wire[name]
-        if isinstance(value, Motion):
+        if value.__class__ is float:  # nearly always
+            slot.float64 = value
+        elif isinstance(value, Motion):
             slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
                 value.value,
                 value.rate,
@@ -142,22 +144,23 @@ def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
     """The values by variable, in the order of their names: a map has none on the wire."""
     values: dict[str, Scalar] = {}
     for name in sorted(wire):
-        kind = wire[name].WhichOneof("kind")
+        value = wire[name]
+        kind = value.WhichOneof("kind")
         if kind is None:
             raise FilterError(f"variable ${name} has no value: expected a number, a string, a bool or a time")
         if kind == "motion":
-            moving = wire[name].motion
+            moving = value.motion
             values[name] = cast("Scalar", Motion(moving.value, moving.rate, moving.since_ns))
         elif kind == "timestamp":
             try:
-                values[name] = _EPOCH + wire[name].timestamp * _MICROSECOND
+                values[name] = _EPOCH + value.timestamp * _MICROSECOND
             except OverflowError:
                 raise FilterError(
-                    f"variable ${name}: {wire[name].timestamp} microseconds since 1970, "
+                    f"variable ${name}: {value.timestamp} microseconds since 1970, "
                     "expected a time in the years 1 to 9999"
                 ) from None
         else:
-            values[name] = getattr(wire[name], kind)
+            values[name] = getattr(value, kind)
     return values
 
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering.covering import Region, covers_region
-from covey.overlay.core.covering.change import Change
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
+from covey.overlay.core.covering.poset import Change, Poset, RootChange, handovers_among
 
 
 class Place:

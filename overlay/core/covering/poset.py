@@ -17,12 +17,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from covey.matcher.covering.covering import covers_region
-from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.roots import IndexedRoots, Roots, ScannedRoots
+
+C = TypeVar("C", covariant=True)
+
+
+class Handover(NamedTuple, Generic[C]):
+    """An element that entered and may take over the slot of one that left: it covers that one (`wider`) or
+    was covered by it.
+    """
+
+    left: C
+    entered: C
+    wider: bool
+
+
+@dataclass(slots=True)
+class Change(Generic[C]):
+    """A change of the roots of a poset, or of the bundles that merge them. An element that only took new
+    values has `moved`.
+    """
+
+    entered: Sequence[C] = ()
+    moved: Sequence[C] = ()
+    left: Sequence[C] = ()
+    handovers: Sequence[Handover[C]] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entered or self.moved or self.left)
+
 
 RootChange = Change[Interest]
 NO_CHANGE: RootChange = Change()
@@ -125,8 +153,9 @@ class Forest(Poset):
         if not self._was_root:
             if self._former:
                 self._former.clear()
-            stayed = [node for node in moved if node.uid not in self._witness]
-            return Change((), stayed) if stayed else NO_CHANGE
+            if len(moved) == 1:
+                return NO_CHANGE if moved[0].uid in self._witness else Change((), moved)
+            return Change((), [node for node in moved if node.uid not in self._witness])
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()
@@ -147,10 +176,11 @@ class Forest(Poset):
             for root in covered:
                 self._demote(root, node)
         if node.loses and uid in self._witnessed:
+            above = None
             for child in [self._nodes[c] for c in self._witnessed[uid]]:
                 if not covers_region(node.region, child.region):
                     self._unlink(child.uid)
-                    self._place(child)
+                    above = self._place(child, above)
 
     def _delete(self, left: Sequence[Interest]) -> None:
         orphans: dict[int, None] = {}
@@ -166,13 +196,14 @@ class Forest(Poset):
                 self._former[child] = uid
                 orphans[child] = None
             del self._nodes[uid]
+        root = None
         for uid in orphans:
             node = self._nodes[uid]
             above = self._surviving(uid)
             if above is not None and covers_region(above.region, node.region):
                 self._link(node, above)
             else:
-                self._place(node)
+                root = self._place(node, root)
 
     def _surviving(self, uid: int) -> Interest | None:
         """The nearest former witness, up the chain, that is still in the forest."""
@@ -190,17 +221,23 @@ class Forest(Poset):
 
     # --- the forest's own moves -----------------------------------------------------------------------------
 
-    def _place(self, node: Interest) -> None:
-        """Place a node without witness: below a root that covers it, or as a root above those it covers."""
+    def _place(self, node: Interest, near: Interest | None = None) -> Interest:
+        """Place a node without witness: below a root that covers it, or as a root above those it covers.
+        Returns that root. If `near`, the root above its sibling, covers it too, no other is searched.
+        """
+        if near is not None and near.uid in self._roots and covers_region(near.region, node.region):
+            self._link(node, near)
+            return near
         cover = self._roots.find_cover(node)
         if cover is not None:
             self._link(node, cover)
-            return
+            return cover
         covered = self._roots.covered_by(node)
         self._was_root.setdefault(node.uid, (node, False))
         self._roots.add(node)
         for root in covered:
             self._demote(root, node)
+        return node
 
     def _demote(self, root: Interest, witness: Interest) -> None:
         self._remove_root(root)
@@ -275,7 +312,7 @@ class Forest(Poset):
 
     @property
     def searched(self) -> ScannedRoots:
-        """Its roots, for queries of a second level (`joint_roots.py`), which has no own."""
+        """Its roots, for queries of a second level (`JointRoots`), which has no own."""
         assert isinstance(self._roots, ScannedRoots)
         return self._roots
 
@@ -291,3 +328,37 @@ class Forest(Poset):
 
     def witnessed_by(self, node: Interest) -> Iterator[Interest]:
         return (self._nodes[uid] for uid in self._witnessed.get(node.uid, ()))
+
+
+class JointRoots(Roots):
+    """The roots of the second level: the maximal elements among the roots of all groups except one.
+
+    Two roots of one group never cover each other, so both queries search only the other groups, in the roots
+    of their own forests. Nothing is searched where one group has all the interest, as at the edge of an
+    overlay, and no neighbour needs an index of its own. Invariant: at a query the groups' forests have
+    applied the current change; nodes that this level has not yet added, or that are covered here, are
+    excluded from the result.
+    """
+
+    def __init__(self, groups: Mapping[str, Forest], exclude: str) -> None:
+        super().__init__()
+        self._groups = groups
+        self._exclude = exclude
+
+    def find_cover(self, node: Interest) -> Interest | None:
+        for roots in self._others(node):
+            cover = roots.find_cover(node, self._nodes)
+            if cover is not None:
+                return cover
+        return None
+
+    def covered_by(self, node: Interest) -> list[Interest]:
+        covered: list[Interest] = []
+        for roots in self._others(node):
+            covered += roots.covered_by(node, self._nodes)
+        return self._in_order(covered)
+
+    def _others(self, node: Interest) -> Iterator[ScannedRoots]:
+        for group, forest in self._groups.items():
+            if group != self._exclude and group != node.group:
+                yield forest.searched

@@ -128,9 +128,9 @@ class IndexedRoots(ScannedRoots):
         index = self._searched()
         if index is None:
             return super().move(node)
-        wider, narrower = index.move(node.uid, node.region)
-        cover = self._first_over(node, wider) if node.loses and wider else None
-        return cover, self._all_under(node, narrower) if node.gains and narrower and cover is None else []
+        wider, narrower = index.move(node.uid, node.region, node.loses, node.gains)
+        cover = self._first_over(node, wider) if wider else None
+        return cover, self._all_under(node, narrower) if narrower and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         index = self._searched()

@@ -135,7 +135,7 @@ def _inspect_peer(broker: Broker, peer: Peer) -> dict[str, Any]:
     return {
         "epoch_received": peer.received,
         "epoch_acknowledged": peer.acknowledged,
-        "epoch_sent": peer.epoch,
+        "epoch_sent": broker.tables.acks.newest_sent(peer.name),
         "unacknowledged": epochs,
         "unacknowledged_count": pending,
         "awaited": first_awaited,

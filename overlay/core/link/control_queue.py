@@ -17,7 +17,6 @@ per subscription and section, however fast values change. A frame that may not e
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Update
@@ -112,27 +111,22 @@ class ControlQueue:
     def _merge(self, earlier: _Waiting, update: Update) -> None:
         old = earlier.message
         assert isinstance(old, Update)
-        values = {**old.values, **update.values}
-        # Of two gapless updates the earlier call needs the older events.
-        since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
-        valid_for_ns = update.valid_for_ns or old.valid_for_ns
-        for_views = max(old.for_views, update.for_views)
-        merged = replace(
-            old,
-            values=values,
-            since_ns=since_ns,
-            valid_for_ns=valid_for_ns,
-            for_views=for_views,
-            after_epoch=0,  # the receiver does not have the values between
-        )
+        epoch, traceparent = old.epoch, old.traceparent
         if self.waiting[-1] is earlier and self._last_epoch is None:
-            traceparent = update.traceparent or old.traceparent
-            earlier.message = replace(merged, epoch=update.epoch, traceparent=traceparent)
+            epoch, traceparent = update.epoch, update.traceparent or traceparent
         else:
-            earlier.message = merged
-            self._last_epoch = replace(
-                update, values={}, since_ns=0, valid_for_ns=0, for_views=0, after_epoch=0
-            )
+            self._last_epoch = Update(update.epoch, update.subscription_id, {}, 0, update.traceparent)
+        # `after_epoch` is 0, since the receiver does not have the values between.
+        earlier.message = Update(
+            epoch,
+            old.subscription_id,
+            {**old.values, **update.values},
+            # Of two gapless updates the earlier call needs the older events.
+            min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns),
+            traceparent,
+            update.valid_for_ns or old.valid_for_ns,
+            max(old.for_views, update.for_views),
+        )
         earlier.newest = self._positions
         self._section_bytes -= earlier.size
         earlier.size = size_of(earlier.message)

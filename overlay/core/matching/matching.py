@@ -57,7 +57,7 @@ _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
 """Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
 (130 µs), many changes columnwise (400 µs), and each of these many (2.5 µs).
 """
-MOST_PENDING = 256
+MOST_PENDING = 512
 """Changes, of 2.5 µs each, that may be pending."""
 _MOST_ALONE = 32
 """Intervals of a region that are tested column by column, at 3 µs each for some hundred events."""
@@ -114,12 +114,13 @@ class Matching:
         self._texts.check(filter, values, replaced)
 
     def put(self, interest: Matched, number: int) -> None:
-        self._interests[interest.uid] = (interest, number)
-        self._texts.put(interest.uid, interest.filter, interest.values)
-        if self._flushes() and interest.filter not in self._pending_filters:
-            self._pending_filters.add(interest.filter)
-            self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(interest.filter)
-        self._changed(interest.uid)
+        uid, filter = interest.uid, interest.filter
+        self._interests[uid] = (interest, number)
+        self._texts.put(uid, filter, interest.values)
+        if filter not in self._pending_filters and self._flushes():
+            self._pending_filters.add(filter)
+            self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(filter)
+        self._changed(uid)
 
     def discard(self, interest: Matched) -> None:
         del self._interests[interest.uid]

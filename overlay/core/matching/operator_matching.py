@@ -81,7 +81,7 @@ class OperatorMatching:
             self._calling.put(interest, number)
             self.calls = True
         else:
-            if interest.uid in self._calling:
+            if self.calls and interest.uid in self._calling:
                 self.discard(interest)
             self.plain.put(interest, number)
 

@@ -10,19 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from covey.matcher.errors import CapacityError
-from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Variable
+from covey.matcher.expressions.expression import Variable
 from covey.matcher.expressions.operators import Operator
 
 if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
-
-_OPERATORS = {
-    Operator.CONTAINS: Operator.CONTAINS,
-    Operator.NOT_CONTAINS: Operator.CONTAINS,
-    Operator.NOT_SUFFIX: Operator.SUFFIX,
-}
-"""The operators whose constants have columns, and what these columns hold."""
 
 _Constant = tuple[str, Operator, "Scalar"]
 
@@ -42,9 +35,9 @@ class TextConstants:
         """`CapacityError` where this filter with values, in place of interest `replaced`, would be over the
         number.
         """
-        needed = _constants(filter.expression, values)
-        if not needed:
+        if not filter.texts:
             return
+        needed = _constants(filter, values)
         freed = sum(self._users[c] == 1 for c in self._by_uid.get(replaced, set()) - needed)
         if len(self._users) - freed + len(needed - self._users.keys()) > self.most:
             raise CapacityError(
@@ -54,12 +47,12 @@ class TextConstants:
 
     def put(self, uid: int, filter: Filter, values: Mapping[str, Scalar]) -> None:
         """Count an interest, with its new values if it is known."""
-        self.discard(uid)
-        constants = _constants(filter.expression, values)
-        if constants:
-            self._by_uid[uid] = constants
-        for constant in constants:
-            self._users[constant] = self._users.get(constant, 0) + 1
+        if self._by_uid:
+            self.discard(uid)
+        if filter.texts:
+            self._by_uid[uid] = _constants(filter, values)
+            for constant in self._by_uid[uid]:
+                self._users[constant] = self._users.get(constant, 0) + 1
 
     def discard(self, uid: int) -> None:
         for constant in self._by_uid.pop(uid, ()):
@@ -68,15 +61,12 @@ class TextConstants:
                 del self._users[constant]
 
 
-def _constants(expression: Expression, values: Mapping[str, Scalar]) -> set[_Constant]:
+def _constants(filter: Filter, values: Mapping[str, Scalar]) -> set[_Constant]:
+    """The attributes, what the columns hold, and the constants."""
     found: set[_Constant] = set()
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, And | Or):
-            pending += part.parts
-        elif isinstance(part, Predicate) and part.operator in _OPERATORS:
-            (operand,) = part.operands
-            value = values[operand.name] if isinstance(operand, Variable) else operand.value
-            found.add((part.attribute, _OPERATORS[part.operator], value))
+    for predicate in filter.texts:
+        (operand,) = predicate.operands
+        value = values[operand.name] if isinstance(operand, Variable) else operand.value
+        held = Operator.SUFFIX if predicate.operator is Operator.NOT_SUFFIX else Operator.CONTAINS
+        found.add((predicate.attribute, held, value))
     return found

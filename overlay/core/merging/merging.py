@@ -17,9 +17,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 from covey.matcher.covering.region import Region
-from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import RootChange
+from covey.overlay.core.covering.poset import Change, Handover, RootChange
 from covey.overlay.core.merging.hull import Hull, Shape, covers_hull
 
 if TYPE_CHECKING:

@@ -94,19 +94,16 @@ class _Source:
 class Notices:
     """The notices of one broker. `undecided` and `received` collect, `due` returns what is to be sent."""
 
-    __slots__ = ("_broker", "_callers", "_now_ns", "_sources", "_touched")
+    __slots__ = ("_broker", "_callers", "_now_ns", "_sources", "touched")
 
     def __init__(self, broker: str, callers: Callers) -> None:
         self._broker = broker
         self._callers = callers
         self._sources: dict[tuple[str, str], _Source] = {}
-        self._touched: dict[tuple[str, str], None] = {}
+        self.touched: dict[tuple[str, str], None] = {}
+        """What there is to look at."""
         self._now_ns = 0
         """When `due` was called last."""
-
-    def __bool__(self) -> bool:
-        """Whether there is something to look at."""
-        return bool(self._touched)
 
     def undecided(self, operator: str, reason: str, events: int) -> None:
         """An operator has no answer for some events here; `reason` is the end of a sentence about it."""
@@ -126,7 +123,7 @@ class Notices:
         self._sources[key] = source  # behind all others
         source.count = min(source.count + events, MOST_COUNTED)
         source.reason, source.neighbour = reason, neighbour
-        self._touched[key] = None
+        self.touched[key] = None
 
     def _forget_one(self) -> bool:
         """Forget what is silent for longest; false, and nothing changes, where it would be told too early."""
@@ -134,13 +131,13 @@ class Notices:
         if self._now_ns < source.next_ns:
             return False
         del self._sources[first]
-        self._touched.pop(first, None)
+        self.touched.pop(first, None)
         return True
 
     def due(self, now_ns: int) -> Iterator[tuple[Interface, Notice]]:
         """The notices to send at this time, and to whom."""
         self._now_ns = now_ns
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         for key in touched:
             source = self._sources[key]
             if now_ns < source.next_ns:

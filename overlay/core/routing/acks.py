@@ -60,6 +60,11 @@ class Acks:
         """Record the newest epoch sent to a neighbour."""
         self._sent[neighbour] = epoch
 
+    def next_epoch(self, neighbour: Interface) -> int:
+        """The epoch of the next message to a neighbour. Grows while the interface exists."""
+        epoch = self._sent[neighbour] = self._sent.get(neighbour, 0) + 1
+        return epoch
+
     def newest_sent(self, neighbour: Interface) -> int:
         """The newest epoch sent to a neighbour, 0 for none."""
         return self._sent.get(neighbour, 0)

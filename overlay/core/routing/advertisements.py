@@ -74,7 +74,7 @@ def _forward_advertisement(tables: Tables, call: Call, state: TypeState, neighbo
             return
         pending = sent.refused or tables.acks.outstanding(name, sent.epoch)
         accepted = sent.accepted if pending else sent.schema
-    epoch = tables.next_epoch(neighbour)
+    epoch = tables.acks.next_epoch(name)
     state.advertised_to[name] = Advertised(epoch, schema, promise, accepted)
     call.control(neighbour, Advertise(epoch, schema, promise))
 
@@ -101,7 +101,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
         if not any(publisher != neighbour for publisher in state.publishers):
             del state.advertised_to[neighbour]
             other = tables.peers[neighbour]
-            call.send(other, Unadvertise(tables.next_epoch(other), name))
+            call.send(other, Unadvertise(tables.acks.next_epoch(other.name), name))
     tables.answering[name] = None
     if peer.name in state.outgoing and not state.floods:
         messages = state.close(peer.name)

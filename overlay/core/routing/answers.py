@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.routing.acks import UNSYNCED, Acks
+from covey.overlay.core.routing.acks import Acks
 
 
-class Answers:
-    """Of one event type. The complete requests of a source are in the order in which they were handled."""
+class Answers(Acks):
+    """Of one event type: the requests that neighbours were sent and have answered, and those of sources. The
+    complete requests of a source are in the order in which they were handled.
+    """
 
     def __init__(self) -> None:
-        self._requests = Acks()
+        super().__init__()
         self._due: dict[Interface, list[tuple[int, int]]] = {}
         """By source, of requests that are to be answered: the epoch up to which all is to be here and
         complete, and the newest epoch that they stand for. Those that stand for epochs which had not come
@@ -34,30 +36,20 @@ class Answers:
         self._waiting: dict[Interface, None] = {}
         """Sources all of whose requests are complete, and that have not sent the epochs of some."""
 
-    def open(self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]) -> None:
+    def open_request(
+        self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]
+    ) -> None:
         """A request of this source was answered from here; the neighbours in `waits` are asked for more."""
         due, until = self._due.setdefault(source, []), max(epoch, newest)
         if due and min(due[-1][0], until) > epoch:
             due[-1] = max(due[-1][0], until), max(due[-1][1], newest)
         else:
             due.append((until, newest))
-        self._requests.open(source, epoch, waits)
-
-    def requested(self, neighbour: Interface, epoch: int) -> None:
-        """A neighbour was sent a request."""
-        self._requests.sent(neighbour, epoch)
-
-    def answered(self, neighbour: Interface, epoch: int) -> None:
-        """A neighbour has answered its requests up to this epoch."""
-        self._requests.acknowledged(neighbour, epoch)
-
-    def has_answered(self, neighbour: Interface) -> bool:
-        """Whether a neighbour has answered all requests that it was sent."""
-        return self._requests.settled(neighbour)
+        self.open(source, epoch, waits)
 
     def refused(self, neighbour: Interface, epoch: int) -> None:
         """A neighbour has refused requests of a slot, which was sent nothing newer than this epoch."""
-        self._requests.acknowledged(neighbour, min(epoch, self._requests.newest_sent(neighbour)))
+        self.acknowledged(neighbour, min(epoch, self.newest_sent(neighbour)))
 
     def take(
         self, received: Callable[[Interface], int], sender: Interface
@@ -65,11 +57,11 @@ class Answers:
         """What to answer to whom now; `received` returns the newest epoch of a source, which has changed
         since the last call for the `sender` at most. The cost does not grow with the requests of others.
         """
-        self._complete.update(self._requests.drain())
+        self._complete.update(self.drain())
         if sender in self._waiting:
             self._complete[sender] = 0
         for source in list(self._complete):
-            first, limit = self._requests.first_incomplete(source), received(source)
+            first, limit = self.first_incomplete(source), received(source)
             if first is not None:
                 limit = min(first - 1, limit)
             due = self._due.pop(source, [])
@@ -95,24 +87,8 @@ class Answers:
         self._due.pop(source, None)
         self._complete.pop(source, None)
         self._waiting.pop(source, None)
-        self._requests.remove_source(source)
-
-    def defer(self, neighbour: Interface) -> None:
-        """A neighbour has lost its state: it is asked again when it has synced."""
-        self._requests.defer(neighbour, UNSYNCED)
-
-    def synced(self, neighbour: Interface, epoch: int) -> None:
-        """A neighbour has synced, and was sent requests up to this epoch, 0 for none."""
-        self._requests.synced(neighbour, epoch)
-
-    def remove_neighbour(self, neighbour: Interface) -> None:
-        """A neighbour publishes no more, or has left."""
-        self._requests.remove_neighbour(neighbour)
+        super().remove_source(source)
 
     def pending(self) -> dict[Interface, list[int]]:
         """What was not answered yet, by source."""
         return {source: [newest for _, newest in due] for source, due in self._due.items()}
-
-    def check(self) -> None:
-        """As `Acks.check`."""
-        self._requests.check()

@@ -66,7 +66,7 @@ from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.durable_keys import on_answered, on_restore_keys, retire_restored
 from covey.overlay.core.routing.durable_type import DurableType
 from covey.overlay.core.routing.event_routing import deliver, on_publish
-from covey.overlay.core.routing.interest_changes import on_tick
+from covey.overlay.core.routing.interest_changes import renew_moving
 from covey.overlay.core.routing.key_ages import KeyAges
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
 from covey.overlay.core.routing.keyed import evict_over_common, retire_old, send_answers
@@ -91,7 +91,15 @@ if TYPE_CHECKING:
 
 ROUTINGS = ("parametric", "static")
 
-_HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
+
+def _on_tick(tables: Tables, call: Call, message: Tick) -> None:
+    renew_moving(tables, call)
+    retire_old(tables, call)
+
+
+_Handler = Callable[[Tables, Call, Any, Peer], None]
+
+_HANDLERS: dict[type[Any], _Handler] = {
     Subscribe: on_subscribe,
     Unsubscribe: on_unsubscribe,
     Update: on_update,
@@ -109,6 +117,14 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     Withdraw: on_withdraw,
 }
 _WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))
+_OF_ENDPOINT: dict[type[Any], Callable[[Tables, Call, Any], None]] = {
+    Tick: _on_tick,
+    Connect: on_connect,
+    AwaitClients: on_await_clients,
+    RestoreKeys: on_restore_keys,
+    EndRestored: lambda tables, call, _: retire_restored(tables, call),
+}
+"""Messages for which no interface need be connected."""
 
 
 class Broker:
@@ -246,26 +262,22 @@ class Broker:
             kind = message.__class__
             if call.deferred and kind is not Publish:  # its change is not to be seen by events before it
                 self._deliver(call, call.deferred)
+            handler = _HANDLERS.get(kind)
+            if handler is None:
+                if kind in _OF_ENDPOINT:
+                    _OF_ENDPOINT[kind](tables, call, message)
+                continue
             peer = tables.peers.get(source)
-            if kind is Tick:
-                on_tick(tables, call)
-                retire_old(tables, call)
-            elif kind is Connect:
-                on_connect(tables, call)
-            elif isinstance(message, AwaitClients):
-                on_await_clients(tables, call, message)
-            elif isinstance(message, RestoreKeys):
-                on_restore_keys(tables, call, message)
-            elif kind is EndRestored:
-                retire_restored(tables, call)
-            elif peer is not None:
-                peer.counters.received[kind] += 1
-                if kind in _WITH_EPOCH:
-                    _handle_epoch(tables, call, message, peer)
-                elif kind in _HANDLERS:
-                    _HANDLERS[kind](tables, call, message, peer)
-            elif isinstance(message, Publish):
-                call.actions.append(Drop("not connected", len(message.batch), message.batch.event_type.name))
+            if peer is None:
+                if isinstance(message, Publish):
+                    reason, batch = "not connected", message.batch
+                    call.actions.append(Drop(reason, len(batch), batch.event_type.name))
+                continue
+            peer.counters.received[kind] += 1
+            if kind in _WITH_EPOCH:
+                _handle_epoch(tables, call, handler, message, peer)
+            else:
+                handler(tables, call, message, peer)
         if tables.listeners.touched:
             for name, report in tables.listeners.drain(tables.types):
                 call.send(tables.peers[name], report)
@@ -282,7 +294,7 @@ class Broker:
             self._deferred = call.deferred
         elif tables.key_bytes.used > tables.key_bytes.bound:
             evict_over_common(tables, call)
-        if tables.notices:
+        if tables.notices.touched:
             send_notices(tables, call)
         return call.actions
 
@@ -292,7 +304,7 @@ class Broker:
         self._deliver(call, self._deferred)
         if self.tables.key_bytes.used > self.tables.key_bytes.bound:
             evict_over_common(self.tables, call)
-        if self.tables.notices:
+        if self.tables.notices.touched:
             send_notices(self.tables, call)
         return call.actions
 
@@ -305,17 +317,17 @@ class Broker:
         deferred.clear()
 
 
-def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> None:
+def _handle_epoch(tables: Tables, call: Call, handler: _Handler, message: Any, peer: Peer) -> None:
     """Handle a message that carries an epoch, once, and note what its acknowledgement waits for."""
-    epoch: int = message.epoch  # type: ignore[union-attr]
+    epoch: int = message.epoch
     if epoch > peer.received:
         peer.received = epoch
     elif not isinstance(message, Unadvertise):
         call.acknowledge(peer, peer.acknowledged)  # a repetition
         return
     waits = call.waits = {}
-    call.traceparent = message.traceparent if isinstance(message, Update) else ""
-    _HANDLERS[message.__class__](tables, call, message, peer)
+    call.traceparent = ""
+    handler(tables, call, message, peer)
     for neighbour in tables.unsynced:
         if neighbour != peer.name:
             waits[neighbour] = UNSYNCED

@@ -49,7 +49,8 @@ class Call:
             message = replace(message, traceparent=self.traceparent)
         if peer.name != self.source:
             self.waits[peer.name] = message.epoch
-        self.send(peer, message)
+        peer.counters.sent[message.__class__] += 1
+        self.actions.append(Send(peer.name, message))
 
     def wait_for(self, neighbour: Interface, epoch: int) -> None:
         if neighbour != self.source and epoch > self.waits.get(neighbour, 0):

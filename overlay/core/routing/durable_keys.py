@@ -134,7 +134,7 @@ def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> No
     """A neighbour has sent all that it was asked for."""
     state = tables.types.get(message.type_name)
     if state is not None and peer.is_broker:
-        state.answers.answered(peer.name, message.epoch)
+        state.answers.acknowledged(peer.name, message.epoch)
         tables.answering[message.type_name] = None
         answered(tables, call, state, peer, message.epoch)
 

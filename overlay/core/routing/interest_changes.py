@@ -62,15 +62,16 @@ def move(
     the interest that has them.
     """
     state = tables.types[interest.filter.event_type.name]
-    changed = any(interest.values[name] != value for name, value in values.items())
-    peer.changes += changed
-    if not tables.parametric and changed:
-        new = tables.registry.make(
-            peer.name, peer.number, interest.subscription_id, interest.filter, {**interest.values, **values}
-        )
-        exchange(tables, call, state, peer, [new], [interest])
-        return new
-    if moves(values):
+    if not values.items() <= interest.values.items():
+        peer.changes += 1
+        if not tables.parametric:
+            values = {**interest.values, **values}
+            new = tables.registry.make(
+                peer.name, peer.number, interest.subscription_id, interest.filter, values
+            )
+            exchange(tables, call, state, peer, [new], [interest])
+            return new
+    if tables.accepts_motion and moves(values):
         announce(tables, call, peer, interest, moving=True)
     moved = interest.move(values, call.now_ns)
     put(tables, call, state, peer, interest)
@@ -81,7 +82,7 @@ def move(
     return interest
 
 
-def on_tick(tables: Tables, call: Call) -> None:
+def renew_moving(tables: Tables, call: Call) -> None:
     """Renew the engines' bounds, and the announcements that end soon, of interests that move."""
     for interest in tables.moving.due(call.now_ns):
         state, peer = tables.types[interest.filter.event_type.name], tables.peers[interest.interface]
@@ -95,7 +96,8 @@ def on_tick(tables: Tables, call: Call) -> None:
 def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Interest) -> None:
     """Give an interest, or its new values, to the engine."""
     matching = state.links if peer.is_broker else state.sessions
-    matching.put(tables.moving.matched(interest, call.now_ns), peer.number)
+    still = interest.announcement is None  # moving interests are announced
+    matching.put(interest if still else tables.moving.matched(interest, call.now_ns), peer.number)
     if interest.filter.calls:
         peer.changed_calls = True
 
@@ -119,7 +121,7 @@ def forward(
         for message in slot_messages:
             call.control(peer, message)
         outgoing = state.outgoing.get(neighbour)
-        if outgoing is not None and len(outgoing.requests):
+        if outgoing is not None and outgoing.requests:
             repeat(tables, call, state, peer, slot_messages)
 
 
@@ -129,8 +131,8 @@ def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Inter
     for neighbour in state.outgoing:
         if neighbour == interest.group or acks.settled(neighbour):
             continue
-        if call.waits.get(neighbour) == tables.peers[neighbour].epoch:
-            continue  # already waits for the newest epoch sent there
+        if call.waits.get(neighbour) == acks.newest_sent(neighbour):
+            continue  # already waits for it
         slot = state.covering_slot(interest, neighbour)
         if slot is not None and acks.outstanding(neighbour, slot.epoch):
             call.wait_for(neighbour, slot.epoch)

@@ -229,7 +229,7 @@ def on_update_for_views(
             waits.setdefault(neighbour, requested)
         _send_last_events(tables, call, state, peer, interest, before)
     waits.pop(peer.name, None)
-    state.answers.open(peer.name, epoch, newest, waits)
+    state.answers.open_request(peer.name, epoch, newest, waits)
     tables.answering[state.event_type.name] = None
 
 
@@ -292,7 +292,7 @@ def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour:
     """A neighbour that has requests to answer has refused one of them: ask through a slot that it has not
     refused. The epoch of that request, whose answer is one to all; 0 without such a slot or open requests.
     """
-    if state.answers.has_answered(neighbour.name):
+    if state.answers.settled(neighbour.name):
         return 0
     slots = state.outgoing[neighbour.name].slots
     other = next((slot for slot in slots if not slot.refused), None)

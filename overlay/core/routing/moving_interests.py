@@ -43,9 +43,7 @@ class MovingInterests:
         self._interests: dict[int, Interest] = {}
 
     def matched(self, interest: Interest, now_ns: int) -> Matched:
-        """What the engine gets for an interest. Adds the interest if it moves, removes it if it does not."""
-        if interest.announcement is None:  # moving interests are announced
-            return interest
+        """What the engine gets for an announced interest, which is added if it moves, and removed if not."""
         if not moves(interest.values):
             self.discard(interest)
             return interest

@@ -62,8 +62,6 @@ class Peer:
     """The newest control epoch received; the one that a Deliver carries."""
     acknowledged: int = 0
     """The newest epoch acknowledged to it."""
-    epoch: int = 0
-    """The newest control epoch sent to it. Grows while the interface exists, also over a Connect."""
     last_slot: int = 0
     last_stale_id: int = 0
     """The id, negative, last assigned to a subscription from before a SyncBegin."""

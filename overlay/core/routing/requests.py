@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from covey.overlay.core.messages import Unsubscribe, Update
-from covey.overlay.core.routing.slot_requests import Request
+from covey.overlay.core.routing.slots import Request
 
 if TYPE_CHECKING:
     from covey.overlay.core.covering.interest import Interest
@@ -37,11 +37,11 @@ def request(
     """Have a neighbour replay the events since, or send the last ones of keys, that match a slot: for the
     interest that it covers, or None for whatever it has. The epoch of the request.
     """
-    epoch = slot.epoch = tables.next_epoch(neighbour)
+    epoch = slot.epoch = tables.acks.next_epoch(neighbour.name)
     for_epoch = epoch if for_views else 0
     call.control(neighbour, Update(epoch, slot.slot_id, {}, since_ns, for_views=for_epoch))
     if for_views:
-        state.answers.requested(neighbour.name, epoch)
+        state.answers.sent(neighbour.name, epoch)
     if interest is not None:
         made = Request(epoch, since_ns, for_views)
         acknowledged = tables.acks.newest_acknowledged(neighbour.name)
@@ -58,10 +58,10 @@ def repeat(
     requests = state.outgoing[neighbour.name].requests
     for message in messages:
         if isinstance(message, Unsubscribe):
-            requests.release(message.subscription_id)
+            requests.pop(message.subscription_id, None)
         if not isinstance(message, Update):
             continue  # a request that is pending absorbs none of these
-        made_through = requests.of(message.subscription_id)
+        made_through = requests.get(message.subscription_id, {})
         for interest, made in list(made_through.items()):
             slot = None
             if tables.acks.outstanding(neighbour.name, made.epoch) and state.has(interest):
@@ -80,4 +80,4 @@ def repeat(
             waits = {neighbour.name: epoch}
             tables.acks.open(interest.interface, interest.epoch, waits)
             if for_views:
-                state.answers.open(interest.interface, interest.epoch, interest.epoch, waits)
+                state.answers.open_request(interest.interface, interest.epoch, interest.epoch, waits)

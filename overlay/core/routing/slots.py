@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from covey.matcher import Filter
     from covey.matcher.covering.covering import Region
     from covey.matcher.expressions.expression import Scalar
-    from covey.overlay.core.covering.change import Change, Handover
+    from covey.overlay.core.covering.interest import Interest
+    from covey.overlay.core.covering.poset import Change, Handover
 
 SlotMessage = Subscribe | Update | Unsubscribe
 
@@ -81,10 +82,6 @@ class Slots:
     ) -> list[SlotMessage]:
         """Apply a change of the content; the messages for the neighbour, in order."""
         messages: list[SlotMessage] = []
-        if not change.entered and not change.left:
-            for content in change.moved:
-                self._update(self._by_content[content.uid], content, messages)
-            return messages
         entered = {content.uid: content for content in change.entered}
         left = {content.uid: content for content in change.left}
         wider: list[tuple[Slot, SlotContent]] = []
@@ -99,11 +96,17 @@ class Slots:
         messages += [self._occupy(content) for content in entered.values()]
         for slot, content in wider:
             self._hand_over(slot, content, messages)
-        for content in change.moved:
-            self._update(self._by_content[content.uid], content, messages)
+        messages += self.move(change.moved)
         for slot, content in narrower:
             self._hand_over(slot, content, messages)
         messages += [self._release(uid) for uid in left]
+        return messages
+
+    def move(self, moved: Iterable[SlotContent]) -> list[SlotMessage]:
+        """As `change`, where all content is what it was and some has other values."""
+        messages: list[SlotMessage] = []
+        for content in moved:
+            self._update(self._by_content[content.uid], content, messages)
         return messages
 
     def _occupy(self, content: SlotContent) -> Subscribe:
@@ -166,3 +169,28 @@ class Slots:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+
+class Request(NamedTuple):
+    """`since_ns` and `for_views` as in the Update of this epoch."""
+
+    epoch: int
+    since_ns: int
+    for_views: bool
+
+
+class Requests(dict[int, "dict[Interest, Request]"]):
+    """The requests of interests to one neighbour in one event type, by the slots that they were made through,
+    those of each slot in order of epochs.
+    """
+
+    def note(self, slot_id: int, interest: Interest, request: Request, acknowledged: int) -> None:
+        """An interest has made a request; those up to the epoch that is acknowledged are of no use."""
+        requests = self.setdefault(slot_id, {})
+        earlier = requests.pop(interest, None)
+        while requests and requests[first := next(iter(requests))].epoch <= acknowledged:
+            del requests[first]
+        if earlier is not None and earlier.epoch > acknowledged:
+            since_ns = min(earlier.since_ns, request.since_ns) or max(earlier.since_ns, request.since_ns)
+            request = Request(request.epoch, since_ns, earlier.for_views or request.for_views)
+        requests[interest] = request

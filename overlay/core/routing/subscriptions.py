@@ -93,15 +93,14 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
             subscription_id=message.subscription_id,
         )
         return
+    filter = interest.filter
     try:
-        values = _checked(tables, call, peer, interest.filter, message.values, partial=True)
-        state = tables.types[interest.filter.event_type.name]
-        _check_room(state, peer, interest.filter, {**interest.values, **values}, interest)
-        if message.for_views and not peer.is_broker:
-            check_view(state, interest)
-        if message.for_views > message.epoch + _MAX_MERGED:
-            highest = message.epoch + _MAX_MERGED
-            raise FilterError(f"for_views {message.for_views}: expected at most {highest}")
+        values = _checked(tables, call, peer, filter, message.values, partial=True)
+        if filter.texts or filter.calls:
+            state = tables.types[filter.event_type.name]
+            _check_room(state, peer, filter, {**interest.values, **values}, interest)
+        if message.for_views:
+            _check_update_for_views(tables, message, peer, interest)
     except FilterError as error:
         call.refuse(
             peer,
@@ -109,9 +108,10 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
             _status(error),
             f"update of subscription {message.subscription_id}: {error}",
             subscription_id=message.subscription_id,
-            type_name=interest.filter.event_type.name,
+            type_name=filter.event_type.name,
         )
         return
+    call.traceparent = message.traceparent
     follows = message.after_epoch and message.after_epoch == interest.epoch
     before = interest.values if follows else None
     interest = move(tables, call, peer, interest, values)
@@ -122,6 +122,14 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         _replay_since(tables, call, peer, interest, message.since_ns)
     if message.for_views:
         on_update_for_views(tables, call, peer, interest, message.epoch, message.for_views, before)
+
+
+def _check_update_for_views(tables: Tables, message: Update, peer: Peer, interest: Interest) -> None:
+    if not peer.is_broker:
+        check_view(tables.types[interest.filter.event_type.name], interest)
+    if message.for_views > message.epoch + _MAX_MERGED:
+        highest = message.epoch + _MAX_MERGED
+        raise FilterError(f"for_views {message.for_views}: expected at most {highest}")
 
 
 def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer) -> None:

@@ -11,12 +11,14 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     AwaitClients,
+    Connect,
     Disconnect,
     SyncBegin,
     SyncEnd,
     Withdraw,
 )
 from covey.overlay.core.routing import durable_keys
+from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
@@ -30,7 +32,7 @@ def on_acknowledge(tables: Tables, call: Call, message: Acknowledge, peer: Peer)
     tables.acks.acknowledged(peer.name, message.epoch)
 
 
-def on_connect(tables: Tables, call: Call) -> None:
+def on_connect(tables: Tables, call: Call, message: Connect) -> None:
     """An interface is new, or has lost its state: a neighbour gets the whole control state."""
     name = call.source
     peer = tables.peers.get(name)
@@ -45,7 +47,7 @@ def on_connect(tables: Tables, call: Call) -> None:
     if not peer.is_broker:
         return
     for state in tables.types.values():
-        state.answers.defer(name)
+        state.answers.defer(name, UNSYNCED)
         if state.floods:
             durable_keys.outdate(state, peer)
         else:
@@ -57,18 +59,18 @@ def on_connect(tables: Tables, call: Call) -> None:
         if any(publisher != name for publisher in state.publishers):
             state.advertised_to.pop(name, None)
             promise, schema = state.promise_for(name), state.schema_for(name)
-            sent = state.advertised_to[name] = Advertised(tables.next_epoch(peer), schema, promise)
+            sent = state.advertised_to[name] = Advertised(tables.acks.next_epoch(name), schema, promise)
             call.send(peer, Advertise(sent.epoch, schema, promise))
     for state in tables.types.values():
         if name in state.outgoing:
             messages = state.outgoing[name].slots.resend()
         else:
             messages = state.open(name, tables.new_slots(peer)) if state.floods else []
-        for message in messages:
-            call.send(peer, message)
+        for each in messages:
+            call.send(peer, each)
     tables.pending_sync_ends[name] = None
     _send_sync_ends(tables, call)
-    tables.acks.defer(name, peer.epoch)
+    tables.acks.defer(name, tables.acks.newest_sent(name))
 
 
 def _send_sync_ends(tables: Tables, call: Call) -> None:
@@ -84,7 +86,7 @@ def _send_sync_ends(tables: Tables, call: Call) -> None:
         if all(other == name for other in tables.unsynced):
             del tables.pending_sync_ends[name]
             peer = tables.peers[name]
-            call.send(peer, SyncEnd(tables.next_epoch(peer)))
+            call.send(peer, SyncEnd(tables.acks.next_epoch(name)))
 
 
 def on_await_clients(tables: Tables, call: Call, message: AwaitClients) -> None:
@@ -158,7 +160,7 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
         tables.answering[name] = None
     if peer.name in tables.unsynced:
         del tables.unsynced[peer.name]
-        tables.acks.synced(peer.name, peer.epoch)
+        tables.acks.synced(peer.name, tables.acks.newest_sent(peer.name))
         _send_sync_ends(tables, call)
 
 

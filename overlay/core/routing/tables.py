@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from covey.overlay.core.covering.registry import Registry
@@ -64,21 +65,15 @@ class Tables:
     maybe_idle: dict[str, None] = field(default_factory=dict)
     """Types that may have become idle; removed at the end of the call."""
     notices: Notices = field(init=False)
+    parametric: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.parametric = self.routing == "parametric"
         self.notices = Notices(self.broker_id, self.registry.callers)
 
-    @property
-    def parametric(self) -> bool:
-        return self.routing == "parametric"
-
-    def next_epoch(self, peer: Peer) -> int:
-        peer.epoch += 1
-        self.acks.sent(peer.name, peer.epoch)
-        return peer.epoch
-
     def new_slots(self, peer: Peer) -> Slots:
-        return Slots(lambda: self.next_epoch(peer), peer.next_slot, parametric=self.parametric)
+        next_epoch = partial(self.acks.next_epoch, peer.name)
+        return Slots(next_epoch, peer.next_slot, parametric=self.parametric)
 
     def declare(self, schema: EventType) -> TypeState:
         """The state of an event type, created where it is unknown, with the attributes of this schema.

@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.joint_roots import JointRoots
-from covey.overlay.core.covering.poset import Forest, Poset, RootChange
+from covey.overlay.core.covering.poset import Change, Forest, Handover, JointRoots, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
@@ -36,8 +34,7 @@ from covey.overlay.core.routing.answers import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import ReplayBytes, Ring
-from covey.overlay.core.routing.slot_requests import Requests
-from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
+from covey.overlay.core.routing.slots import Requests, Slot, SlotMessage, Slots
 from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
@@ -57,7 +54,9 @@ class Outgoing:
     def change(self, roots: RootChange, handovers: Iterable[Handover[Interest]]) -> list[SlotMessage]:
         """Apply a change of the roots to the slots; the messages for the neighbour, in order."""
         if self.merger is None:
-            return self.slots.change(roots, handovers)
+            if roots.entered or roots.left:
+                return self.slots.change(roots, handovers)
+            return self.slots.move(roots.moved)
         bundles = self.merger.change(roots)
         return self.slots.change(bundles, bundles.handovers)
 
@@ -144,6 +143,7 @@ class TypeState:
         self._key_bytes = key_bytes
         self._key()
         self._new_poset = poset
+        self._is_forest = poset is Forest
         self._new_merger = merger
 
     @property
@@ -211,12 +211,14 @@ class TypeState:
             del self.groups[group]
         if not (first.moved or first.entered or first.left):
             return []
-        same_roots = self._is_joint_change(first)
+        # Where no other group has interest, roots that move neither cover others nor are covered: their
+        # change is that of the joint roots, whatever the neighbour.
+        alone = len(self.groups) == 1 and self._is_forest and not first.entered and not first.left
         messages: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
-                promise = self._promise_of(neighbour)
-                if same_roots and promise is None:
+                promise = self._promise_of(neighbour) if self.promises else None
+                if alone and promise is None:
                     messages.append((neighbour, outgoing.change(first, ())))
                     continue
                 within = scoped(promise, outgoing.poset, first)
@@ -226,12 +228,6 @@ class TypeState:
                     messages.append((neighbour, outgoing.change(second, handovers)))
         return messages
 
-    def _is_joint_change(self, roots: RootChange) -> bool:
-        """Whether a change of one group's roots is also that of the joint roots, whatever the neighbour:
-        where no other group has interest, roots that move neither cover others nor are covered.
-        """
-        return len(self.groups) == 1 and self._new_poset is Forest and not roots.entered and not roots.left
-
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
         """Interest goes to a neighbour from now on: send it what exists."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
@@ -240,7 +236,7 @@ class TypeState:
 
     def _joint(self, neighbour: Interface) -> Poset:
         """A poset for the roots of all groups but the neighbour's own. A forest searches their roots."""
-        if self._new_poset is not Forest:
+        if not self._is_forest:
             return self._new_poset()
         return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))
 

@@ -39,14 +39,14 @@ def test_a_notice_goes_to_whoever_calls_the_operator() -> None:
         caller(3, "broker/b2", 13, "f", "g"),
         caller(4, "client/a", 14, "f", "f"),
     )
-    assert not notices
+    assert not notices.touched
     notices.undecided("f", "raised ValueError: no", 5)
-    assert notices
+    assert notices.touched
     assert list(notices.due(1)) == [
         ("client/a", Notice("f", "b1", "raised ValueError: no", 5, (11, 14))),
         ("broker/b2", Notice("f", "b1", "raised ValueError: no", 5)),
     ]
-    assert not notices
+    assert not notices.touched
 
 
 def test_a_notice_of_a_neighbour_is_passed_on_and_not_back() -> None:

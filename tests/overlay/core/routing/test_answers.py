@@ -24,13 +24,13 @@ def answered(x: Driven, source: str, *messages: Message) -> list[tuple[str, int]
 def test_requests_for_epochs_that_never_come_cost_one_entry_and_other_messages_nothing() -> None:
     answers = Answers()
     for epoch in range(1, 1000):
-        answers.open(S, epoch, 1 << 31, {})
+        answers.open_request(S, epoch, 1 << 31, {})
         assert taken(answers, epoch) == []
     assert answers.pending() == {S: [1 << 31]}
     looked_at: list[str] = []
     assert list(answers.take(lambda each: looked_at.append(each) or 0, P)) == []
     assert looked_at == []
-    answers.open(P, 1, 1, {})
+    answers.open_request(P, 1, 1, {})
     assert taken(answers, 1, P) == [(P, 1)]
     assert taken(answers, 1 << 31) == [(S, 1 << 31)]
     assert not answers.waits_for_epochs
@@ -39,11 +39,11 @@ def test_requests_for_epochs_that_never_come_cost_one_entry_and_other_messages_n
 
 def test_requests_that_stand_for_later_epochs_are_answered_when_these_have_come() -> None:
     answers = Answers()
-    answers.open(S, 1, 5, {})
-    answers.open(S, 2, 3, {})
-    answers.open(S, 5, 5, {})
+    answers.open_request(S, 1, 5, {})
+    answers.open_request(S, 2, 3, {})
+    answers.open_request(S, 5, 5, {})
     assert taken(answers, 4) == []
-    answers.open(S, 6, 8, {})
+    answers.open_request(S, 6, 8, {})
     assert taken(answers, 6) == [(S, 5)]
     assert taken(answers, 7, P) == []
     assert taken(answers, 8) == [(S, 8)]
@@ -51,13 +51,13 @@ def test_requests_that_stand_for_later_epochs_are_answered_when_these_have_come(
 
 def test_a_request_merged_with_a_later_message_is_not_answered_before_it_is_complete() -> None:
     answers = Answers()
-    answers.requested(N, 1)
-    answers.open(S, 1, 1, {N: 1})
-    answers.requested(N, 2)
-    answers.open(S, 3, 2, {N: 2})
-    answers.answered(N, 1)
+    answers.sent(N, 1)
+    answers.open_request(S, 1, 1, {N: 1})
+    answers.sent(N, 2)
+    answers.open_request(S, 3, 2, {N: 2})
+    answers.acknowledged(N, 1)
     assert taken(answers, 3) == [(S, 1)]
-    answers.answered(N, 2)
+    answers.acknowledged(N, 2)
     assert taken(answers, 3) == [(S, 2)]
 
 

@@ -59,7 +59,7 @@ class Bench(Driven):
 
     def rest(self) -> list[Action]:
         """The neighbour acknowledges everything sent to it."""
-        return self("broker/n", Acknowledge(self.broker.tables.peers["broker/n"].epoch))
+        return self("broker/n", Acknowledge(self.broker.tables.acks.newest_sent("broker/n")))
 
     def state(self) -> object:
         return inspect(self.broker)["types"]

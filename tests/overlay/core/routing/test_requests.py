@@ -112,7 +112,7 @@ class BusyLink:
     def requests(self) -> int:
         """How many requests the broker keeps."""
         outgoing = self.near.broker.tables.types["Tick"].outgoing["broker/x"]
-        return sum(len(outgoing.requests.of(slot.slot_id)) for slot in outgoing.slots)
+        return sum(len(outgoing.requests.get(slot.slot_id, {})) for slot in outgoing.slots)
 
 
 @pytest.mark.parametrize("first", ["b", "c"])

@@ -196,10 +196,8 @@ class Script:
     def do_say(self, _: str, a: str, b: str, what: str, number: str, *values: str) -> None:
         message: Message = Acknowledge(int(number))
         if what == "upd":
-            peer = self.network.brokers[f"broker/{a}"].tables.peers[f"broker/{b}"]
-            peer.epoch += 1
-            self.network.brokers[f"broker/{a}"].tables.acks.sent(f"broker/{b}", peer.epoch)
-            message = Update(peer.epoch, int(number), pairs(list(values)))
+            epoch = self.network.brokers[f"broker/{a}"].tables.acks.next_epoch(f"broker/{b}")
+            message = Update(epoch, int(number), pairs(list(values)))
         self.network.send(f"broker/{a}", f"broker/{b}", [message])
 
     def do_poset(self, name: str) -> None:
