@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from covey.sim.experiments.runs.summary import RunSummary
 
 
-
 class _FileOrCommand(TyperGroup):
     """A group whose argument is a file, unless its first word is a subcommand."""
 
@@ -169,9 +168,8 @@ def run(
     from covey.sim.experiments.runs.simulated import SimulatedRun
     from covey.sim.extras import need
     from covey.sim.metrics.session import check_spark
-    from covey.sim.scenario.fields import with_paths, without_effect
+    from covey.sim.scenario.fields import load_scenario, with_paths, without_effect
     from covey.sim.scenario.scenario import Scenario
-    from covey.sim.scenario.scenario_file import load_scenario
     from covey.sim.scenario.systems import cost_key, find_system
     from covey.sim.simulator import Measured
     from covey.sim.simulator.calibration import save_costs

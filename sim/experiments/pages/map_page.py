@@ -18,10 +18,10 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.experiments.pages.city import LINKS, PLACES, City, Settings
-from covey.sim.experiments.pages.demand import Demand
 from covey.sim.experiments.pages.live_oracle import Change as OracleChange
 from covey.sim.experiments.pages.live_oracle import Rectangle
 from covey.sim.experiments.pages.moving_boxes import BOX, Change, every, publisher_of
+from covey.sim.experiments.pages.overlay_counters import Demand
 from covey.sim.experiments.pages.roads import EXTENT
 from covey.sim.experiments.pages.site import each_message
 

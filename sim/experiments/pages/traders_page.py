@@ -21,8 +21,7 @@ from covey.sim.experiments.demo.strategies import Quote, Values
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.sim.experiments.pages.moving_boxes import every
 from covey.sim.experiments.pages.overlay_counters import OverlayCounters
-from covey.sim.experiments.pages.screenshot import picture
-from covey.sim.experiments.pages.site import Site, each_message
+from covey.sim.experiments.pages.site import Site, each_message, picture
 from covey.sim.scenario.quotes import FIRMS
 
 SIZE = (1240, 860)

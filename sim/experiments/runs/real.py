@@ -20,8 +20,7 @@ from covey.overlay.client import Client
 from covey.sim.checkers import Findings, Judge
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.runs.delays import DelayedOverlay
-from covey.sim.experiments.runs.observed_session import ObservedSession
-from covey.sim.experiments.runs.real_subscriber import RealSubscriber
+from covey.sim.experiments.runs.real_clients import ObservedSession, RealSubscriber
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.fields import beyond_real, inputs_of

@@ -16,9 +16,7 @@ from pathlib import Path
 from covey.matcher import EventBatch, compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.runs.closed_loop import ClosedLoop
-from covey.sim.experiments.runs.link_control import LinkControl
-from covey.sim.experiments.runs.summary import RunSummary, busiest_share
-from covey.sim.experiments.runs.work import WorkByKind
+from covey.sim.experiments.runs.summary import LinkControl, RunSummary, WorkByKind, busiest_share
 from covey.sim.progress import Progress, part, silent
 from covey.sim.scenario.fields import inputs_of
 from covey.sim.scenario.inputs import create_load, create_topology
