@@ -8,11 +8,10 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.browser_queue import BrowserQueue, Totals
 from covey.gateway.limits import Addresses, Limits, Overflow, prefix
 from covey.gateway.messages import Hello
 from covey.gateway.session import BearerToken, Session
-from covey.gateway.totals import Totals
 from covey.gateway.upstream import Access, SharedUpstream, Upstream
 from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
