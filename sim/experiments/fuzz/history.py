@@ -169,11 +169,6 @@ class FuzzHistory:
             self._close_view: 1 if options.views else 0,
         }
 
-    def _evaluators(self) -> Callable[[], Evaluator]:
-        if not self.options.calls:
-            return Evaluator
-        return partial(evaluator_of, random.Random(f"operators {self.seed}"))
-
     def _costs(self) -> Costs:
         base_ms = self._random.choice((0, 0, 1, 5))
         cost = constant(base_ms * NS_PER_MS)

@@ -16,9 +16,9 @@ from math import exp, log
 
 from covey.matcher.compile.form_model import Parameters
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.measuring import measure, ms_per_event
+from covey.sim.experiments.papers.measuring import cells, measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
-from covey.sim.progress import Progress, part
+from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Bars, Curves
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
@@ -101,34 +101,30 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
         ),
     ]
     findings = []
-    for at, (figure, title, shapes, claim) in enumerate(cases):
+    for outer, (figure, title, shapes, claim) in parts(progress, cases):
         rows: list[dict[str, Cell]] = []
-        for number, shape in enumerate(shapes):
+        for inner, shape in parts(outer, shapes):
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            start = (at + number / len(shapes)) / len(cases)
-            inner = part(progress, start, start + 1 / len(shapes) / len(cases))
-            results = measure(workload, count, ENGINES, plan, inner)
-            rows.append(_memory_row(shape, results))
+            rows.append(_memory_row(shape, measure(workload, count, ENGINES, plan, inner)))
         findings.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
     return findings
 
 
 def _memory_row(shape: Shape, results: Mapping[str, MatchResult]) -> dict[str, Cell]:
     expected = theory(shape)
-    row: dict[str, Cell] = {
+    return {
         "S_s": shape.conjunctions,
         "s^r": round(shape.shared / shape.conjunctions, 2),
         "op^r": round(shape.operators / shape.predicates, 2),
+        **cells(results, ENGINES, "B", _size),
+        **cells(results, ENGINES, "tables B", _tables),
+        **{f"{name} eq. B": round(expected[name]) for name in ENGINES},
+        **cells(results, ENGINES, "ev/s", lambda each: round(1e3 / ms_per_event(each))),
     }
-    for name in ENGINES:
-        row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
-    for name in ENGINES:
-        row[f"{name} tables B"] = _tables(results[name]) if name in results else None
-    for name in ENGINES:
-        row[f"{name} eq. B"] = round(expected[name])
-    for name in ENGINES:
-        row[f"{name} ev/s"] = round(1e3 / ms_per_event(results[name])) if name in results else None
-    return row
+
+
+def _size(result: MatchResult) -> int:
+    return round(result.bytes_per_subscription)
 
 
 def _tables(result: MatchResult) -> int:
@@ -181,15 +177,10 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 200_000)
     shape = branching(plan.pick(6, 12, 30), 4, 0.3)
     rows: list[dict[str, Cell]] = []
-    degrees = (0.0, 0.25, 0.5, 0.9)
-    for at, degree in enumerate(degrees):
+    for inner, degree in parts(progress, (0.0, 0.25, 0.5, 0.9)):
         workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
-        inner = part(progress, at / len(degrees), (at + 1) / len(degrees))
         results = measure(workload, count, ENGINES, plan, inner)
-        row: dict[str, Cell] = {"r_p": degree}
-        for name in ENGINES:
-            row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
-        rows.append(row)
+        rows.append({"r_p": degree, **cells(results, ENGINES, "B", _size)})
     series = {name: _series(rows, "r_p", f"{name} B") for name in ENGINES}
     savings = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
     return PaperFinding(
@@ -212,17 +203,12 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
     p = plan.pick(8, 10, 30)
     shapes = {4: pairs(p, 2), 8: pairs(p, 3)}
     rows: list[dict[str, Cell]] = []
-    for at, count in enumerate(sizes):
+    for outer, count in parts(progress, sizes):
         row: dict[str, Cell] = {"subscriptions": count}
-        for number, (conjunctions, shape) in enumerate(shapes.items()):
-            start = (at + number / 2) / len(sizes)
+        for inner, (conjunctions, shape) in parts(outer, list(shapes.items())):
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            inner = part(progress, start, start + 0.5 / len(sizes))
             results = measure(workload, count, ENGINES, plan, inner)
-            for name in ENGINES:
-                row[f"{name} S_s={conjunctions} ms"] = (
-                    round(ms_per_event(results[name]), 4) if name in results else None
-                )
+            row |= cells(results, ENGINES, f"S_s={conjunctions} ms", lambda of: round(ms_per_event(of), 4))
         rows.append(row)
     series = {key.removesuffix(" ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
     last = {name: points[-1][1] for name, points in series.items()}
@@ -255,9 +241,8 @@ def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:
     ]
     rows: list[dict[str, Cell]] = []
     loads = [(shape, share) for share in (0.02, 0.3) for shape in shapes]
-    for at, (shape, share) in enumerate(loads):
+    for inner, (shape, share) in parts(progress, loads):
         workload = Boolean(shape=shape, fulfilled=share)
-        inner = part(progress, at / len(loads), (at + 1) / len(loads))
         results = measure(workload, count, FORMS, plan, inner)
         if len(results) == len(FORMS):
             shared = round(shape.shared / shape.conjunctions, 2)
