@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,39 +35,26 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.runs.delays import Proxy, ended
 from covey.sim.progress import Progress, silent
 
 _CHUNK_BYTES = 65_536
 
 
-class FaultyLink:
-    """Passes connections to `address` on to `target` (both "host:port")."""
+class FaultyLink(Proxy):
+    """Passes connections on, or does not."""
 
     def __init__(self, target: str) -> None:
-        self._target = target
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        super().__init__(target)
         self._silenced: set[asyncio.Task[None]] = set()
         self._whole = asyncio.Event()
-        self._refusing = False
-        self.address = ""
-
-    async def start(self) -> Self:
         self._whole.set()
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def stop(self) -> None:
-        """Close the port and all connections."""
-        if self._server is not None:
-            self._server.close()
-        await _ended(self._connections)
+        self._refusing = False
 
     async def cut(self) -> None:
         """Close the connections, and refuse others until `heal`."""
         self._refusing = True
-        await _ended(self._connections)
+        await ended(self._connections)
 
     def silence(self) -> None:
         """Pass nothing on any more and close nothing: connections are half-open. Those that are opened
@@ -78,36 +65,26 @@ class FaultyLink:
     async def heal(self) -> None:
         """Be whole again for connections that are opened since, or from now on."""
         self._refusing = False
-        await _ended(self._silenced)
+        await ended(self._silenced)
         self._silenced = set()
         self._whole.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        with suppress(OSError, asyncio.CancelledError):  # asyncio would log that `cut` has cancelled it
-            try:
-                if self._refusing:
-                    return
-                await self._whole.wait()
-                host, _, port = self._target.rpartition(":")
-                back_reader, back_writer = await asyncio.open_connection(host, int(port))
-                try:
-                    passing = {
-                        asyncio.create_task(self._pass(reader, back_writer)),
-                        asyncio.create_task(self._pass(back_reader, writer)),
-                    }
-                    try:
-                        await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        for each in passing:
-                            each.cancel()
-                finally:
-                    back_writer.transport.abort()
-            finally:
-                self._connections.discard(task)
-                writer.transport.abort()
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_writer: asyncio.StreamWriter | None = None
+        passing: set[asyncio.Task[None]] = set()
+        try:
+            if self._refusing:
+                return
+            await self._whole.wait()
+            back_reader, back_writer = await self._dial()
+            passing.add(asyncio.create_task(self._pass(reader, back_writer)))
+            passing.add(asyncio.create_task(self._pass(back_reader, writer)))
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in passing:
+                each.cancel()
+            for end in filter(None, (back_writer, writer)):
+                end.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -117,12 +94,6 @@ class FaultyLink:
                 await self._whole.wait()  # the end of a connection is lost like any byte
                 writer.write(data)
                 await writer.drain()
-
-
-async def _ended(connections: set[asyncio.Task[None]]) -> None:
-    for connection in connections:
-        connection.cancel()
-    await asyncio.gather(*connections, return_exceptions=True)
 
 
 FAULTS = ("kill", "pause", "cut", "silence", "full")

@@ -33,6 +33,7 @@ from covey.matcher.expressions.operators import SPECS, Operator
 from covey.matcher.expressions.rewriting import attributes_of
 from covey.matcher.expressions.values import FAMILY, Family
 from covey.overlay.core.moving.motion import Motion, still
+from covey.sim.checkers.columns import predicates
 from covey.sim.metrics import columns as c
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class FilterColumns:
         self._operands: dict[tuple[str, Kind], str] = {}
         """The fields of operands, by variable and the kind of the attribute beside it."""
         for filter in self.filters.values():
-            for predicate in _predicates(filter.expression):
+            for predicate in predicates(filter.expression):
                 kind = filter.event_type.attributes[predicate.attribute]
                 self._attributes.setdefault((predicate.attribute, kind), f"a{len(self._attributes)}")
                 for each in predicate.operands:
@@ -241,16 +242,9 @@ def compiles(filter: Filter) -> bool:
     most."""
     if filter.calls:
         return False
-    operands = [each for predicate in _predicates(filter.expression) for each in predicate.operands]
+    operands = [each for predicate in predicates(filter.expression) for each in predicate.operands]
     plain = all(isinstance(each, Variable) and each == Variable(each.name) for each in operands)
     return plain and len(operands) <= VARIABLE_LIMIT
-
-
-def _predicates(expression: Expression) -> list[Predicate]:
-    if isinstance(expression, Predicate):
-        return [expression]
-    parts = expression.parts if isinstance(expression, And | Or) else ()
-    return [predicate for part in parts for predicate in _predicates(part)]
 
 
 class FilterRows:

@@ -20,7 +20,7 @@ from typing import TypeVar
 from covey.overlay.core.budget import IDLE_FRAME, PERMITS, PERMITS_PER_S
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
 from covey.overlay.core.link.link import Frame
-from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
+from covey.sim.checkers import Damage, check_quiet, check_rebuilt
 from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES
 from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
 from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions, HistoryOutcome
@@ -436,17 +436,12 @@ class FaultyHistory(FuzzHistory):
             return
         check_quiet(self.simulation, self.findings)
         check_rebuilt(self.simulation, self.findings)
-        self._run()
-        if self.findings:
-            return
-        self.judge.quiet()
-        self.damage.quiet()
-        self.traffic.quiet()
-        self.views.quiet(self.simulation.clients.values())
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        check_logs(self.simulation, self.findings)
+        super()._rest()
         self._healing = False
+
+    def _check(self) -> None:
+        super()._check()
+        self.damage.quiet()
 
     def _heal(self) -> None:
         simulation = self.simulation

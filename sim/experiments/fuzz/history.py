@@ -418,8 +418,10 @@ class FuzzHistory:
     def _rest(self) -> None:
         """Let everything come to rest, and check."""
         self._run()
-        if self.findings:
-            return
+        if not self.findings:
+            self._check()
+
+    def _check(self) -> None:
         self.judge.quiet()
         self.traffic.quiet()
         self.views.quiet(self.simulation.clients.values())

@@ -16,7 +16,7 @@ import re
 import shutil
 import tempfile
 import webbrowser
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from covey.gateway import Limits, application
 from covey.gateway.server import bind, server
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.transport.address import is_local, parse_address
+from covey.sim.experiments.background import every
 from covey.sim.experiments.local_overlay import free_addresses
 
 _FILES = Path(__file__).parent
@@ -125,6 +126,24 @@ async def each_message(websocket: WebSocket, handle: Callable[[dict[str, Any]], 
             await handle(message)
         except (CoveyError, ValueError, KeyError, TypeError) as error:
             await websocket.send_json({"kind": "error", "message": f"{type(error).__name__}: {error}"[:300]})
+
+
+async def converse(
+    websocket: WebSocket,
+    start: dict[str, Any],
+    parts: dict[Callable[[], Coroutine[Any, Any, None]], Callable[[], float]],
+    handle: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Send `start`, then each of `parts` in its period; handle what the page sends, until it goes."""
+    tasks = []
+    try:
+        await websocket.send_json(start)
+        tasks += [asyncio.create_task(every(period_s, work)) for work, period_s in parts.items()]
+        await each_message(websocket, handle)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def check_address(listen: str) -> None:
