@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from covey.matcher import EventBatch, EventType, parse
 from covey.sim.extras import need
 from covey.sim.scenario.load import Load, LoadError, SubscriberState
-from covey.sim.topology import Topology
+
+if TYPE_CHECKING:
+    from covey.sim.topology import Topology
 
 QUOTE = EventType(
     "Quote",
