@@ -13,25 +13,22 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.arrivals import arrivals
-from covey.cli.support.options import Json, choices
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from benchmarks.harness import Words, arrivals, command
+from covey.cli.support.output import print_table
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.link.link import Link
-from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
@@ -54,6 +51,20 @@ _NO_LIMIT = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
+class BoundsPlan:
+    """Fill each bound of memory by single events and by batches, and compare with the resident size.
+
+    Each case has processes of its own: brokers, whose counters say what they count, and for the outbox a
+    client. What is held is by how much the process has grown.
+
+    Example: python -m benchmarks bounds --of session_queue_bytes,max_replay_bytes
+    """
+
+    mib: Annotated[int, typer.Option(min=1, help="Every bound, in MiB.")] = 16
+    of: Annotated[tuple[str, ...], Words("Which", BOUNDS, {"all": BOUNDS})] = BOUNDS
+
+
+@dataclass(frozen=True, slots=True)
 class BoundResult:
     """What was configured, counted and held, in bytes, once so many events had been published."""
 
@@ -65,12 +76,11 @@ class BoundResult:
     held: int
 
 
-async def measure_bounds(
-    bounds: Sequence[str] = BOUNDS, size: int = 16 << 20, progress: Progress = silent
-) -> list[BoundResult]:
-    """Every bound at this many bytes, by single events and by batches."""
-    cases = [(bound, batches, 1) for bound in bounds for batches in (False, True)]
-    if "max_replay_bytes" in bounds:
+async def measure_bounds(plan: BoundsPlan, progress: Progress = silent) -> list[BoundResult]:
+    """Every bound, by single events and by batches."""
+    size = plan.mib << 20
+    cases = [(bound, batches, 1) for bound in plan.of for batches in (False, True)]
+    if "max_replay_bytes" in plan.of:
         cases.append(("max_replay_bytes", False, MANY_SESSIONS))
     results = []
     for at, (bound, batches, sessions) in enumerate(cases):
@@ -214,41 +224,11 @@ def fill_outbox(batches: bool, size: int) -> tuple[int, int, int, int]:
     return next(numbers), size, outbox.bytes, resident_bytes(os.getpid()) - before
 
 
-def bounds(
-    mib: Annotated[int, typer.Option(min=1, help="Every bound, in MiB.")] = 16,
-    of: Annotated[
-        str,
-        typer.Option(
-            help="Of session_queue_bytes, link_queue_bytes, link_held_bytes, max_key_bytes, "
-            "max_replay_bytes, outbox_bytes; several separated by commas. all: these."
-        ),
-    ] = "all",
-    json_output: Json = False,
-) -> None:
-    """Fill each bound of memory by single events and by batches, and compare with the resident size.
+def show(plan: BoundsPlan, results: list[BoundResult]) -> None:
+    columns = ["bound", "filled by", "events", "configured", "counted", "held"]
+    sizes = [[size / 2**20 for size in (each.configured, each.counted, each.held)] for each in results]
+    rows = [[each.bound, each.filled_by, each.events, *mib] for each, mib in zip(results, sizes, strict=True)]
+    print_table("MiB", columns, rows)
 
-    Each case has processes of its own: brokers, whose counters say what they count, and for the outbox a
-    client. What is held is by how much the process has grown.
 
-    Example: python -m benchmarks bounds --of session_queue_bytes,max_replay_bytes
-    """
-    chosen = tuple(BOUNDS) if of == "all" else choices("of", of, tuple(BOUNDS))
-    compile_once()
-    with progress() as on_progress:
-        results = run(measure_bounds(chosen, mib << 20, on_progress))
-    if json_output:
-        print_json([asdict(each) for each in results])
-        return
-    print_table(
-        "MiB",
-        ["bound", "filled by", "events", "configured", "counted", "held"],
-        [
-            [
-                each.bound,
-                each.filled_by,
-                each.events,
-                *(each_bytes / 2**20 for each_bytes in (each.configured, each.counted, each.held)),
-            ]
-            for each in results
-        ],
-    )
+bounds = command(BoundsPlan, measure_bounds, show)

@@ -17,21 +17,19 @@ import asyncio
 import operator
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import product
 from typing import Annotated
 
 import typer
 
-from covey.cli.support.options import Json, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import Counts, Words, command, show_fields, steady
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange
 from covey.sim.experiments.background import BackgroundTasks
-from covey.sim.experiments.bench.plans import check_known
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
 
@@ -50,23 +48,21 @@ _QUIET_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """Every combination of mode, kind of filter, event rate and change rate."""
+    """Change a subscription while events flow; count missed, duplicate and stale events.
 
-    modes: tuple[str, ...] = tuple(MODES)
-    filters: tuple[str, ...] = tuple(FILTERS)
-    events_per_s: tuple[int, ...] = (200, 2000)
-    changes_per_s: tuple[int, ...] = (10, 100, 1000)
-    seconds: float = 3.0
+    Events pass through three brokers. With the filter "both" every event matches before and after each
+    change; with "disjoint" it matches only before or only after. subscribe-first and unsubscribe-first are
+    the orders of a re-subscription under static routing. An event is expected if, from when it is published
+    until it is delivered, it matches the last change in effect and every later one.
 
-    def __post_init__(self) -> None:
-        check_known(self, modes=MODES, filters=FILTERS)
+    Example: python -m benchmarks change --modes parametric --changes 100,1000 --json
+    """
 
-    def cases(self) -> Iterator[tuple[str, str, int, int]]:
-        for mode in self.modes:
-            for filter in self.filters:
-                for events in self.events_per_s:
-                    for changes in self.changes_per_s:
-                        yield mode, filter, events, changes
+    modes: Annotated[tuple[str, ...], Words("How it changes", MODES)] = tuple(MODES)
+    filters: Annotated[tuple[str, ...], Words("Kinds of filters", FILTERS)] = tuple(FILTERS)
+    events: Annotated[tuple[int, ...], Counts("Events per second")] = (200, 2000)
+    changes: Annotated[tuple[int, ...], Counts("Changes per second")] = (10, 100, 1000)
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each case.")] = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,8 @@ class ChangeResult:
 async def measure_changes(plan: ChangePlan, progress: Progress = silent) -> list[ChangeResult]:
     """Run all cases of a plan, with one overlay per routing."""
     results: list[ChangeResult] = []
-    cases = list(plan.cases())
+    cases = list(product(plan.modes, plan.filters, plan.events, plan.changes))
+    progress("starting three brokers in a row", 0.0)
     for routing in dict.fromkeys(MODES[mode][0] for mode in plan.modes):
         async with LocalOverlay(chain(3), routing=routing) as overlay:
             for case in cases:
@@ -120,7 +117,7 @@ async def _case(
         run = _Run(publisher, subscriber, subscription, filter)
         reader = asyncio.create_task(run.read())
         start = time.monotonic()
-        await asyncio.gather(_at_rate(events, seconds, run.publish), _at_rate(changes, seconds, run.change))
+        await asyncio.gather(run.publish(events, seconds), run.change(changes, seconds))
         took_s = time.monotonic() - start
         await run.rest()
         await subscription.unsubscribe()
@@ -144,19 +141,6 @@ async def _case(
     )
 
 
-async def _at_rate(rate: int, seconds: float, action: Callable[[int], None]) -> None:
-    """Call `action` at a rate, catching up after delays."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    for number in range(round(rate * seconds)):
-        wait = start + number / rate - loop.time()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        elif number % 16 == 15:
-            await asyncio.sleep(0)
-        action(number)
-
-
 class _Run:
     """One publisher and one subscriber. Events are numbered by their position in the stream."""
 
@@ -176,17 +160,19 @@ class _Run:
         self.first_new_ns: list[int] = []
         """From a change to the first event that only the new value matches, if before the next change."""
 
-    def publish(self, number: int) -> None:
-        side = number % 2
-        self.sides.append(side)
-        self._tasks.start(self._publisher.publish("Level", number=number, level=5, side=side))
+    async def publish(self, rate: int, seconds: float) -> None:
+        async for number in steady(rate, round(rate * seconds)):
+            side = number % 2
+            self.sides.append(side)
+            self._tasks.start(self._publisher.publish("Level", number=number, level=5, side=side))
 
-    def change(self, number: int) -> None:
-        value = self._values[(number + 1) % 2]
-        change = self.history.issue(value)
-        self._changed_ns = time.monotonic_ns()
-        self._subscription.update_nowait(value=value)
-        self._tasks.start(self._settle(change))
+    async def change(self, rate: int, seconds: float) -> None:
+        async for number in steady(rate, round(rate * seconds)):
+            value = self._values[(number + 1) % 2]
+            change = self.history.issue(value)
+            self._changed_ns = time.monotonic_ns()
+            self._subscription.update_nowait(value=value)
+            self._tasks.start(self._settle(change))
 
     async def _settle(self, change: ValueChange[int]) -> None:
         await self._subscriber.settled()
@@ -211,38 +197,7 @@ class _Run:
         await asyncio.sleep(_QUIET_S)
 
 
-def change(
-    modes: Annotated[
-        str, typer.Option(help="parametric, subscribe-first, unsubscribe-first; several separated by commas.")
-    ] = "parametric,subscribe-first,unsubscribe-first",
-    filters: Annotated[
-        str, typer.Option(help="both, disjoint; several separated by commas.")
-    ] = "both,disjoint",
-    events: Annotated[str, typer.Option(help="Events per second; several separated by commas.")] = "200,2000",
-    changes: Annotated[
-        str, typer.Option(help="Changes per second; several separated by commas.")
-    ] = "10,100,1000",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each case.")] = 3.0,
-    json_output: Json = False,
-) -> None:
-    """Change a subscription while events flow; count missed, duplicate and stale events.
-
-    Events pass through three brokers. With the filter "both" every event matches before and after each
-    change; with "disjoint" it matches only before or only after. subscribe-first and unsubscribe-first are
-    the orders of a re-subscription under static routing. An event is expected if, from when it is published
-    until it is delivered, it matches the last change in effect and every later one.
-
-    Example: python -m benchmarks change --modes parametric --changes 100,1000 --json
-    """
-    plan = ChangePlan(
-        words(modes), words(filters), counts("events", events), counts("changes", changes), seconds
-    )
-    with progress() as on_progress:
-        on_progress("starting three brokers in a row", 0.0)
-        results = asyncio.run(measure_changes(plan, on_progress))
-    if json_output:
-        print_json([asdict(result) for result in results])
-        return
+def show(plan: ChangePlan, results: list[ChangeResult]) -> None:
     columns = {
         "mode": "mode",
         "filters": "filter",
@@ -252,5 +207,7 @@ def change(
         "first new event p50 ms": "first_new_p50_ms",
         "p99 ms": "first_new_p99_ms",
     }
-    rows = [[getattr(result, name) for name in columns.values()] for result in results]
-    print_table("Changing a subscription while events flow", list(columns), rows)
+    show_fields("Changing a subscription while events flow", columns, results)
+
+
+change = command(ChangePlan, measure_changes, show, prepare=lambda: None, loop=asyncio.run)

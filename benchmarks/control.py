@@ -16,21 +16,21 @@ comparable. Events over links show the cost of announcing wider bounds.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json, Seed, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import Words, command
+from covey.cli.support.options import Seed
+from covey.cli.support.output import print_table
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import Motion
-from covey.sim.experiments.bench.plans import check_known
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.load import Load, SubscriberState
@@ -48,24 +48,18 @@ _TURN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ControlPlan:
-    """Loads, modes and sizes. `damping` applies to its mode, in typical steps."""
+    """Count the control messages that moving subscriptions cost, in virtual time.
 
-    loads: tuple[str, ...] = LOADS
-    modes: tuple[str, ...] = MODES
-    brokers: int = 7
-    subscribers: int = 40
-    seconds: int = 120
-    damping: float = 8.0
-    seed: int = 0
+    Example: python -m benchmarks control --loads oscillating --modes parametric,damping
+    """
 
-    def __post_init__(self) -> None:
-        check_known(self, loads=LOADS, modes=MODES)
-
-    def cases(self) -> Iterator[tuple[str, str]]:
-        for load in self.loads:
-            for mode in self.modes:
-                if mode != "motion" or load == "cruising":
-                    yield load, mode
+    loads: Annotated[tuple[str, ...], Words("Loads", LOADS)] = LOADS
+    modes: Annotated[tuple[str, ...], Words("How subscriptions change", MODES)] = MODES
+    brokers: Annotated[int, typer.Option(min=2, help="Brokers of the overlay.")] = 7
+    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40
+    seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120
+    damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +172,7 @@ class _Cruising(Load):
 
 def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[ControlResult]:
     """Run all cases of a plan."""
-    cases = list(plan.cases())
+    cases = [each for each in product(plan.loads, plan.modes) if each[1] != "motion" or each[0] == "cruising"]
     results: list[ControlResult] = []
     for load, mode in cases:
         progress(f"{load}, {mode}", len(results) / len(cases))
@@ -278,30 +272,7 @@ class _Case:
             client.update(subscription_id, self._values(number, subscriber))
 
 
-def control(
-    loads: Annotated[
-        str, typer.Option(help="trading, highway, oscillating, cruising; several separated by commas.")
-    ] = "trading,highway,oscillating,cruising",
-    modes: Annotated[
-        str, typer.Option(help="static, parametric, damping, motion; several separated by commas.")
-    ] = "static,parametric,damping,motion",
-    brokers: Annotated[int, typer.Option(min=2, help="Brokers of the overlay.")] = 7,
-    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40,
-    seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120,
-    damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Count the control messages that moving subscriptions cost, in virtual time.
-
-    Example: python -m benchmarks control --loads oscillating --modes parametric,damping
-    """
-    plan = ControlPlan(words(loads), words(modes), brokers, subscribers, seconds, damping, seed)
-    with progress() as on_progress:
-        results = measure_control(plan, on_progress)
-    if json_output:
-        print_json([result.as_json() for result in results])
-        return
+def show(plan: ControlPlan, results: list[ControlResult]) -> None:
     columns = {
         "load": "load",
         "mode": "mode",
@@ -314,13 +285,12 @@ def control(
         "spurious": "spurious",
     }
     parametric = {result.load: result.link_messages for result in results if result.mode == "parametric"}
-    rows = [
-        [
-            *(getattr(result, name) for name in columns.values()),
-            parametric[result.load] / result.link_messages
-            if result.link_messages and result.load in parametric
-            else None,
-        ]
-        for result in results
-    ]
+    rows = []
+    for result in results:
+        known = result.link_messages and result.load in parametric
+        ratio = parametric[result.load] / result.link_messages if known else None
+        rows.append([*(getattr(result, name) for name in columns.values()), ratio])
     print_table("Control messages of moving subscriptions", [*columns, "parametric / this"], rows)
+
+
+control = command(ControlPlan, measure_control, show, prepare=lambda: None)

@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from covey.cli.support.options import Json, Seed, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import load_kernels, progress
-from covey.sim.experiments.bench.drift import DriftPlan, measure_drift
-from covey.sim.progress import labelled
+from benchmarks.harness import Words, command
+from covey.cli.support.options import Seed
+from covey.cli.support.output import print_table
+from covey.cli.support.progress import load_kernels
+from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, DriftResult, measure_drift
+from covey.sim.progress import Progress, labelled
 
 
-def drift(
-    drifts: Annotated[
-        str, typer.Option(help="attributes, skew; several separated by commas.")
-    ] = "attributes,skew",
-    subscriptions: Annotated[int, typer.Option(min=100, help="Subscriptions at any time.")] = 100_000,
-    steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8,
-    events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000,
-    repetitions: Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")] = 5,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Plan:
     """Measure how the cluster engine adapts to subscriptions and events that change.
 
     Compares its dynamic configuration with one that never changes and with the best one for the final state.
 
     Example: python -m benchmarks drift --drifts skew --subscriptions 100000
     """
-    plans = [
-        DriftPlan(
-            name, subscriptions=subscriptions, steps=steps, events=events, repetitions=repetitions, seed=seed
+
+    drifts: Annotated[tuple[str, ...], Words("What changes", DRIFTS)] = tuple(DRIFTS)
+    subscriptions: Annotated[int, typer.Option(min=100, help="Subscriptions at any time.")] = 100_000
+    steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8
+    events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")] = 5
+    seed: Seed = 0
+
+
+def measure(plan: Plan, progress: Progress) -> list[DriftResult]:
+    sizes = {name: value for name, value in asdict(plan).items() if name != "drifts"}
+    return [measure_drift(DriftPlan(name, **sizes), labelled(progress, name)) for name in plan.drifts]
+
+
+def show(plan: Plan, results: list[DriftResult]) -> None:
+    steps = [f"step {step}" for step in range(1, plan.steps + 1)]
+    for result in results:
+        print_table(
+            f"{result.drift}, {plan.subscriptions:,} subscriptions: events/s",
+            ("configuration", "start", *steps, "again"),
+            [
+                (name, *rates, *[None] * (plan.steps + 2 - len(rates)))
+                for name, rates in result.rates.items()
+            ],
         )
-        for name in words(drifts)
-    ]
-    load_kernels()
-    results = []
-    for plan in plans:
-        with progress() as on_progress:
-            result = measure_drift(plan, labelled(on_progress, plan.drift))
-        results.append(result)
-        if not json_output:
-            print_table(
-                f"{plan.drift}, {subscriptions:,} subscriptions: events/s",
-                ("configuration", "start", *(f"step {step}" for step in range(1, steps + 1)), "again"),
-                [(name, *rates, *[None] * (steps + 2 - len(rates))) for name, rates in result.rates.items()],
-            )
-            print(
-                f"best static configuration for the final state: {result.optimum:,.0f} events/s; "
-                f"dynamic reaches {result.rates['dynamic'][-1] / result.optimum:.0%} of it"
-            )
-    if json_output:
-        print_json([result.as_json() for result in results])
+        print(
+            f"best static configuration for the final state: {result.optimum:,.0f} events/s; "
+            f"dynamic reaches {result.rates['dynamic'][-1] / result.optimum:.0%} of it"
+        )
+
+
+drift = command(Plan, measure, show, prepare=load_kernels)

@@ -13,18 +13,15 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import typer
 
-from benchmarks.arrivals import Arrivals, arrivals
-from covey.cli.support.options import Json, counts
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import Arrivals, Counts, arrivals, command, p50_p99_ms, pair, steady
+from covey.cli.support.output import print_table
 from covey.matcher import EventType
 from covey.overlay import Client
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
@@ -39,11 +36,17 @@ _CONFIRMED = 200
 
 @dataclass(frozen=True, slots=True)
 class DurablePlan:
-    """Seconds of each measurement, single events per second, and the events of a batch at full speed."""
+    """Measure what storing events costs.
 
-    seconds: float = 5.0
-    rates: tuple[int, ...] = (100, 1000)
-    batch: int = 1024
+    Events pass through three brokers, as a durable type and as one in memory. Beside them are appends to a
+    file of the temporary folder, where the brokers store; TMPDIR names another.
+
+    Example: TMPDIR=/var/lib python -m benchmarks durable
+    """
+
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each measurement.")] = 5.0
+    rates: Annotated[tuple[int, ...], Counts("Single events per second")] = (100, 1000)
+    batch: Annotated[int, typer.Option(min=1, help="Events in each batch at full speed.")] = 1024
 
 
 @dataclass(slots=True)
@@ -65,11 +68,6 @@ class DurableResults:
     types: list[DurableResult]
 
 
-def _ms(times_ns: Sequence[int] | np.ndarray[Any, Any]) -> tuple[float, float]:
-    p50, p99 = np.percentile(np.asarray(times_ns), (50, 99), method="higher") / 1e6
-    return float(p50), float(p99)
-
-
 def _sync_ms() -> tuple[float, float]:
     times = []
     with tempfile.TemporaryFile(prefix="covey-") as file:
@@ -78,7 +76,7 @@ def _sync_ms() -> tuple[float, float]:
             os.write(file.fileno(), _BLOCK)
             os.fdatasync(file.fileno())
             times.append(time.perf_counter_ns() - began)
-    return _ms(times)
+    return p50_p99_ms(times)
 
 
 async def measure_durable(plan: DurablePlan, progress: Progress = silent) -> DurableResults:
@@ -111,60 +109,33 @@ async def _measured(
     while time.perf_counter() - began < plan.seconds:
         await publisher.publish_batch(event_type.name, batch)
         sent += plan.batch
-    await reader.until(lambda: reader.count >= sent, f"{sent:,} events in batches")
+    await reader.until_count(sent, f"{sent:,} events in batches")
     result.events_per_s = sent / (time.perf_counter() - began)
     for rate in plan.rates:
         reader.clear()
-        sent = await _at_rate(event_type, publisher, rate, plan.seconds)
-        await reader.until(lambda count=sent: reader.count >= count, f"{sent:,} single events")  # type: ignore[misc]
-        result.latency_ms[rate] = _ms(np.concatenate(reader.latencies))
+        sent = round(rate * plan.seconds)
+        async for number in steady(rate, sent):
+            sent_ns = time.perf_counter_ns()
+            await publisher.publish(event_type.name, number=number, sent_ns=sent_ns, text=_TEXT)
+        await reader.until_count(sent, f"{sent:,} single events")
+        result.latency_ms[rate] = p50_p99_ms(np.concatenate(reader.latencies))
     times = []
     for number in range(_CONFIRMED):
         sent_ns = time.perf_counter_ns()
         await publisher.publish(event_type.name, number=number, sent_ns=sent_ns, text=_TEXT, confirm=True)
         times.append(time.perf_counter_ns() - sent_ns)
-    result.confirmed_ms = _ms(times)
+    result.confirmed_ms = p50_p99_ms(times)
     return result
 
 
-async def _at_rate(event_type: EventType, publisher: Client, rate: int, seconds: float) -> int:
-    began, count = time.perf_counter(), round(rate * seconds)
-    for number in range(count):
-        await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
-        sent_ns = time.perf_counter_ns()
-        await publisher.publish(event_type.name, number=number, sent_ns=sent_ns, text=_TEXT)
-    return count
-
-
-def durable(
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each measurement.")] = 5.0,
-    rates: Annotated[
-        str, typer.Option(help="Single events per second; several separated by commas.")
-    ] = "100,1000",
-    batch: Annotated[int, typer.Option(min=1, help="Events in each batch at full speed.")] = 1024,
-    json_output: Json = False,
-) -> None:
-    """Measure what storing events costs.
-
-    Events pass through three brokers, as a durable type and as one in memory. Beside them are appends to a
-    file of the temporary folder, where the brokers store; TMPDIR names another.
-
-    Example: TMPDIR=/var/lib python -m benchmarks durable
-    """
-    plan = DurablePlan(seconds, counts("rates", rates), batch)
-    with progress() as on_progress:
-        results = asyncio.run(measure_durable(plan, on_progress))
-    if json_output:
-        print_json(asdict(results))
-        return
-
-    def pair(times: tuple[float, float]) -> str:
-        return f"{times[0]:.2f} / {times[1]:.2f}"
-
+def show(plan: DurablePlan, results: DurableResults) -> None:
     rows: list[list[object]] = [["events per second", *(round(each.events_per_s) for each in results.types)]]
     for rate in plan.rates:
         times = [pair(each.latency_ms[rate]) for each in results.types]
         rows.append([f"latency at {rate:,} per second, p50 / p99 ms", *times])
     rows.append(["confirmed publish, p50 / p99 ms", *(pair(each.confirmed_ms) for each in results.types)])
     print_table("Three brokers in a row", ["", *(each.kind for each in results.types)], rows)
-    typer.echo(f"4 KiB appended and synced to a file: p50 / p99 {pair(results.sync_ms)} ms")
+    print(f"4 KiB appended and synced to a file: p50 / p99 {pair(results.sync_ms)} ms")
+
+
+durable = command(DurablePlan, measure_durable, show, prepare=lambda: None, loop=asyncio.run)

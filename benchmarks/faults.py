@@ -2,7 +2,7 @@
 
     publisher - b1 - b2 - b3 - reader
 
-Brokers are processes, and each link passes a relay in this process (`faulty_link.py`). Durable events flow
+Brokers are processes, and each link passes a relay in this process (`FaultyLink`). Durable events flow
 all the time, at a rate that the publisher catches up with after each fault:
 
     kill      a broker is killed with SIGKILL, and started again half a second later
@@ -21,24 +21,80 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import typer
 
-from benchmarks.arrivals import PATIENCE_S, Arrivals, arrivals
-from benchmarks.faulty_link import FaultyLink
-from covey.cli.support.options import Json, choices
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import PATIENCE_S, Arrivals, Words, arrivals, command
+from covey.cli.support.output import print_table
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.runs.delays import Proxy, ended
 from covey.sim.progress import Progress, silent
+
+_CHUNK_BYTES = 65_536
+
+
+class FaultyLink(Proxy):
+    """Passes connections on, or does not."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._silenced: set[asyncio.Task[None]] = set()
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._refusing = False
+
+    async def cut(self) -> None:
+        """Close the connections, and refuse others until `heal`."""
+        self._refusing = True
+        await ended(self._connections)
+
+    def silence(self) -> None:
+        """Pass nothing on any more and close nothing: connections are half-open. Those that are opened
+        meanwhile wait for `heal`."""
+        self._whole.clear()
+        self._silenced = set(self._connections)
+
+    async def heal(self) -> None:
+        """Be whole again for connections that are opened since, or from now on."""
+        self._refusing = False
+        await ended(self._silenced)
+        self._silenced = set()
+        self._whole.set()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_writer: asyncio.StreamWriter | None = None
+        passing: set[asyncio.Task[None]] = set()
+        try:
+            if self._refusing:
+                return
+            await self._whole.wait()
+            back_reader, back_writer = await self._dial()
+            passing.add(asyncio.create_task(self._pass(reader, back_writer)))
+            passing.add(asyncio.create_task(self._pass(back_reader, writer)))
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in passing:
+                each.cancel()
+            for end in filter(None, (back_writer, writer)):
+                end.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            data = b" "
+            while data:
+                data = await reader.read(_CHUNK_BYTES)
+                await self._whole.wait()  # the end of a connection is lost like any byte
+                writer.write(data)
+                await writer.drain()
+
 
 FAULTS = ("kill", "pause", "cut", "silence", "full")
 ORDER = EventType("Order", {"number": "int64", "sent_ns": "int64", "text": "string"})
@@ -59,11 +115,22 @@ _Action = Callable[[tuple[str, ...]], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Durable events per second, seconds that a pause, cut or silence lasts, and the kinds of faults."""
+    """Show what faults do to durable events, and how long until events flow again.
 
-    rate: int = 5_000
-    seconds: float = 10.0
-    faults: tuple[str, ...] = FAULTS
+    Events pass through three brokers, each a process. Each broker in turn is killed (kill -9), stopped
+    (SIGSTOP) and has a full disk; each link is cut, and falls silent with its connections half-open. Times
+    are seconds: until all ends of the broken connections have noticed; from the end of the fault until the
+    first event arrives that was published after it, and until all that waited has arrived. Status 1 says that
+    events were lost, repeated or out of order.
+
+    Example: python -m benchmarks faults --faults pause,silence
+    """
+
+    rate: Annotated[int, typer.Option(min=1, help="Durable events per second.")] = 5_000
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="How long a broker is stopped, and a link is cut or silent.")
+    ] = 10.0
+    faults: Annotated[tuple[str, ...], Words("Which", FAULTS)] = FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +253,7 @@ class _Run:
         await asyncio.sleep(seconds)
         ended, newest = time.perf_counter(), self._stream.published
         ending = asyncio.create_task(end(place))
-        await self._reader.until(lambda: self._reader.newest >= newest, f"an event after {what}")
+        await self._reader.until_newest(newest, f"an event after {what}")
         first_event_s = time.perf_counter() - ended
         await self._caught_up(f"events at their time after {what}")
         caught_up_s = time.perf_counter() - ended
@@ -275,44 +342,21 @@ class _Run:
             raise CoveyError(f"{broker} with a full disk: expected exit status {_FULL_STATUS}, got {status}")
 
 
-def faults(
-    rate: Annotated[int, typer.Option(min=1, help="Durable events per second.")] = 5_000,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="How long a broker is stopped, and a link is cut or silent.")
-    ] = 10.0,
-    kinds: Annotated[
-        str,
-        typer.Option("--faults", help="Of kill, pause, cut, silence, full; several separated by commas."),
-    ] = "kill,pause,cut,silence,full",
-    json_output: Json = False,
-) -> None:
-    """Show what faults do to durable events, and how long until events flow again.
+def show(plan: FaultPlan, results: list[FaultResult]) -> None:
+    columns = ["fault", "place", "noticed s", "first event s", "caught up s", "events"]
+    rows: list[list[object]] = []
+    for each in results:
+        times = ["-" if each.noticed_s is None else each.noticed_s, each.first_event_s, each.caught_up_s]
+        counts = [each.published, each.lost, each.repeated, each.reordered]
+        rows.append([each.fault, each.place, *times, *counts])
+    title = f"{plan.rate:,} durable events per second through three brokers"
+    print_table(title, [*columns, "lost", "repeated", "out of order"], rows)
 
-    Events pass through three brokers, each a process. Each broker in turn is killed (kill -9), stopped
-    (SIGSTOP) and has a full disk; each link is cut, and falls silent with its connections half-open. Times
-    are seconds: until all ends of the broken connections have noticed; from the end of the fault until the
-    first event arrives that was published after it, and until all that waited has arrived. Status 1 says that
-    events were lost, repeated or out of order.
 
-    Example: python -m benchmarks faults --faults pause,silence
-    """
-    plan = FaultPlan(rate, seconds, choices("faults", kinds, FAULTS))
-    with progress() as on_progress:
-        results = asyncio.run(measure_faults(plan, on_progress))
-    if json_output:
-        print_json([asdict(each) for each in results])
-    else:
-        columns = ["fault", "place", "noticed s", "first event s", "caught up s", "events"]
-        rows: list[list[object]] = []
-        for each in results:
-            noticed_s = "-" if each.noticed_s is None else each.noticed_s
-            times = [noticed_s, each.first_event_s, each.caught_up_s]
-            counts = [each.published, each.lost, each.repeated, each.reordered]
-            rows.append([each.fault, each.place, *times, *counts])
-        print_table(
-            f"{rate:,} durable events per second through three brokers",
-            [*columns, "lost", "repeated", "out of order"],
-            rows,
-        )
-    if any(each.lost or each.repeated or each.reordered for each in results):
-        raise typer.Exit(1)
+def passed(results: list[FaultResult]) -> bool:
+    return not any(each.lost or each.repeated or each.reordered for each in results)
+
+
+faults = command(
+    FaultPlan, measure_faults, show, prepare=lambda: None, passed=passed, loop=asyncio.run
+)

@@ -11,13 +11,11 @@ conflates for them with each batch. Latency is that from publishing to the brows
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from statistics import median
 from typing import Annotated, Any
@@ -25,14 +23,12 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.gateway_browsers import box_of
-from covey.cli.support.options import Json, choices
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from benchmarks.harness import Process, Words, command, process, steady
+from covey.cli.support.output import print_table
 from covey.gateway import Limits
 from covey.matcher import EventType
-from covey.matcher.errors import CoveyError, InputError
+from covey.matcher.errors import InputError
 from covey.overlay import Client
-from covey.overlay.transport import event_loop
 from covey.sim.experiments.bench.usage import cpu_ns, peak_resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 from covey.sim.progress import Progress, silent
@@ -54,17 +50,26 @@ _EVENT_BYTES = 80
 
 @dataclass(frozen=True, slots=True)
 class GatewayPlan:
-    """`silent` of the browsers of one gateway never read, by `policies` in turn. The filter of each other one
-    matches `share` of a batch of `batch` events, of which there are `rate` per second."""
+    """Measure browsers on one gateway, with and without some that never read.
 
-    browsers: int = 1_000
-    silent: int = 100
-    policies: tuple[str, ...] = ("drop_oldest", "drop_newest", "conflate")
-    rate: int = 10
-    batch: int = 10
-    share: float = 1.0
-    seconds: float = 8.0
-    rounds: int = 3
+    One broker, two gateways and a process with all browsers. At the first gateway all browsers read; at the
+    second some never do, and their queues are full before the first round. The figures are medians over the
+    rounds, of the browsers that read. In the end the others read, too, and the second table says what they
+    got and were told.
+
+    Example: python -m benchmarks gateway --share 0.3 --batch 100
+    """
+
+    browsers: Annotated[int, typer.Option(min=2, help="WebSockets of each gateway.")] = 1_000
+    silent: Annotated[int, typer.Option(min=1, help="Of those of the second one, never read.")] = 100
+    overflow: Annotated[tuple[str, ...], Words("What these ask for, in turn", POLICIES)] = POLICIES[:3]
+    rate: Annotated[int, typer.Option(min=1, help="Batches per second.")] = 10
+    batch: Annotated[int, typer.Option(min=1, help="Events of a batch.")] = 10
+    share: Annotated[
+        float, typer.Option(help="Of each batch in the bounds of a browser, which are its own below 1.")
+    ] = 1.0
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each round, for each gateway.")] = 8.0
+    rounds: Annotated[int, typer.Option(min=1, help="Of the first and then the second gateway.")] = 3
 
     def __post_init__(self) -> None:
         if not 0 < self.silent < self.browsers:
@@ -119,46 +124,34 @@ async def measure_gateway(plan: GatewayPlan, progress: Progress = silent) -> Gat
         gateways = [
             await stack.enter_async_context(_gateway(overlay.addresses["b1"], plan.browsers)) for _ in RUNS
         ]
-        policies = [*islice(cycle(plan.policies), plan.silent)]
+        policies = [*islice(cycle(plan.overflow), plan.silent)]
         settings = {
             "browsers": plan.browsers,
             "share": plan.share,
             "runs": [[gateways[0][0], []], [gateways[1][0], policies]],
         }
-        browsers = await stack.enter_async_context(_browsers(settings))
+        browsers = await stack.enter_async_context(process("benchmarks.gateway_browsers", settings=settings))
         return await _Rounds(plan, publisher, [pid for _, pid in gateways], browsers).all(progress)
-
-
-class _Browsers:
-    """Their process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def __call__(self, *command: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        line = await asyncio.wait_for(self._process.stdout.readline(), _START_S)
-        if not line:
-            raise CoveyError(f"the browsers failed at {command[0]!r}")
-        return json.loads(line)
 
 
 class _Rounds:
     """Publishes, and asks the browsers what they got."""
 
     def __init__(
-        self, plan: GatewayPlan, publisher: Client, process_ids: list[int], browsers: _Browsers
+        self, plan: GatewayPlan, publisher: Client, process_ids: list[int], browsers: Process
     ) -> None:
         self._plan = plan
         self._publisher = publisher
         self._process_ids = process_ids
-        self._browsers = browsers
+        self._process = browsers
         self._numbers = [0, 0]
         self._x = [(each + 0.5) / plan.batch for each in range(plan.batch)]
         self._per_batch = [_matching(plan, self._x, run * plan.silent) for run in (0, 1)]
         """Events of a batch that all browsers that read get together."""
+
+    async def _browsers(self, *command: Any) -> Any:
+        self._process.write(json.dumps(command))
+        return json.loads(await self._process.line(_START_S))
 
     async def all(self, progress: Progress) -> GatewayResults:
         plan = self._plan
@@ -198,8 +191,7 @@ class _Rounds:
         plan, first = self._plan, self._numbers[run]
         count = max(1, round(plan.rate * seconds))
         began, used_ns = time.perf_counter(), cpu_ns(self._process_ids[run])
-        for number in range(count):
-            await asyncio.sleep(max(0.0, began + number / plan.rate - time.perf_counter()))
+        async for number in steady(plan.rate, count):
             await self._publish(run, first + number, self._x)
         self._numbers[run] += count
         events = count * self._per_batch[run]
@@ -238,80 +230,17 @@ def _told(browsers: list[dict[str, Any]], published: int) -> list[Told]:
 async def _gateway(broker: str, browsers: int) -> AsyncIterator[tuple[str, int]]:
     """The address and the process of a gateway."""
     (address,) = free_addresses(1)
-    bounds = ["--max-connections-per-address", str(browsers + 10)]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "covey.cli.main", "gateway", "--broker", broker, "--listen", address),
-        *bounds,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        if not await asyncio.wait_for(process.stdout.readline(), _START_S):
-            raise CoveyError("the gateway did not start")
-        yield address, process.pid
-    finally:
-        await _end(process)
+    bounds = ("--max-connections-per-address", str(browsers + 10))
+    words = ("gateway", "--broker", broker, "--listen", address, *bounds)
+    async with process("covey.cli.main", *words) as started:
+        await started.line(_START_S)
+        yield address, started.id
 
 
-@asynccontextmanager
-async def _browsers(settings: dict[str, Any]) -> AsyncIterator[_Browsers]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.gateway_browsers", json.dumps(settings)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=_LINE_BYTES,
-    )
-    try:
-        yield _Browsers(process)
-    finally:
-        await _end(process)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
-
-
-def gateway(
-    browsers: Annotated[int, typer.Option(min=2, help="WebSockets of each gateway.")] = 1_000,
-    silent: Annotated[int, typer.Option(min=1, help="Of those of the second one, never read.")] = 100,
-    overflow: Annotated[
-        str,
-        typer.Option(
-            help="What these ask for, in turn: drop_oldest, drop_newest, conflate, disconnect; several "
-            "separated by commas."
-        ),
-    ] = "drop_oldest,drop_newest,conflate",
-    rate: Annotated[int, typer.Option(min=1, help="Batches per second.")] = 10,
-    batch: Annotated[int, typer.Option(min=1, help="Events of a batch.")] = 10,
-    share: Annotated[
-        float, typer.Option(help="Of each batch in the bounds of a browser, which are its own below 1.")
-    ] = 1.0,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each round, for each gateway.")] = 8.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Of the first and then the second gateway.")] = 3,
-    json_output: Json = False,
-) -> None:
-    """Measure browsers on one gateway, with and without some that never read.
-
-    One broker, two gateways and a process with all browsers. At the first gateway all browsers read; at the
-    second some never do, and their queues are full before the first round. The figures are medians over the
-    rounds, of the browsers that read. In the end the others read, too, and the second table says what they
-    got and were told.
-
-    Example: python -m benchmarks gateway --share 0.3 --batch 100
-    """
-    policies = choices("overflow", overflow, POLICIES)
-    plan = GatewayPlan(browsers, silent, policies, rate, batch, share, seconds, rounds)
-    compile_once()
-    with progress() as on_progress:
-        results = event_loop.run(measure_gateway(plan, on_progress))
-    if json_output:
-        print_json(asdict(results))
-        return
+def show(plan: GatewayPlan, results: GatewayResults) -> None:
     print_table(
-        f"{browsers:,} browsers, of which {silent:,} never read at the second gateway; {rate} batches of "
-        f"{batch} events per second: ms from publishing to the socket",
+        f"{plan.browsers:,} browsers, of which {plan.silent:,} never read at the second gateway; {plan.rate} "
+        f"batches of {plan.batch} events per second: ms from publishing to the socket",
         ["gateway", "frames/s", "p50", "p99", "worst p99", "max", "missing", "cores", "peak MB"],
         [
             [
@@ -337,3 +266,6 @@ def gateway(
 
 def _words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "-"
+
+
+gateway = command(GatewayPlan, measure_gateway, show)

@@ -15,28 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.arrivals import Arrivals, arrivals
 from benchmarks.floods import FLOODS
+from benchmarks.harness import Arrivals, Counts, Words, arrivals, command, process, steady
 from benchmarks.hostile_client import TRADE
-from covey.cli.support.options import Json, choices, counts
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
@@ -61,16 +55,28 @@ _LEAVING_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class HostilePlan:
-    """Events per second of the others, seconds of each of the three measurements of an attack, the
-    subscriptions of "subscriptions" and "end", and how many connections a flood has at once; each flood runs
-    once for each of these.
+    """Measure the latency of clients while another one is hostile to their broker.
+
+    Single events pass from b2 to subscribers at b1 and b2; the hostile client is a process that attacks b1.
+    Before each attack its process is silent, and then computes: what any process costs on the same
+    processors. Floods are frames that bring nothing: window_update, priority, unknown and others.
+
+    Example: python -m benchmarks hostile --attacks floods --seconds 5
+
+    Example: python -m benchmarks hostile --attacks subscriptions,end --subscriptions 1000000 --seconds 60
     """
 
-    rate: int = 200
-    seconds: float = 10.0
-    subscriptions: int = 100_000
-    attacks: tuple[str, ...] = tuple(ATTACKS)
-    connections: tuple[int, ...] = (3, 100)
+    rate: Annotated[int, typer.Option(min=1, help="Events per second of the others.")] = 200
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Of each of the three measurements of an attack.")
+    ] = 10.0
+    subscriptions: Annotated[
+        int, typer.Option(min=1, help="Of the attacks subscriptions and end.")
+    ] = 100_000
+    attacks: Annotated[
+        tuple[str, ...], Words("Which", ATTACKS, {"all": tuple(ATTACKS), "floods": tuple(FLOODS)})
+    ] = tuple(ATTACKS)
+    connections: Annotated[tuple[int, ...], Counts("Of a flood at once: numbers, each tried")] = (3, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,9 @@ class HostileResult:
     neighbour: Latency
     memory_mb: float
     ended_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio}
 
     @property
     def ratio(self) -> float:
@@ -158,31 +167,32 @@ class _Run:
                 await publishing
 
     async def _publish(self) -> None:
-        began = time.perf_counter()
-        while True:
-            values = {"number": self._published, "sent_ns": time.perf_counter_ns(), "share": 0.5}
+        async for number in steady(self._plan.rate):
+            values = {"number": number, "sent_ns": time.perf_counter_ns(), "share": 0.5}
             await self._publisher.publish(TRADE.name, values)
             self._published += 1
-            due = began + self._published / self._plan.rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
 
     async def _result(self, attack: str, connections: int, sessions: int) -> HostileResult:
-        async with self._hostile(attack, connections) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
+        settings = {
+            "address": self._overlay.addresses["b1"],
+            "attack": attack,
+            "subscriptions": self._plan.subscriptions,
+            "filter_bytes": Bounds().filter_bytes,
+            "connections": connections,
+        }
+        async with process("benchmarks.hostile_client", settings=settings) as hostile:
+            await hostile.line(_PREPARING_S)
             await asyncio.sleep(_PAUSE_S)
             silent = await self._latency(self._plan.seconds)
-            process.stdin.write(b"compute\n")
+            hostile.write("compute")
             computing = await self._latency(self._plan.seconds)
-            process.stdin.write(b"attack\n")
+            hostile.write("attack")
             attacked = await self._latency(self._plan.seconds)
             memory = resident_bytes(self._overlay.process_ids()["b1"])
-            process.stdin.write(b"end\n")
-            output = await asyncio.wait_for(process.stdout.readline(), _LEAVING_S)
-            if not output:
-                raise CoveyError(f"the hostile client of {attack!r} failed")
+            hostile.write("end")
+            output = await hostile.line(_LEAVING_S)
             began = time.perf_counter()
-            await asyncio.wait_for(process.wait(), _LEAVING_S)
+            await asyncio.wait_for(hostile.wait(), _LEAVING_S)
         await self._until_gone(sessions)
         ended_s = time.perf_counter() - began
         said, mb = json.loads(output), round(memory / 1e6, 1)
@@ -197,7 +207,7 @@ class _Run:
         await asyncio.sleep(seconds)
         last = self._published
         for reader in self._readers:
-            await reader.until(partial(_has, reader, last - 1), "events under an attack", _LEAVING_S)
+            await reader.until_newest(last - 1, "events under an attack", _LEAVING_S)
         latencies = []
         for reader in self._readers:
             numbers, times = np.concatenate(reader.numbers), np.concatenate(reader.latencies)
@@ -205,31 +215,6 @@ class _Run:
             p50, p99 = np.percentile(times, (50, 99))
             latencies.append(Latency(float(p50), float(p99), float(times.max())))
         return latencies
-
-    @asynccontextmanager
-    async def _hostile(self, attack: str, connections: int) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Its process, prepared."""
-        settings = {
-            "address": self._overlay.addresses["b1"],
-            "attack": attack,
-            "subscriptions": self._plan.subscriptions,
-            "filter_bytes": Bounds().filter_bytes,
-            "connections": connections,
-        }
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.hostile_client", json.dumps(settings)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        try:
-            if not await asyncio.wait_for(process.stdout.readline(), _PREPARING_S):
-                raise CoveyError(f"the hostile client of {attack!r} failed before its attack")
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
     async def _sessions(self) -> int:
         _, state = await inspect_broker(self._overlay.addresses["b1"], listed=0)
@@ -244,48 +229,7 @@ class _Run:
             await asyncio.sleep(0.1)
 
 
-def _has(reader: Arrivals, number: int) -> bool:
-    return reader.newest >= number
-
-
-def hostile(
-    rate: Annotated[int, typer.Option(min=1, help="Events per second of the others.")] = 200,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="Of each of the three measurements of an attack.")
-    ] = 10.0,
-    subscriptions: Annotated[
-        int, typer.Option(min=1, help="Of the attacks subscriptions and end.")
-    ] = 100_000,
-    attacks: Annotated[
-        str,
-        typer.Option(
-            help="Of subscriptions, churn, end, updates, filters, batches, connections, "
-            "malformed, packets, or a flood; several separated by commas. all: these and all floods. "
-            "floods: those alone."
-        ),
-    ] = "all",
-    connections: Annotated[str, typer.Option(help="Of a flood at once: numbers, each tried.")] = "3,100",
-    json_output: Json = False,
-) -> None:
-    """Measure the latency of clients while another one is hostile to their broker.
-
-    Single events pass from b2 to subscribers at b1 and b2; the hostile client is a process that attacks b1.
-    Before each attack its process is silent, and then computes: what any process costs on the same
-    processors. Floods are frames that bring nothing: window_update, priority, unknown and others.
-
-    Example: python -m benchmarks hostile --attacks floods --seconds 5
-
-    Example: python -m benchmarks hostile --attacks subscriptions,end --subscriptions 1000000 --seconds 60
-    """
-    groups = {"all": tuple(ATTACKS), "floods": tuple(FLOODS)}
-    chosen = groups.get(attacks) or choices("attacks", attacks, tuple(ATTACKS))
-    plan = HostilePlan(rate, seconds, subscriptions, chosen, counts("connections", connections))
-    compile_once()
-    with progress() as on_progress:
-        results = run(measure_hostile(plan, on_progress))
-    if json_output:
-        print_json([asdict(each) | {"ratio": each.ratio} for each in results])
-        return
+def show(plan: HostilePlan, results: list[HostileResult]) -> None:
     rows = []
     for each in results:
         p99 = [each.silent.p99, each.computing.p99, each.attacked.p99]
@@ -299,7 +243,10 @@ def hostile(
     near += ["ratio", "p50 attacked", "max attacked"]
     far = ["p99 at b2", "computing", "attacked"]
     print_table(
-        f"{rate:,} events per second of others, ms from publishing to arrival",
+        f"{plan.rate:,} events per second of others, ms from publishing to arrival",
         ["attack", "done", *near, *far, "memory MB", "ended s"],
         rows,
     )
+
+
+hostile = command(HostilePlan, measure_hostile, show)

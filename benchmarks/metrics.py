@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +21,9 @@ import pyarrow as pa
 import typer
 from pyarrow import parquet
 
-from covey.cli.support.options import Json, counts
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from benchmarks.harness import Counts, command
+from covey.cli.support.output import print_table
+from covey.cli.support.progress import compile_once
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.extras import need
@@ -146,31 +146,46 @@ def _named(rows: pa.Table, column: str, form: str) -> pa.Table:
     return rows.set_column(place, rows.schema.field(place), renamed)
 
 
-def measure_metrics(
-    gib: float, cores: Sequence[int], folder: Path, progress: Progress = silent
-) -> list[MetricsResult]:
-    """The metrics of a run of `gib` GiB on disk, by numbers of cores. The trace is written into `folder`, and
-    used again if it is complete.
+@dataclass(frozen=True, slots=True)
+class MetricsPlan:
+    """Measure the metrics of one large run, on one core and on more.
+
+    A simulated run is multiplied: copies have publishers and clients of their own, so every count is known.
+
+    Example: python -m benchmarks metrics --gib 10 --folder /data/bench
+    """
+
+    gib: Annotated[float, typer.Option(min=0.001, help="Size of the run's trace on disk, in GiB.")] = 1.0
+    cores: Annotated[tuple[int, ...], Counts("Numbers of cores")] = (1, 2)
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the trace, which is used again.")
+    ] = Path("bench-metrics")
+
+
+def measure_metrics(plan: MetricsPlan, progress: Progress = silent) -> list[MetricsResult]:
+    """The metrics of a run, by numbers of cores. The trace is written into the folder, and used again if
+    complete.
 
     `CoveyError` if a measurement fails, if its counts are not those of the copies, or if the folder cannot be
     written.
     """
+    folder = plan.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CoveyError(f"{folder}: cannot be written: {error.strerror}") from None
-    base_place, place = folder / "base", folder / f"run-{gib:g}-gib"
+    base_place, place = folder / "base", folder / f"run-{plan.gib:g}-gib"
     if not _is_complete(base_place):
         SimulatedRun(replace(_BASE, name="base")).run(base_place, progress=part(progress, 0, 0.05))
     base = find_traces([base_place])
     if not _is_complete(place):
-        multiplied(base, place, round(gib * 2**30), part(progress, 0.05, 0.2))
+        multiplied(base, place, round(plan.gib * 2**30), part(progress, 0.05, 0.2))
     traces = find_traces([place])
     size, rows = (sum(map(count, TABLES)) for count in (traces.bytes, traces.rows))
     copies = traces.rows("events") // base.rows("events")
     results = []
-    for at, number in enumerate(cores):
-        progress(f"on {number} of {os.cpu_count()} cores", 0.2 + 0.8 * at / len(cores))
+    for at, number in enumerate(plan.cores):
+        progress(f"on {number} of {os.cpu_count()} cores", 0.2 + 0.8 * at / len(plan.cores))
         measured, tasks = _measured(place, number)
         published = measured.pop("summary")["published"]
         if published != copies * base.rows("events"):
@@ -215,27 +230,7 @@ def _tasks(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def metrics(
-    gib: Annotated[float, typer.Option(min=0.001, help="Size of the run's trace on disk, in GiB.")] = 1.0,
-    cores: Annotated[str, typer.Option(help="Numbers of cores, separated by commas.")] = "1,2",
-    folder: Annotated[
-        Path, typer.Option(help="Folder for the trace, which is used again.")
-    ] = Path("bench-metrics"),
-    json_output: Json = False,
-) -> None:
-    """Measure the metrics of one large run, on one core and on more.
-
-    A simulated run is multiplied: copies have publishers and clients of their own, so every count is known.
-
-    Example: python -m benchmarks metrics --gib 10 --folder /data/bench
-    """
-    need("python -m benchmarks metrics", "pyspark", "networkx")
-    compile_once()
-    with progress() as on_progress:
-        results = measure_metrics(gib, counts("--cores", cores), folder, on_progress)
-    if json_output:
-        print_json([asdict(result) for result in results])
-        return
+def show(plan: MetricsPlan, results: list[MetricsResult]) -> None:
     columns = ("cores", "start of Spark s", "metrics s", "stages", "tasks", "CPU of tasks s")
     sizes = ("shuffled MiB", "spilled MiB", "peak of the JVM MiB", "peak of Python MiB")
     rows = []
@@ -245,3 +240,11 @@ def metrics(
         rows.append([*numbers, *(round(size / 2**20) for size in bytes_each)])
     title = f"one run of {results[0].rows:,} rows, {results[0].trace_bytes / 2**30:.2f} GiB on disk"
     print_table(title, [*columns, *sizes], rows)
+
+
+def prepare() -> None:
+    need("python -m benchmarks metrics", "pyspark", "networkx")
+    compile_once()
+
+
+metrics = command(MetricsPlan, measure_metrics, show, prepare=prepare)

@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from covey.cli.support.options import Json, Seed, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import load_kernels, progress
+from benchmarks.harness import Counts, Words, command
+from covey.cli.support.options import Seed
+from covey.cli.support.output import print_table
+from covey.cli.support.progress import load_kernels
 from covey.matcher import create_engine
 from covey.sim.progress import Progress, labelled
 from covey.sim.workload import WORKLOADS, Workload
-from covey.sim.workload.options import find_workload
 
 CALLS = ("match", "update", "remove", "add")
 _SHOWN = 64
@@ -31,13 +31,24 @@ _SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class PausePlan:
-    """`changes` subscriptions are updated, removed and added in each of `rounds`."""
+    """Measure how long single calls take while subscriptions change.
 
-    rounds: int = 5_000
-    changes: int = 100
-    engine: str = "cluster"
+    Every round updates some subscriptions, removes some, matches one event, and adds those removed.
+
+    Example: python -m benchmarks pauses --workload W2 --subscriptions 1000000
+    """
+
+    workload: Annotated[
+        tuple[str, ...], Words("Workloads", WORKLOADS, {"all": tuple(WORKLOADS)})
+    ] = ("SYMBOLS",)
+    subscriptions: Annotated[tuple[int, ...], Counts("Numbers")] = (100_000,)
+    rounds: Annotated[int, typer.Option(min=1, help="Calls of each kind.")] = 5_000
+    changes: Annotated[
+        int, typer.Option(min=1, help="Subscriptions that are updated, removed and added per round.")
+    ] = 100
+    engine: Annotated[str, typer.Option(help="The engine.")] = "cluster"
+    seed: Seed = 0
     events: int = 1_000
-    seed: int = 0
     clock_ns: Callable[[], int] = perf_counter_ns
 
 
@@ -115,43 +126,21 @@ def measure_pauses(
     return result
 
 
-def pauses(
-    workload: Annotated[
-        str,
-        typer.Option(
-            help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX; several separated by commas. all: these."
-        ),
-    ] = "SYMBOLS",
-    subscriptions: Annotated[str, typer.Option(help="Numbers, separated by commas.")] = "100000",
-    rounds: Annotated[int, typer.Option(min=1, help="Calls of each kind.")] = 5_000,
-    changes: Annotated[
-        int, typer.Option(min=1, help="Subscriptions that are updated, removed and added per round.")
-    ] = 100,
-    engine: Annotated[str, typer.Option(help="The engine.")] = "cluster",
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Measure how long single calls take while subscriptions change.
+def measure(plan: PausePlan, progress: Progress) -> list[PauseResult]:
+    return [
+        measure_pauses(WORKLOADS[name], size, plan, labelled(progress, f"{name} {size:,}"))
+        for name in plan.workload
+        for size in plan.subscriptions
+    ]
 
-    Every round updates some subscriptions, removes some, matches one event, and adds those removed.
 
-    Example: python -m benchmarks pauses --workload W2 --subscriptions 1000000
-    """
-    names = WORKLOADS if workload == "all" else words(workload)
-    workloads = [find_workload(name, WORKLOADS, []) for name in names]
-    plan = PausePlan(rounds=rounds, changes=changes, engine=engine, seed=seed)
-    load_kernels()
-    results = []
-    for each in workloads:
-        for size in counts("subscriptions", subscriptions):
-            with progress() as on_progress:
-                result = measure_pauses(each, size, plan, labelled(on_progress, f"{each.name} {size:,}"))
-            results.append(result)
-            if not json_output:
-                print_table(
-                    f"{each.name}, {size:,} subscriptions, {changes} changed per call: ms",
-                    ("call", "p50", "p99", "p99.9", "max"),
-                    [(call, *result.line(call).values()) for call in CALLS],
-                )
-    if json_output:
-        print_json([result.as_json() for result in results])
+def show(plan: PausePlan, results: list[PauseResult]) -> None:
+    for each in results:
+        print_table(
+            f"{each.workload}, {each.subscriptions:,} subscriptions, {plan.changes} changed per call: ms",
+            ("call", "p50", "p99", "p99.9", "max"),
+            [(call, *each.line(call).values()) for call in CALLS],
+        )
+
+
+pauses = command(PausePlan, measure, show, prepare=load_kernels)

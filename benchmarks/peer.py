@@ -2,21 +2,35 @@
 
 A server is a process on this machine with an empty folder. Events are 128 bytes: a number, the time of
 publishing in ns, and text. The reader acknowledges what it gets, and goes on after it or the server was away.
+Each class states the configuration of its system: Covey with one broker, a durable type and a durable
+session; Mosquitto (MQTT) with QoS 1, a persistent session and persistence; NATS JetStream with a stream in
+files, retention by interest, a durable consumer and explicit acks; RabbitMQ with a quorum queue of one
+member, a topic and publisher confirms.
 """
 
 from __future__ import annotations
 
 import asyncio
+import getpass
+import logging
 import os
 import signal
 import struct
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.local_overlay import free_addresses
+from covey.overlay import Client
+from covey.sim.experiments.local_overlay import broker_command, free_addresses
 
 TEXT = "x" * 112
 WINDOW = 256
@@ -132,3 +146,326 @@ class Peer(ABC):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         self._process = None
+
+
+ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
+
+
+class Covey(Peer):
+    """Single events."""
+
+    label = "Covey"
+    program = "covey"
+    storing = "fdatasync, one for all events that have arrived"
+
+    def command(self) -> Sequence[str]:
+        file = self.folder / "overlay.yaml"
+        overlay = {
+            "overlay": "one",
+            "event_types": {ORDER.name: {name: str(kind) for name, kind in ORDER.attributes.items()}},
+            "brokers": {"b1": {"address": self._address}},
+            "durable": {ORDER.name: None},
+            "storage": str(self.folder / "storage"),
+        }
+        file.write_text(yaml.safe_dump(overlay))
+        return broker_command(file, "b1")
+
+    @property
+    def _address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def ready(self) -> None:
+        async with Client(self._address, connect_timeout=1.0):
+            pass
+
+    async def open_publisher(self) -> None:
+        self._publisher = Client(self._address)
+        await self._publisher.open()
+        await self._publisher.advertise(ORDER)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        values = {"firm": "IBM", "number": number, "sent_ns": sent_ns, "text": TEXT}
+        await self._publisher.publish(ORDER.name, values, confirm=True)
+
+    async def publish_many(self, first: int, count: int, now_ns: Callable[[], int]) -> None:
+        for number in range(first, first + count):
+            values = {"firm": "IBM", "number": number, "sent_ns": now_ns(), "text": TEXT}
+            await self._publisher.publish(ORDER.name, values)
+        await self._publisher.flush()
+
+    async def close_publisher(self) -> None:
+        await self._publisher.close()
+
+    async def open_reader(self, take: Take) -> None:
+        self._reader = Client(self._address, "reader", durable=True)
+        await self._reader.open()
+        subscription = await self._reader.subscribe(ORDER, 'firm == "IBM"')
+
+        async def read() -> None:
+            async for batch in subscription.batches():
+                columns = batch.record_batch
+                numbers, times = (columns.column(name).to_pylist() for name in ("number", "sent_ns"))
+                for number, sent_ns in zip(numbers, times, strict=True):
+                    take(number, sent_ns)
+
+        self._reading = asyncio.create_task(read())
+
+    async def close_reader(self) -> None:
+        self._reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._reading
+        await self._reader.close()
+
+
+class CoveyBatches(Covey):
+    """Arrow batches of as many events as others have in flight."""
+
+    label = "Covey, in batches"
+
+    async def publish_many(self, first: int, count: int, now_ns: Callable[[], int]) -> None:
+        for at in range(first, first + count, WINDOW):
+            size = min(WINDOW, first + count - at)
+            numbers = pa.array(np.arange(at, at + size))
+            times = pa.array(np.full(size, now_ns()))
+            columns = [pa.array(["IBM"] * size), numbers, times, pa.array([TEXT] * size)]
+            batch = pa.record_batch(columns, schema=ORDER.arrow_schema)
+            await self._publisher.publish_batch(ORDER.name, batch)
+        await self._publisher.flush()
+
+
+_TOPIC = "order/IBM"
+_MQTT_LOG = logging.getLogger("covey.mqtt")
+_MQTT_LOG.setLevel(logging.ERROR)  # it warns of more than ten publishes in flight
+
+
+class Mosquitto(Peer):
+    """With the default of its persistence."""
+
+    label = "Mosquitto"
+    program = "mosquitto"
+    storing = "memory; a file of all every 30 minutes (persistence, autosave_interval, the default)"
+
+    def command(self) -> Sequence[str]:
+        file = self.folder / "mosquitto.conf"
+        file.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+            f"max_inflight_messages {WINDOW}\npersistence true\npersistence_location {self.folder}/\n"
+            f"user {getpass.getuser()}\n"
+        )
+        return [self.program, "-c", str(file)]
+
+    def _client(self, name: str) -> Any:
+        import aiomqtt
+
+        return aiomqtt.Client(
+            "127.0.0.1",
+            self.port,
+            identifier=name,
+            clean_session=False,
+            logger=_MQTT_LOG,
+            max_inflight_messages=WINDOW,
+            max_concurrent_outgoing_calls=2 * WINDOW,
+        )
+
+    async def ready(self) -> None:
+        async with self._client("reader") as client:
+            await client.subscribe(_TOPIC, qos=1)
+
+    async def open_publisher(self) -> None:
+        self._publisher = self._client("publisher")
+        await self._publisher.__aenter__()
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        await self._publisher.publish(_TOPIC, body(number, sent_ns), qos=1, timeout=60)
+
+    async def close_publisher(self) -> None:
+        with suppress(Exception):  # the server may be gone
+            await self._publisher.__aexit__(None, None, None)
+
+    async def open_reader(self, take: Take) -> None:
+        self._reader = self._client("reader")
+        await self._reader.__aenter__()
+        await self._reader.subscribe(_TOPIC, qos=1)
+
+        async def read() -> None:
+            async for message in self._reader.messages:
+                take(*read_body(message.payload))
+
+        self._reading = asyncio.create_task(read())
+
+    async def close_reader(self) -> None:
+        self._reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._reading
+        await self._reader.__aexit__(None, None, None)
+
+
+_SUBJECT = "order.IBM"
+
+
+class JetStream(Peer):
+    """With the default of the server."""
+
+    label = "NATS JetStream"
+    program = "nats-server"
+    storing = "write; fsync every 2 minutes (sync_interval, the default)"
+    sync_interval = "2m"
+
+    def command(self) -> Sequence[str]:
+        file = self.folder / "nats.conf"
+        file.write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            f'jetstream: {{store_dir: "{self.folder}", sync_interval: {self.sync_interval}}}\n'
+        )
+        return [self.program, "-c", str(file)]
+
+    async def _connect(self) -> Any:
+        import nats
+
+        async def quiet(_: Exception) -> None:
+            """Exceptions are raised as well."""
+
+        return await nats.connect(
+            f"nats://127.0.0.1:{self.port}", allow_reconnect=False, error_cb=quiet
+        )
+
+    async def ready(self) -> None:
+        from nats.js.api import RetentionPolicy, StorageType
+        from nats.js.errors import NotFoundError
+
+        connection = await self._connect()
+        try:
+            stream = connection.jetstream()
+            try:
+                await stream.stream_info("orders")
+            except NotFoundError:
+                await stream.add_stream(
+                    name="orders",
+                    subjects=["order.*"],
+                    storage=StorageType.FILE,
+                    retention=RetentionPolicy.INTEREST,
+                )
+        finally:
+            await connection.close()
+
+    async def open_publisher(self) -> None:
+        self._publisher = await self._connect()
+        self._stream = self._publisher.jetstream(timeout=30)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        await self._stream.publish(_SUBJECT, body(number, sent_ns))
+
+    async def close_publisher(self) -> None:
+        await self._publisher.close()
+
+    async def open_reader(self, take: Take) -> None:
+        from nats.js.api import ConsumerConfig
+
+        self._reader = await self._connect()
+
+        async def arrived(message: Any) -> None:
+            take(*read_body(message.data))
+            await message.ack()
+
+        await self._reader.jetstream().subscribe(
+            _SUBJECT,
+            durable="reader",
+            stream="orders",
+            cb=arrived,
+            manual_ack=True,
+            config=ConsumerConfig(max_ack_pending=4 * WINDOW, ack_wait=30),
+        )
+
+    async def close_reader(self) -> None:
+        await self._reader.flush()
+        await self._reader.close()
+
+
+class JetStreamAlways(JetStream):
+    """With a sync before each confirmation."""
+
+    label = "NATS JetStream, synced"
+    storing = "fsync of each event (sync_interval: always)"
+    sync_interval = "always"
+
+
+_KEY = "order.IBM"
+for _name in ("aio_pika", "aiormq"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they log what they raise
+
+
+class RabbitMq(Peer):
+    """A quorum queue; classic queues sync at intervals."""
+
+    label = "RabbitMQ"
+    program = "rabbitmq-server"
+    storing = "fsync of the log, one for all events that have arrived (a quorum queue of one member)"
+
+    def command(self) -> Sequence[str]:
+        return [self.program]
+
+    def environment(self) -> Mapping[str, str]:
+        if not hasattr(self, "_ports"):
+            self._ports = [address.rpartition(":")[2] for address in free_addresses(2)]
+        folder = str(self.folder)
+        (self.folder / "plugins").write_text("[].")
+        return {
+            "HOME": folder,
+            "RABBITMQ_NODENAME": f"covey-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": self._ports[0],
+            "ERL_EPMD_PORT": self._ports[1],
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_MNESIA_BASE": f"{folder}/data",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq",
+        }
+
+    async def end(self, how: signal.Signals) -> None:
+        await super().end(how)
+        # The port mapper of Erlang has left the server's processes.
+        environment = {**os.environ, **self.environment()}
+        subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
+
+    async def _connect(self) -> Any:
+        import aio_pika
+
+        return await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/")
+
+    async def ready(self) -> None:
+        connection = await self._connect()
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange("orders", "topic", durable=True)
+        queue = await channel.declare_queue("reader", durable=True, arguments={"x-queue-type": "quorum"})
+        await queue.bind(exchange, _KEY)
+        await connection.close()
+
+    async def open_publisher(self) -> None:
+        self._publisher = await self._connect()
+        channel = await self._publisher.channel(publisher_confirms=True)
+        self._exchange = await channel.get_exchange("orders")
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        import aio_pika
+
+        message = aio_pika.Message(body(number, sent_ns), delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        await self._exchange.publish(message, _KEY)
+
+    async def close_publisher(self) -> None:
+        await self._publisher.close()
+
+    async def open_reader(self, take: Take) -> None:
+        self._reader = await self._connect()
+        channel = await self._reader.channel()
+        await channel.set_qos(prefetch_count=4 * WINDOW)
+
+        async def arrived(message: Any) -> None:
+            take(*read_body(message.body))
+            await message.ack()
+
+        await (await channel.get_queue("reader")).consume(arrived)
+
+    async def close_reader(self) -> None:
+        await self._reader.close()

@@ -19,23 +19,18 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
-from benchmarks.peer import Peer
-from benchmarks.peer_covey import Covey, CoveyBatches
-from benchmarks.peer_mosquitto import Mosquitto
-from benchmarks.peer_nats import JetStream, JetStreamAlways
-from benchmarks.peer_rabbitmq import RabbitMq
-from covey.cli.support.options import Json, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import command, p50_p99_ms, pair, steady
+from benchmarks.peer import Covey, CoveyBatches, JetStream, JetStreamAlways, Mosquitto, Peer, RabbitMq
+from covey.cli.support.options import words
+from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.progress import Progress, silent
 
@@ -50,15 +45,30 @@ _PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """Rounds; events of a round at full speed; single events per second, for `seconds`; events that are
-    confirmed while the reader is away.
+    """Compare durable events in Covey and in other systems that are installed on this machine.
+
+    One server each, one publisher and one reader in Python, events of 128 bytes. At full speed 256 events
+    are in flight; latency is from publishing to arrival at 1,000 events per second; confirmed publishes are
+    one after the other. "lost" are events of 1,000 that the server had confirmed before it was killed
+    (kill -9) while their reader was away; "-" says that the reader did not come back within 30 s. Needs
+    Covey's extra `bench`.
+
+    Example: python -m benchmarks peers --systems nats-server,mosquitto
     """
 
-    rounds: int = 3
-    events: int = 3_000
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of {', '.join(_PACKAGES)}; several separated by commas.",
+            show_default="those on the PATH",
+        ),
+    ] = None
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3
+    events: Annotated[int, typer.Option(min=100, help="Events of a round at full speed.")] = 3_000
     rate: int = 1_000
     seconds: float = 3.0
     away: int = 1_000
+    """Events that are confirmed while the reader is away."""
 
 
 @dataclass(slots=True)
@@ -103,10 +113,9 @@ def _is_there(program: str, programs: Sequence[str] | None) -> bool:
     return not missing
 
 
-async def measure_peers(
-    peers: Sequence[type[Peer]], plan: PeerPlan, progress: Progress = silent
-) -> list[PeerResult]:
+async def measure_peers(plan: PeerPlan, progress: Progress = silent) -> list[PeerResult]:
     """All systems, in rounds."""
+    peers = found(None if plan.systems is None else words(plan.systems))
     results = [PeerResult(peer.label, await _version(peer.program), peer.storing) for peer in peers]
     steps = (plan.rounds + 1) * len(peers)
     for step in range(steps):
@@ -174,14 +183,13 @@ async def _round(peer: Peer, plan: PeerPlan) -> tuple[float, tuple[float, float]
     per_s = plan.events / (time.perf_counter() - began)
 
     arrivals.times_ns.clear()
-    began, singles = time.perf_counter(), round(plan.rate * plan.seconds)
+    singles = round(plan.rate * plan.seconds)
     async with asyncio.TaskGroup() as group:
-        for number in range(singles):
-            await asyncio.sleep(max(0.0, began + number / plan.rate - time.perf_counter()))
+        async for number in steady(plan.rate, singles):
             group.create_task(peer.publish(count + number, time.perf_counter_ns()))
     count += singles
     await arrivals.until(count, peer.label)
-    latency = _ms(arrivals.times_ns)
+    latency = p50_p99_ms(arrivals.times_ns)
 
     times = []
     for number in range(count, count + _CONFIRMED):
@@ -191,7 +199,7 @@ async def _round(peer: Peer, plan: PeerPlan) -> tuple[float, tuple[float, float]
     await arrivals.until(count + _CONFIRMED, peer.label)
     await peer.close_publisher()
     await peer.close_reader()
-    return per_s, latency, _ms(times)
+    return per_s, latency, p50_p99_ms(times)
 
 
 async def _killed(peer: Peer, away: int) -> tuple[int | None, int | None]:
@@ -226,48 +234,11 @@ async def _opened(peer: Peer, arrivals: _Arrivals) -> bool:
     return False
 
 
-def _ms(times_ns: Sequence[int]) -> tuple[float, float]:
-    p50, p99 = np.percentile(np.asarray(times_ns), (50, 99), method="higher") / 1e6
-    return float(p50), float(p99)
-
-
 def _medians(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(p50 for p50, _ in pairs), statistics.median(p99 for _, p99 in pairs)
 
 
-def peers(
-    systems: Annotated[
-        str | None,
-        typer.Option(
-            help="Of nats-server, rabbitmq-server, mosquitto; several separated by commas.",
-            show_default="those on the PATH",
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3,
-    events: Annotated[int, typer.Option(min=100, help="Events of a round at full speed.")] = 3_000,
-    json_output: Json = False,
-) -> None:
-    """Compare durable events in Covey and in other systems that are installed on this machine.
-
-    One server each, one publisher and one reader in Python, events of 128 bytes. At full speed 256 events
-    are in flight; latency is from publishing to arrival at 1,000 events per second; confirmed publishes are
-    one after the other. "lost" are events of 1,000 that the server had confirmed before it was killed
-    (kill -9) while their reader was away; "-" says that the reader did not come back within 30 s. Needs
-    Covey's extra `bench`.
-
-    Example: python -m benchmarks peers --systems nats-server,mosquitto
-    """
-    chosen = found(None if systems is None else words(systems))
-    plan = PeerPlan(rounds=rounds, events=events)
-    with progress() as on_progress:
-        results = asyncio.run(measure_peers(chosen, plan, on_progress))
-    if json_output:
-        print_json([asdict(each) for each in results])
-        return
-
-    def pair(times: tuple[float, float]) -> str:
-        return f"{times[0]:.2f} / {times[1]:.2f}"
-
+def show(plan: PeerPlan, results: list[PeerResult]) -> None:
     columns = ["system", "version", "events per second", "latency p50 / p99 ms", "confirmed p50 / p99 ms"]
     rows: list[list[object]] = []
     for each in results:
@@ -276,4 +247,7 @@ def peers(
         rows.append([each.label, each.version, *figures, *counts])
     print_table("Durable events, one server", [*columns, "lost", "repeated"], rows)
     for each in results:
-        typer.echo(f"{each.label}: before it confirms, {each.storing}")
+        print(f"{each.label}: before it confirms, {each.storing}")
+
+
+peers = command(PeerPlan, measure_peers, show, prepare=lambda: None, loop=asyncio.run)

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from covey.cli.support.options import Json, Seed, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import load_kernels, progress
+from benchmarks.harness import Counts, Words, command, show_fields
+from covey.cli.support.options import Seed
+from covey.cli.support.progress import load_kernels
 from covey.matcher import EventBatch, EventType, create_engine
-from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.core.merging.mergers import MERGINGS
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -35,10 +35,8 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
 from covey.sim.baselines.options import POSETS
-from covey.sim.experiments.bench.plans import check_known
 from covey.sim.progress import Progress, silent
 from covey.sim.workload import WORKLOADS, Workload
-from covey.sim.workload.options import find_workload
 
 CLIENT, PUBLISHING = "client/c", "broker/p"
 SCANNING = ("naive", "diagram")
@@ -47,22 +45,26 @@ SCANNING = ("naive", "diagram")
 
 @dataclass(frozen=True, slots=True)
 class RoutingPlan:
-    """What is measured in process; each poset with each number of filters. `mergings` are those of the
-    forest; the others do without.
+    """Measure the cost of SUB, UPD and USUB at an edge broker with many subscriptions.
+
+    Runs a broker core in process, with the subscriptions and updates of a workload and one neighbour that
+    publishes. The poset "naive" compares each filter with every other.
+
+    Example: python -m benchmarks routing --workload VEHICLES --filters 1000,100000 --json
     """
 
-    posets: tuple[str, ...] = ("forest", "naive")
-    counts: tuple[int, ...] = (1_000, 10_000, 100_000)
-    updates: int = 5_000
+    workload: Annotated[tuple[str, ...], Words("Workloads", WORKLOADS)] = ("SYMBOLS", "VEHICLES")
+    filters: Annotated[tuple[int, ...], Counts("Subscriptions")] = (1_000, 10_000, 100_000)
+    posets: Annotated[tuple[str, ...], Words("Posets", POSETS)] = ("forest", "naive")
+    updates: Annotated[int, typer.Option(min=1, help="Updates per case.")] = 5_000
+    scan_limit: Annotated[
+        int, typer.Option(min=0, help="Skip posets that compare all filters above this number of them.")
+    ] = 1_000
+    merging: Annotated[tuple[str, ...], Words("Of the forest", MERGINGS)] = ("off",)
+    merging_budget: Annotated[int, typer.Option(min=1, help="Slots, for merging within a budget.")] = 64
+    seed: Seed = 0
     cancels: int = 1_000
     events: int = 10_000
-    mergings: tuple[str, ...] = ("off",)
-    merging_budget: int = MERGING_BUDGET
-    scan_limit: int = 1_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_known(self, posets=tuple(POSETS), mergings=MERGINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +88,17 @@ class RoutingResult:
     excess: float | None = None
 
 
-def measure_routing(
-    workload: Workload, plan: RoutingPlan, progress: Progress = silent
-) -> list[RoutingResult]:
-    """Run all cases of a plan for one workload."""
+def measure_routing(plan: RoutingPlan, progress: Progress = silent) -> list[RoutingResult]:
+    """Run all cases of a plan."""
     cases = [
-        (count, poset, merging)
-        for count in plan.counts
+        (WORKLOADS[name], count, poset, merging)
+        for name in plan.workload
+        for count in plan.filters
         for poset in plan.posets
-        for merging in (("off",) if poset in SCANNING else plan.mergings)
+        for merging in (("off",) if poset in SCANNING else plan.merging)
     ]
     results: list[RoutingResult] = []
-    for done, (count, poset, merging) in enumerate(cases):
+    for done, (workload, count, poset, merging) in enumerate(cases):
         progress(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
         if poset in SCANNING and count > plan.scan_limit:
             results.append(RoutingResult(workload.name, poset, merging, count))
@@ -229,50 +230,10 @@ _COLUMNS = {
 }
 
 
-def routing(
-    workload: Annotated[
-        str, typer.Option(help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX; several separated by commas.")
-    ] = "SYMBOLS,VEHICLES",
-    filters: Annotated[
-        str, typer.Option(help="Subscriptions; several separated by commas.")
-    ] = "1000,10000,100000",
-    posets: Annotated[
-        str, typer.Option(help="forest, naive, diagram; several separated by commas.")
-    ] = "forest,naive",
-    updates: Annotated[int, typer.Option(min=1, help="Updates per case.")] = 5_000,
-    scan_limit: Annotated[
-        int, typer.Option(min=0, help="Skip posets that compare all filters above this number of them.")
-    ] = 1_000,
-    merging: Annotated[str, typer.Option(help="off, perfect, budget; several separated by commas.")] = "off",
-    merging_budget: Annotated[int, typer.Option(min=1, help="Slots, for merging within a budget.")] = 64,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Measure the cost of SUB, UPD and USUB at an edge broker with many subscriptions.
+def show(plan: RoutingPlan, results: list[RoutingResult]) -> None:
+    for name in plan.workload:
+        mine = [result for result in results if result.workload == name]
+        show_fields(f"{name}: µs of one core per message", _COLUMNS, mine)
 
-    Runs a broker core in process, with the subscriptions and updates of a workload and one neighbour that
-    publishes. The poset "naive" compares each filter with every other.
 
-    Example: python -m benchmarks routing --workload VEHICLES --filters 1000,100000 --json
-    """
-    plan = RoutingPlan(
-        words(posets),
-        counts("filters", filters),
-        updates,
-        mergings=words(merging),
-        merging_budget=merging_budget,
-        scan_limit=scan_limit,
-        seed=seed,
-    )
-    workloads = [find_workload(name, WORKLOADS) for name in words(workload)]
-    load_kernels()
-    results: list[RoutingResult] = []
-    for each in workloads:
-        with progress() as on_progress:
-            latest = measure_routing(each, plan, on_progress)
-        results += latest
-        if not json_output:
-            rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in latest]
-            print_table(f"{each.name}: µs of one core per message", list(_COLUMNS), rows)
-    if json_output:
-        print_json({"routing": [asdict(result) for result in results]})
+routing = command(RoutingPlan, measure_routing, show, prepare=load_kernels)

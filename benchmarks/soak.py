@@ -37,14 +37,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import typer
 
+from benchmarks.harness import command
 from benchmarks.soak_visitors import STEADY, VISIT
-from covey.cli.support.options import Json, Seed
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from covey.cli.support.options import Seed
+from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
-from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.usage import descriptors, resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
@@ -64,19 +63,30 @@ _STUDENT = 2.1
 
 @dataclass(frozen=True, slots=True)
 class SoakPlan:
-    """`rate` is in events per second, half of what is sustained if None; `visitors` processes at a time with
-    `clients` each; brokers keep the session of a killed client for `lease_s`.
+    """Keep three brokers under load while clients come, stall, go, are stopped and are killed.
+
+    Prints what two subscribers missed or got repeatedly, the memory of the brokers, whether it is flat, and
+    whether descriptors, sessions or tasks are left behind. Exits with 1 if the run does not pass.
+
+    In an hour or more memory is flat if it rises by less than 1 % an hour, in less time if it rises by less
+    than 5 %; the slope is printed with the interval in which it is with 95 %.
+
+    Example: python -m benchmarks soak --seconds 3600
     """
 
-    seconds: float = 600.0
-    rate: int | None = None
+    seconds: Annotated[float, typer.Option(min=1.0, help="Duration.")] = 600.0
+    rate: Annotated[
+        int, typer.Option(min=0, help="Events per second; 0: half of what the overlay sustains.")
+    ] = 0
+    visitors: Annotated[int, typer.Option(min=0, help="Processes of visitors at a time.")] = 3
+    seed: Seed = 0
     measuring_s: float = 5.0
-    visitors: int = 3
     clients: int = 8
+    """Of each process of visitors."""
     visit_s: tuple[float, float] = (8.0, 25.0)
     sample_s: float = 5.0
     lease_s: int = 5
-    seed: int = 0
+    """How long brokers keep the session of a killed client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,55 +392,31 @@ class _Soak:
             await asyncio.sleep(0.5)
 
 
-def soak(
-    seconds: Annotated[float, typer.Option(min=1.0, help="Duration.")] = 600.0,
-    rate: Annotated[
-        int, typer.Option(min=0, help="Events per second; 0: half of what the overlay sustains.")
-    ] = 0,
-    visitors: Annotated[int, typer.Option(min=0, help="Processes of visitors at a time.")] = 3,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Keep three brokers under load while clients come, stall, go, are stopped and are killed.
-
-    Prints what two subscribers missed or got repeatedly, the memory of the brokers, whether it is flat, and
-    whether descriptors, sessions or tasks are left behind. Exits with 1 if the run does not pass.
-
-    In an hour or more memory is flat if it rises by less than 1 % an hour, in less time if it rises by less
-    than 5 %; the slope is printed with the interval in which it is with 95 %.
-
-    Example: python -m benchmarks soak --seconds 3600
-    """
-    compile_once()
-    with progress() as on_progress:
-        plan = SoakPlan(seconds=seconds, rate=rate or None, visitors=visitors, seed=seed)
-        result = run(measure_soak(plan, on_progress))
-    if json_output:
-        print_json(result.as_json())
+def show(plan: SoakPlan, result: SoakResult) -> None:
+    rows = [
+        [each.broker, each.seconds, each.memory_mb, each.descriptors, each.sessions, each.tasks]
+        for each in result.samples
+    ]
+    columns = ["broker", "seconds", "memory MB", "descriptors", "sessions", "tasks"]
+    print_table("Brokers under load", columns, rows)
+    print(
+        f"{result.published:,} events in {result.seconds:,.0f} s, "
+        f"{result.published / max(result.seconds, 1.0):,.0f}/s where {result.rate:,}/s were due; "
+        f"of two subscribers {result.missed:,} missed, {result.repeated:,} repeated"
+    )
+    print(
+        f"{result.processes} processes of visitors, {result.killed} killed, {result.stopped} stopped for "
+        f"a while; {result.sessions:,} sessions of those that were not killed"
+    )
+    slopes = ", ".join(
+        f"{broker} {slope.percent_per_hour:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
+        for broker, slope in result.memory.items()
+    )
+    if slopes:
+        print(f"memory, % per hour: {slopes}: {'flat' if result.flat else 'not flat'}")
     else:
-        rows = [
-            [each.broker, each.seconds, each.memory_mb, each.descriptors, each.sessions, each.tasks]
-            for each in result.samples
-        ]
-        columns = ["broker", "seconds", "memory MB", "descriptors", "sessions", "tasks"]
-        print_table("Brokers under load", columns, rows)
-        print(
-            f"{result.published:,} events in {result.seconds:,.0f} s, "
-            f"{result.published / max(result.seconds, 1.0):,.0f}/s where {result.rate:,}/s were due; "
-            f"of two subscribers {result.missed:,} missed, {result.repeated:,} repeated"
-        )
-        print(
-            f"{result.processes} processes of visitors, {result.killed} killed, {result.stopped} stopped for "
-            f"a while; {result.sessions:,} sessions of those that were not killed"
-        )
-        slopes = ", ".join(
-            f"{broker} {slope.percent_per_hour:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
-            for broker, slope in result.memory.items()
-        )
-        if slopes:
-            print(f"memory, % per hour: {slopes}: {'flat' if result.flat else 'not flat'}")
-        else:
-            print("memory: too few samples to say whether it is flat")
-        print("left behind: " + ("; ".join(result.left) or "nothing"))
-    if not result.passed:
-        raise typer.Exit(1)
+        print("memory: too few samples to say whether it is flat")
+    print("left behind: " + ("; ".join(result.left) or "nothing"))
+
+
+soak = command(SoakPlan, measure_soak, show, passed=lambda result: result.passed)

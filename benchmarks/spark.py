@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,9 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 
-from covey.cli.support.options import Json, Master, Seed, counts
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from benchmarks.harness import Counts, command, show_fields
+from covey.cli.support.options import Master, Seed
+from covey.cli.support.progress import compile_once
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.usage import cpu_ns
 from covey.sim.extras import need
@@ -44,15 +44,22 @@ _WIDTH = 0.001
 """A range of prices is so wide, relative to its price; one of volumes has half of all quotes in it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SparkPlan:
-    events: int
-    filters: Sequence[int]
-    join_filters: int
-    """Joins of Spark are measured up to this number of filters."""
-    master: str | None = None
-    """None: the session that there is, else all cores of this machine."""
-    seed: int = 0
+    """Measure covey.spark.match over quotes beside Spark's cross join and hash join.
+
+    Both find the same pairs of a quote and a filter. The first run includes shipping and loading the filters.
+
+    Example: python -m benchmarks spark --filters 1000 --events 100000 --master 'local[1]'
+    """
+
+    filters: Annotated[tuple[int, ...], Counts("Numbers of filters")] = (1_000, 100_000, 1_000_000)
+    events: Annotated[int, typer.Option(min=1, help="Quotes, repeated from 12,154.")] = 200_000
+    join_filters: Annotated[
+        int, typer.Option(min=0, help="Measure joins of Spark up to this number of filters.")
+    ] = 1_000
+    master: Master = None
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class SparkResult:
     again_s: float
     cpu_s: float
     """Of the second run, over all processes of a local master: other load on the machine changes it least."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"events_per_s": self.events_per_s}
 
     @property
     def events_per_s(self) -> float:
@@ -180,32 +190,13 @@ _COLUMNS = {
 }
 
 
-def spark(
-    filters: Annotated[str, typer.Option(help="Numbers of filters, separated by commas.")] = (
-        "1000,100000,1000000"
-    ),
-    events: Annotated[int, typer.Option(min=1, help="Quotes, repeated from 12,154.")] = 200_000,
-    join_filters: Annotated[
-        int, typer.Option(min=0, help="Measure joins of Spark up to this number of filters.")
-    ] = 1_000,
-    master: Master = None,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Measure covey.spark.match over quotes beside Spark's cross join and hash join.
+def show(plan: SparkPlan, results: list[SparkResult]) -> None:
+    show_fields(f"{plan.events:,} quotes" + (f" at {plan.master}" if plan.master else ""), _COLUMNS, results)
 
-    Both find the same pairs of a quote and a filter. The first run includes shipping and loading the filters.
 
-    Example: python -m benchmarks spark --filters 1000 --events 100000 --master 'local[1]'
-    """
+def prepare() -> None:
     need("python -m benchmarks spark", "pyspark", "bokeh_sampledata.stocks")
-
-    plan = SparkPlan(events, counts("filters", filters), join_filters, master, seed)
     compile_once()
-    with progress() as on_progress:
-        results = measure_spark(plan, on_progress)
-    if json_output:
-        print_json([asdict(result) | {"events_per_s": result.events_per_s} for result in results])
-    else:
-        rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in results]
-        print_table(f"{events:,} quotes" + (f" at {master}" if master else ""), list(_COLUMNS), rows)
+
+
+spark = command(SparkPlan, measure_spark, show, prepare=prepare)

@@ -8,24 +8,18 @@ latencies of the nine others are compared, round by round.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from benchmarks.arrivals import Arrivals, arrivals
-from covey.cli.support.options import Json, choices
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from benchmarks.harness import Arrivals, Words, arrivals, command, show_fields, steady
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.progress import Progress, silent
 
@@ -39,12 +33,18 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StalledPlan:
-    """Events per second, seconds of a round, rounds at each broker, and what full queues do."""
+    """Measure the latency of nine subscribers while the tenth does not read.
 
-    rate: int = 500
-    seconds: float = 5.0
-    rounds: int = 5
-    policies: tuple[str, ...] = POLICIES
+    Beside it, in turns, the same at another broker where all ten read. The queue of the one that does not is
+    full, and what it holds publishers for is over (with block 10 s).
+
+    Example: python -m benchmarks stalled --policies block --rounds 11
+    """
+
+    rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 500
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each round, at each broker.")] = 5.0
+    rounds: Annotated[int, typer.Option(min=1, help="At the first and then the second broker.")] = 5
+    policies: Annotated[tuple[str, ...], Words("What a full queue does", POLICIES)] = POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,12 @@ class _Side:
         """The p50 and the p99 at the readers, in ms, of single events at a steady rate."""
         for reader in self.readers:
             reader.clear()
-        began, count = time.perf_counter(), max(1, round(rate * seconds))
-        for number in range(count):
-            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        count = max(1, round(rate * seconds))
+        async for number in steady(rate, count):
             await self._publisher.publish(TICK.name, {"number": number, "sent_ns": time.perf_counter_ns()})
         self.published += count
         for reader in self.readers:
-            await reader.until(partial(_has, reader, count), "events beside one that stalls")
+            await reader.until_count(count, "events beside one that stalls")
         times = np.concatenate([each for reader in self.readers for each in reader.latencies]) / 1e6
         p50, p99 = np.percentile(times, (50, 99))
         return float(p50), float(p99)
@@ -150,36 +149,7 @@ class _Side:
         return sum(interface["dropped"].values())
 
 
-def _has(reader: Arrivals, count: int) -> bool:
-    return reader.count == count
-
-
-def stalled(
-    rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 500,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each round, at each broker.")] = 5.0,
-    rounds: Annotated[int, typer.Option(min=1, help="At the first and then the second broker.")] = 5,
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="What a full queue does: block, drop_oldest, drop_newest; several separated by commas."
-        ),
-    ] = "block,drop_oldest,drop_newest",
-    json_output: Json = False,
-) -> None:
-    """Measure the latency of nine subscribers while the tenth does not read.
-
-    Beside it, in turns, the same at another broker where all ten read. The queue of the one that does not is
-    full, and what it holds publishers for is over (with block 10 s).
-
-    Example: python -m benchmarks stalled --policies block --rounds 11
-    """
-    plan = StalledPlan(rate, seconds, rounds, choices("policies", policies, POLICIES))
-    compile_once()
-    with progress() as on_progress:
-        results = run(measure_stalled(plan, on_progress))
-    if json_output:
-        print_json([asdict(each) for each in results])
-        return
+def show(plan: StalledPlan, results: list[StalledResult]) -> None:
     columns = {
         "slow_consumer": "policy",
         "p50": "p50",
@@ -190,5 +160,7 @@ def stalled(
         "published": "published",
         "dropped": "dropped",
     }
-    rows = [[getattr(result, name) for name in columns.values()] for result in results]
-    print_table(f"{rate:,} events per second to ten subscribers, ms", list(columns), rows)
+    show_fields(f"{plan.rate:,} events per second to ten subscribers, ms", columns, results)
+
+
+stalled = command(StalledPlan, measure_stalled, show)

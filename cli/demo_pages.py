@@ -136,8 +136,7 @@ def traders_page(
 
 
 def _check_page(listen: str, screenshot: Path | None) -> None:
-    from covey.sim.experiments.pages.screenshot import check_screenshot
-    from covey.sim.experiments.pages.site import check_address
+    from covey.sim.experiments.pages.site import check_address, check_screenshot
 
     if listen:
         check_address(listen)

@@ -8,91 +8,82 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, option, taking
 
 if TYPE_CHECKING:
     from covey.sim.experiments.fuzz import FuzzOptions, HistoryOutcome
 
 _SHOWN = 5
 
+_LEAST = {"steps": 1, "merging_budget": 1, "damping": 0.0}
+_OPTIONS = tuple(
+    option(name, str if default is None else type(default), text, default=default, min=_LEAST.get(name))
+    for name, default, text in (
+        ("routing", "parametric", "parametric or static."),
+        ("resubscribe", "subscribe-first", "static routing: subscribe-first or unsubscribe-first."),
+        ("engine", "naive", "Matching engine of brokers and clients."),
+        ("poset", "forest", "forest, naive, diagram or diagram-local."),
+        ("steps", 60, "Steps per history."),
+        ("crashes", True, "Whether brokers crash."),
+        ("gapless", False, "Make half of the updates gapless."),
+        ("damping", 0.0, "Damping of the brokers, in typical steps."),
+        ("motion", False, "Give half of the bounds a rate (Motion)."),
+        ("content", False, "Add content filters to advertisements."),
+        ("operators", False, "Add filters with or, !=, prefix and the like."),
+        (
+            "calls",
+            False,
+            "Add filters that call named operators, which some brokers lack and which fail now and then.",
+        ),
+        ("dense", False, "Only intervals on one attribute, so that filters often cover each other."),
+        ("widen", False, "Widen event types on the way."),
+        ("merging", "off", "off, perfect or budget."),
+        ("merging_budget", 3, "Slots per link and type."),
+        (
+            "defect",
+            None,
+            "Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
+            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results (with --calls), "
+            "no-last-events, no-departures, early-answer (with --views).",
+        ),
+        ("service", "broker", "Order of messages at brokers: broker, fifo, control-first or two-lanes."),
+        (
+            "stalls",
+            False,
+            "Clients that stop reading or publish what they read, and brokers that stop, beside "
+            "uninvolved clients that must not notice. Of the other options only --steps applies.",
+        ),
+        ("durable", False, "Make all types durable, and two sessions in three; crash often."),
+        ("moves", False, "Durable sessions that move between brokers, with --durable."),
+        (
+            "repair",
+            False,
+            "Links that move around brokers that die, for a time or for good, and around splits of the "
+            "network.",
+        ),
+        ("validity", False, "Subscriptions with a validity period, some of which are renewed."),
+        ("views", False, "Give event types keys, and clients views beside their subscriptions."),
+        (
+            "faults",
+            "",
+            "all, or some of crashes, power, partitions, swizzles, clogs, connections, slow, clocks, "
+            "damage, full, moves, with commas between them: histories with these faults and no others.",
+        ),
+    )
+)
+"""Those of `FuzzOptions`."""
 
+
+@taking("given", _OPTIONS)
 def fuzz(
-    context: typer.Context,
+    *,
     seeds: Annotated[int, typer.Option(min=1, help="Number of histories, one per seed.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seed: Annotated[
         int | None,
         typer.Option(min=0, help="Run this history alone and show all of its violations."),
     ] = None,
-    routing: Annotated[str, typer.Option(help="parametric or static.")] = "parametric",
-    resubscribe: Annotated[
-        str, typer.Option(help="static routing: subscribe-first or unsubscribe-first.")
-    ] = "subscribe-first",
-    engine: Annotated[str, typer.Option(help="Matching engine of brokers and clients.")] = "naive",
-    poset: Annotated[str, typer.Option(help="forest, naive, diagram or diagram-local.")] = "forest",
-    steps: Annotated[int, typer.Option(min=1, help="Steps per history.")] = 60,
-    crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
-    gapless: Annotated[bool, typer.Option(help="Make half of the updates gapless.")] = False,
-    damping: Annotated[float, typer.Option(min=0.0, help="Damping of the brokers, in typical steps.")] = 0.0,
-    motion: Annotated[bool, typer.Option(help="Give half of the bounds a rate (Motion).")] = False,
-    content: Annotated[bool, typer.Option(help="Add content filters to advertisements.")] = False,
-    operators: Annotated[bool, typer.Option(help="Add filters with or, !=, prefix and the like.")] = False,
-    calls: Annotated[
-        bool,
-        typer.Option(
-            help="Add filters that call named operators, which some brokers lack and which fail now and then."
-        ),
-    ] = False,
-    dense: Annotated[
-        bool, typer.Option(help="Only intervals on one attribute, so that filters often cover each other.")
-    ] = False,
-    widen: Annotated[bool, typer.Option(help="Widen event types on the way.")] = False,
-    merging: Annotated[str, typer.Option(help="off, perfect or budget.")] = "off",
-    merging_budget: Annotated[int, typer.Option(min=1, help="Slots per link and type.")] = 3,
-    defect: Annotated[
-        str | None,
-        typer.Option(
-            help="Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
-            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results (with --calls), "
-            "no-last-events, no-departures, early-answer (with --views)."
-        ),
-    ] = None,
-    service: Annotated[
-        str, typer.Option(help="Order of messages at brokers: broker, fifo, control-first or two-lanes.")
-    ] = "broker",
-    stalls: Annotated[
-        bool,
-        typer.Option(
-            help="Clients that stop reading or publish what they read, and brokers that stop, beside "
-            "uninvolved clients that must not notice. Of the other options only --steps applies."
-        ),
-    ] = False,
-    durable: Annotated[
-        bool, typer.Option(help="Make all types durable, and two sessions in three; crash often.")
-    ] = False,
-    moves: Annotated[
-        bool, typer.Option(help="Durable sessions that move between brokers, with --durable.")
-    ] = False,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            help="Links that move around brokers that die, for a time or for good, and around splits of the "
-            "network."
-        ),
-    ] = False,
-    validity: Annotated[
-        bool, typer.Option(help="Subscriptions with a validity period, some of which are renewed.")
-    ] = False,
-    views: Annotated[
-        bool, typer.Option(help="Give event types keys, and clients views beside their subscriptions.")
-    ] = False,
-    faults: Annotated[
-        str,
-        typer.Option(
-            help="all, or some of crashes, power, partitions, swizzles, clogs, connections, slow, clocks, "
-            "damage, full, moves, with commas between them: histories with these faults and no others."
-        ),
-    ] = "",
+    given: dict[str, Any],
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
     json_output: Json = False,
 ) -> None:
@@ -108,11 +99,11 @@ def fuzz(
     from covey.cli.support.progress import progress
     from covey.sim.experiments.fuzz import FuzzOptions, play_histories, play_history
 
-    if routing == "static" and damping:
+    options = FuzzOptions(**given)
+    if options.routing == "static" and options.damping:
         raise typer.BadParameter("static routing has no damping", param_hint="--damping")
-    if routing == "static" and merging != "off":
+    if options.routing == "static" and options.merging != "off":
         raise typer.BadParameter("static routing has no merging", param_hint="--merging")
-    options = FuzzOptions(**{name: context.params[name] for name in FuzzOptions.__dataclass_fields__})
     if seed is not None:
         outcomes = [play_history(seed, options)]
     else:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from importlib import import_module
+from typing import Annotated
 
 import typer
 
 from covey.cli.support.options import Json
-
-if TYPE_CHECKING:
-    from covey.sim.progress import Progress
 
 _SHOWN = 5
 
@@ -23,6 +20,14 @@ class Input(StrEnum):
     FRAMES = "frames"
     PACKETS = "packets"
     FILTERS = "filters"
+
+
+_FUZZERS = {
+    Input.FRAMES: ("frames", "frames", "sending frames"),
+    Input.PACKETS: ("packets", "packets", "sending packets"),
+    Input.FILTERS: ("hostile_filters", "texts", "parsing filters"),
+}
+"""The module, the field of its result that counts what was sent, and what is done."""
 
 
 def fuzz_frames(
@@ -44,53 +49,16 @@ def fuzz_frames(
     from covey.cli.support.output import print_json
     from covey.cli.support.progress import progress
 
-    run: Callable[..., tuple[dict[str, Any], str]] = {
-        Input.FRAMES: _frames,
-        Input.PACKETS: _packets,
-        Input.FILTERS: _filters,
-    }[input]
+    module, sent, doing = _FUZZERS[input]
+    fuzz = getattr(import_module(f"covey.sim.experiments.fuzz.{module}"), f"fuzz_{input}")
     with progress() as on_progress:
-        result, summary = run(seed, frames, on_progress)
-    violations = result["violations"]
+        for result in fuzz(seed, frames):
+            on_progress(doing, min(1.0, getattr(result, sent) / frames))
+    violations = result.violations
     if json_output:
-        print_json(result)
+        print_json(asdict(result))
     else:
         for violation in violations[:_SHOWN]:
             print(violation)
-        print(f"{summary}; " + (f"{len(violations)} violations" if violations else "no violation"))
+        print(f"{result}; " + (f"{len(violations)} violations" if violations else "no violation"))
     raise typer.Exit(1 if violations else 0)
-
-
-def _frames(seed: int, count: int, on_progress: Progress) -> tuple[dict[str, Any], str]:
-    from covey.sim.experiments.fuzz.frames import FrameFuzzResult
-    from covey.sim.experiments.fuzz.frames import fuzz_frames as fuzz
-
-    result = FrameFuzzResult()
-    for result in fuzz(seed, count):
-        on_progress("sending frames", min(1.0, result.frames / count))
-    ended = ", ".join(f"{number:,} {code}" for code, number in sorted(result.closed.items()))
-    return asdict(result), (
-        f"{result.frames:,} frames on {result.connections:,} connections, {result.calls:,} calls, "
-        f"{result.messages:,} messages; connections ended: {ended or 'none'}"
-    )
-
-
-def _packets(seed: int, count: int, on_progress: Progress) -> tuple[dict[str, Any], str]:
-    from covey.sim.experiments.fuzz.packets import PacketFuzzResult, fuzz_packets
-
-    result = PacketFuzzResult()
-    for result in fuzz_packets(seed, count):
-        on_progress("sending packets", min(1.0, result.packets / count))
-    return asdict(result), (
-        f"{result.packets:,} packets to {result.connections:,} brokers, {result.refused:,} messages refused, "
-        f"{result.broken:,} connections ended by a breach"
-    )
-
-
-def _filters(seed: int, count: int, on_progress: Progress) -> tuple[dict[str, Any], str]:
-    from covey.sim.experiments.fuzz.hostile_filters import FilterFuzzResult, fuzz_filters
-
-    result = FilterFuzzResult()
-    for result in fuzz_filters(seed, count):
-        on_progress("parsing filters", result.texts / count)
-    return asdict(result), f"{result.texts:,} texts, {result.filters:,} of them filters"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.modules import Modules, import_modules
+from covey.cli.support.options import Modules, import_modules
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -152,7 +152,7 @@ def _print_table(
     """A table of few rows is transposed: a column per row. One of more rows is without the columns that are
     the same in all of them."""
     from covey.sim.reports import number
-    from covey.sim.reports.tables import compact
+    from covey.sim.reports.content import compact
 
     if len(rows) <= _TRANSPOSED:
         first, *rows = zip(columns, *rows, strict=True)

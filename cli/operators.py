@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covey.cli.support.modules import Modules, import_modules
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, Modules, import_modules
 from covey.cli.support.output import print_json
 
 

@@ -92,7 +92,7 @@ def write_files(report: PaperReport, folder: Path) -> None:
     Raises `CoveyError` if that fails.
     """
     from covey.matcher import CoveyError
-    from covey.sim.experiments.papers.page import page
+    from covey.sim.experiments.papers.report import page
     from covey.sim.reports import png, write_report
 
     try:

@@ -12,11 +12,10 @@ from typer.core import TyperGroup
 
 from covey.cli.fuzz import fuzz
 from covey.cli.fuzz_frames import fuzz_frames
-from covey.cli.support.options import Json, Master, check_output
+from covey.cli.support.options import Json, Master, check_output, option, taking
 
 if TYPE_CHECKING:
     from covey.sim.experiments.runs.summary import RunSummary
-
 
 
 class _FileOrCommand(TyperGroup):
@@ -40,8 +39,47 @@ _SHOWN = 5
 _SUBCOMMANDS = ("fuzz", "fuzz-frames")
 
 
+_FIELDS = (
+    option("load", str, "trading (AT), market (AT with one type), highway (HTM), quotes or detectors."),
+    option("topology", str, "A kind of `covey topology make`; the load's own if not given."),
+    option("brokers", int, "Number of brokers; not with an overlay file or sensors."),
+    option("publishers", int, "Number of publishers."),
+    option("subscribers", int, "Number of subscribers."),
+    option("speeds", str, "detectors: a CSV file of speeds, one column per detector."),
+    option("sensors", str, "detectors: a CSV file of their places (sensor_id, latitude, longitude)."),
+    option("types", int, "trading, market: number of event types."),
+    option("duration_s", float, "Seconds of virtual time.", "--duration"),
+    option("warm_up_s", float, "Seconds of virtual time before those, not measured.", "--warm-up"),
+    option("event_rate", float, "Events per second and publisher."),
+    option("window", int, "Events that a publisher has under way at most; event_rate is its highest rate."),
+    option("batch", int, "Events per batch."),
+    option("update_rate", float, "Updates per second and subscriber."),
+    option(
+        "delay_ms",
+        float,
+        "One-way delay of a link; with an overlay file, of the clients' links only, in place of its "
+        "client_delay_ms.",
+    ),
+    option("jitter_ms", float, "Further random delay, up to this."),
+    option("loss", float, "Probability that a frame is retransmitted."),
+    option("crashes", int, "Number of broker crashes, 0.2 s each."),
+    option("partitions", int, "Number of link partitions, 0.5 s each."),
+    option("routing", str, "parametric or static."),
+    option("resubscribe", str, "static routing: subscribe-first or unsubscribe-first."),
+    option("engine", str, "Matching engine of brokers and clients; poset to walk the poset."),
+    option("poset", str, "forest, naive, diagram or diagram-local."),
+    option("cpu", str, "Time that messages cost brokers: free, measured, or a calibration file."),
+    option("service", str, "Order of messages at brokers: broker, fifo, control-first or two-lanes."),
+    option("merge", bool, "Updates that wait for a link replace each other.", "--merge/--no-merge"),
+    option("seed", int, "Seed of everything random."),
+)
+"""Fields of a scenario; one that is not given is that of the file."""
+
+
 @sim.callback(invoke_without_command=True)
+@taking("fields", _FIELDS)
 def run(
+    *,
     context: typer.Context,
     scenario: Annotated[
         Path | None,
@@ -57,79 +95,16 @@ def run(
     real: Annotated[
         bool, typer.Option("--real", help="Run over real brokers and clients on this machine.")
     ] = False,
-    load: Annotated[
-        str | None,
-        typer.Option(help="trading (AT), market (AT with one type), highway (HTM), quotes or detectors."),
-    ] = None,
-    topology: Annotated[
-        str | None, typer.Option(help="A kind of `covey topology make`; the load's own if not given.")
-    ] = None,
-    brokers: Annotated[
-        int | None, typer.Option(help="Number of brokers; not with an overlay file or sensors.")
-    ] = None,
-    publishers: Annotated[int | None, typer.Option(help="Number of publishers.")] = None,
-    subscribers: Annotated[int | None, typer.Option(help="Number of subscribers.")] = None,
-    speeds: Annotated[
-        str | None, typer.Option(help="detectors: a CSV file of speeds, one column per detector.")
-    ] = None,
-    sensors: Annotated[
-        str | None,
-        typer.Option(help="detectors: a CSV file of their places (sensor_id, latitude, longitude)."),
-    ] = None,
-    types: Annotated[int | None, typer.Option(help="trading, market: number of event types.")] = None,
-    duration_s: Annotated[float | None, typer.Option("--duration", help="Seconds of virtual time.")] = None,
-    warm_up_s: Annotated[
-        float | None,
-        typer.Option("--warm-up", help="Seconds of virtual time before those, not part of the measurement."),
-    ] = None,
-    event_rate: Annotated[float | None, typer.Option(help="Events per second and publisher.")] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(help="Events that a publisher has under way at most; event_rate is its highest rate."),
-    ] = None,
-    batch: Annotated[int | None, typer.Option(help="Events per batch.")] = None,
-    update_rate: Annotated[float | None, typer.Option(help="Updates per second and subscriber.")] = None,
-    delay_ms: Annotated[
-        float | None,
-        typer.Option(
-            help="One-way delay of a link; with an overlay file, of the clients' links only, in place of its "
-            "client_delay_ms."
-        ),
-    ] = None,
-    jitter_ms: Annotated[float | None, typer.Option(help="Further random delay, up to this.")] = None,
-    loss: Annotated[float | None, typer.Option(help="Probability that a frame is retransmitted.")] = None,
-    crashes: Annotated[int | None, typer.Option(help="Number of broker crashes, 0.2 s each.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Number of link partitions, 0.5 s each.")] = None,
-    routing: Annotated[str | None, typer.Option(help="parametric or static.")] = None,
-    resubscribe: Annotated[
-        str | None, typer.Option(help="static routing: subscribe-first or unsubscribe-first.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Matching engine of brokers and clients; poset to walk the poset.")
-    ] = None,
-    poset: Annotated[str | None, typer.Option(help="forest, naive, diagram or diagram-local.")] = None,
+    fields: dict[str, Any],
     system: Annotated[
         str | None,
         typer.Option(
             help="A system to compare, such as siena-parametric; sets engine, poset, routing and resubscribe."
         ),
     ] = None,
-    cpu: Annotated[
-        str | None,
-        typer.Option(help="Time that messages cost brokers: free, measured, or a calibration file."),
-    ] = None,
-    service: Annotated[
-        str | None,
-        typer.Option(help="Order of messages at brokers: broker, fifo, control-first or two-lanes."),
-    ] = None,
-    merge: Annotated[
-        bool | None,
-        typer.Option("--merge/--no-merge", help="Updates that wait for a link replace each other."),
-    ] = None,
     calibrate: Annotated[
         Path | None, typer.Option(help="With --cpu measured: the calibration file to write.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     trace: Annotated[
         str | None, typer.Option(help="Trace to write: a folder, or a URI (file, s3, gs, hdfs).")
     ] = None,
@@ -169,27 +144,24 @@ def run(
     from covey.sim.experiments.runs.simulated import SimulatedRun
     from covey.sim.extras import need
     from covey.sim.metrics.session import check_spark
-    from covey.sim.scenario.fields import with_paths, without_effect
+    from covey.sim.scenario.fields import load_scenario, with_paths, without_effect
     from covey.sim.scenario.scenario import Scenario
-    from covey.sim.scenario.scenario_file import load_scenario
     from covey.sim.scenario.systems import cost_key, find_system
     from covey.sim.simulator import Measured
     from covey.sim.simulator.calibration import save_costs
     from covey.sim.topology import of_overlay
 
-    if overlay is not None and topology is not None:
+    given = {name: value for name, value in fields.items() if value is not None}
+    if overlay is not None and "topology" in given:
         raise typer.BadParameter("the overlay file has its own links", param_hint="--topology")
-    if overlay is not None and brokers is not None:
+    if overlay is not None and "brokers" in given:
         raise typer.BadParameter("the overlay file has its own brokers", param_hint="--brokers")
     overlay_config = None if overlay is None else load_overlay(overlay, {})
     base = Scenario() if overlay_config is None else Scenario(delay_ms=overlay_config.client_delay_ms)
     chosen = base if scenario is None else load_scenario(scenario, base)
     if system is not None:
         chosen = find_system(system).applied_to(chosen)
-    options = {name: context.params.get(name) for name in Scenario.__dataclass_fields__}
-    changes = {name: value for name, value in options.items() if value is not None}
-    chosen = chosen.having(**with_paths(changes, Path()))
-    given = [name for name in options if _is_given(context, name)]
+    chosen = chosen.having(**with_paths(given, Path()))
     for name, reason in without_effect(chosen, given).items():
         raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
     if calibrate is not None and (chosen.cpu != "measured" or real):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.modules import Modules, import_modules
+from covey.cli.support.options import Modules, import_modules
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:

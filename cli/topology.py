@@ -163,7 +163,7 @@ def _write(path: Path, text: str) -> None:
 
 def _draw(result: Topology, path: Path) -> None:
     from covey.sim.topology import TopologyError
-    from covey.sim.topology.drawing import draw
+    from covey.sim.topology.export import draw
 
     try:
         draw(result, path)

@@ -4,21 +4,72 @@ Messages are numbered by their order alone, 1, 2, 3, ... behind the first welcom
 text of a frame is the same for all browsers. Invariants: events of at most `queue_bytes` and one frame are
 pending, and of `window_bytes` and one frame sent and not acknowledged; every event that is dropped is in a
 gap, which is sent before all that is still pending; answers are never dropped, notices over a bound are.
+
+The rule of conflation, and the columns that decide, are those of a broker's queue
+(`covey.overlay.core.link.conflating`). A frame keeps the keys of its events and not their batch, which would
+keep all its other events in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from random import randint
 
-from covey.gateway.conflation import conflate
-from covey.gateway.encoding import Frame
+import numpy as np
+
+from covey.gateway.encoding import Frame, chosen
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
-from covey.gateway.totals import Totals
 from covey.overlay import Gap
+from covey.overlay.core.client.rate_gate import RateGate
+from covey.overlay.core.link.conflating import codes_of, last_of_each
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters of one gateway."""
+
+    received_messages: int = 0
+    sent_messages: int = 0
+    sent_events: int = 0
+    sent_bytes: int = 0
+    dropped_notices: int = 0
+    pending_bytes: int = 0
+    """Of events that wait for all browsers at present."""
+    missed_events: Counter[str] = field(default_factory=Counter)
+    overflows: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def conflate(frames: Sequence[Frame]) -> tuple[list[Frame], list[tuple[Frame, int]]]:
+    """The frames without events that later ones supersede, in their order; and which lost how many. Frames
+    without keys stay, and supersede nothing."""
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for position, frame in enumerate(frames):
+        if frame.keys is not None:
+            by_type[frame.type_name].append(position)
+    kept: list[Frame | None] = [*frames]
+    lost = []
+    for positions in by_type.values():
+        counts = [frames[position].event_count for position in positions]
+        codes = codes_of([frames[position].keys for position in positions])
+        numbers = np.repeat([frames[position].subscription for position in positions], counts)
+        stays = last_of_each(codes, numbers, np.arange(len(codes)), len(codes)) | (codes < 0)
+        for position, mask in zip(positions, np.split(stays, np.cumsum(counts)[:-1]), strict=True):
+            gone = len(mask) - int(mask.sum())
+            if gone:
+                lost.append((frames[position], gone))
+                kept[position] = chosen(frames[position], mask) if gone < len(mask) else None
+    return [frame for frame in kept if frame is not None], lost
+
+
+def rate_gate(rate: float) -> RateGate[Frame]:
+    """For the frames of a subscription."""
+    return RateGate(rate, conflate, lambda frame: frame.size)
+
 
 _MOST_CONTROL = 1_000
 """Messages that are no events may be pending; then the gateway stops to read what the browser sends."""

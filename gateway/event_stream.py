@@ -27,14 +27,13 @@ from covey.gateway.messages import (
     Rate,
     Subscribe,
     View,
-    Welcome,
     check,
     cut,
     encode,
     status_of,
 )
 from covey.gateway.session import Session
-from covey.gateway.sessions import Sessions
+from covey.gateway.sessions import Holder, Sessions
 from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
 
@@ -124,7 +123,7 @@ def error_event(error: Exception) -> Response:
     return Response(text, media_type=EventStream.media_type, headers={"cache-control": "no-store"})
 
 
-class EventStream(Response):
+class EventStream(Response, Holder):
     """A response that lasts; the holder of its session."""
 
     media_type = "text/event-stream"
@@ -136,8 +135,6 @@ class EventStream(Response):
         self._address = address
         self._session: Session | None = None
         self._resumed = False
-        self._error: Exception | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, request: Request, model: type[Query]) -> None:
         """Raises what the session and the subscription or view raise."""
@@ -164,24 +161,19 @@ class EventStream(Response):
         except RecursionError:  # values may have any depth
             raise MessageError(f"{query.kind}: values is nested too deeply") from None
 
-    def end(self, error: Exception) -> None:
-        self._error = error
-        for task in self._tasks:
-            task.cancel()
-
     def close(self) -> None:
         """Leave the session; one that has not begun to stream ends."""
         self._sessions.addresses.leave(self._address)
         if self._session is not None:
-            self._sessions.leave(self._session, self, end=not self._tasks)
+            self._sessions.leave(self._session, self, end=not self.tasks)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            if self._error is None:  # the session may have ended meanwhile
-                await self._stream(receive, send)
-            if self._error is not None:
-                error = Error(status=status_of(self._error), message=cut(str(self._error)))
+            if self.error is None:  # the session may have ended meanwhile
+                await self.until_first(self._until_disconnected(receive), self._write(send))
+            if self.error is not None:
+                error = Error(status=status_of(self.error), message=cut(str(self.error)))
                 await _send(send, f"data: {encode(error)}\n\n")
                 await send({"type": "http.response.body", "body": b""})
         except OSError:  # the browser has gone
@@ -189,33 +181,14 @@ class EventStream(Response):
         finally:
             self.close()
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
-        self._tasks = {
-            asyncio.create_task(self._until_disconnected(receive)),
-            asyncio.create_task(self._write(send)),
-        }
-        try:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
-
     async def _until_disconnected(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
     async def _write(self, send: Send) -> None:
-        session, limits = self._session, self._sessions.limits
+        session = self._session
         assert session is not None
-        welcome = Welcome(
-            session=session.id,
-            resumed=self._resumed,
-            request=0,
-            max_message_bytes=limits.max_message_bytes,
-            window_bytes=limits.window_bytes,
-            lease_s=limits.lease_s,
-        )
+        welcome = self._sessions.welcome(session, self._resumed)
         await _send(send, f"retry: {_RETRY_MS}\ndata: {encode(welcome)}\n\n")
         while True:
             try:

@@ -18,8 +18,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar
 
-from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.conflation import rate_gate
+from covey.gateway.browser_queue import BrowserQueue, rate_gate
 from covey.gateway.encoding import EncodedBatch, Frame, Rows
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
-from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.browser_queue import BrowserQueue, Totals
 from covey.gateway.limits import Addresses, Limits, Overflow, prefix
-from covey.gateway.messages import Hello
+from covey.gateway.messages import Hello, Welcome
 from covey.gateway.session import BearerToken, Session
-from covey.gateway.totals import Totals
 from covey.gateway.upstream import Access, SharedUpstream, Upstream
 from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
@@ -20,10 +20,27 @@ from covey.overlay import RefusedError
 log = logging.getLogger("covey.gateway")
 
 
-class Holder(Protocol):
-    """The connection that a session has."""
+class Holder:
+    """The connection that a session has; `error` is why it was ended."""
 
-    def end(self, error: Exception) -> None: ...
+    error: Exception | None = None
+    tasks: tuple[asyncio.Task[None], ...] = ()
+
+    def end(self, error: Exception) -> None:
+        """The session has another connection, or has ended."""
+        self.error = error
+        for task in self.tasks:
+            task.cancel()
+
+    async def until_first(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Do all as `tasks` until one of them ends, or the connection is ended."""
+        self.tasks = tuple(map(asyncio.create_task, work))
+        try:
+            await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.wait(self.tasks)
 
 
 @dataclass(slots=True)
@@ -126,6 +143,17 @@ class Sessions:
         queue = BrowserQueue(overflow, self.limits, acknowledges=acknowledges, totals=self.totals)
         return Session(
             upstream, queue, hello.format, self.limits, self._publishable, token, self._failed
+        )
+
+    def welcome(self, session: Session, resumed: bool, request: int = 0) -> Welcome:
+        """The first message to a browser."""
+        return Welcome(
+            session=session.id,
+            resumed=resumed,
+            request=request,
+            max_message_bytes=self.limits.max_message_bytes,
+            window_bytes=self.limits.window_bytes,
+            lease_s=self.limits.lease_s,
         )
 
     def leave(self, session: Session, holder: Holder, *, end: bool) -> None:

@@ -13,7 +13,6 @@ from covey.gateway.messages import (
     Error,
     Hello,
     MessageError,
-    Welcome,
     cut,
     encode,
     parse_message,
@@ -21,7 +20,7 @@ from covey.gateway.messages import (
     status_of,
 )
 from covey.gateway.session import Session
-from covey.gateway.sessions import Sessions
+from covey.gateway.sessions import Holder, Sessions
 from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
 
@@ -39,15 +38,13 @@ async def deny(websocket: WebSocket, status: int, reason: str) -> None:
     await websocket.send_denial_response(response)
 
 
-class WebSocketConnection:
+class WebSocketConnection(Holder):
     """One connection; `run` returns when it has ended."""
 
     def __init__(self, websocket: WebSocket, sessions: Sessions) -> None:
         self._websocket = websocket
         self._sessions = sessions
         self._limits: Limits = sessions.limits
-        self._error: Exception | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         client = self._websocket.client
@@ -66,12 +63,6 @@ class WebSocketConnection:
         finally:
             self._sessions.addresses.leave(address)
 
-    def end(self, error: Exception) -> None:
-        """The session has another connection, or has ended."""
-        self._error = error
-        for task in self._tasks:
-            task.cancel()
-
     async def _serve(self, address: str) -> None:
         try:
             async with asyncio.timeout(self._limits.timeout_s):
@@ -83,38 +74,19 @@ class WebSocketConnection:
         session, resumed = await self._sessions.open(hello, self, address)
         ended = False
         try:
-            await self._websocket.send_text(encode(self._welcome(session, resumed)))
+            welcome = self._sessions.welcome(session, resumed, session.newest_request)
+            await self._websocket.send_text(encode(welcome))
             ended = await self._exchange(session)
         finally:
             self._sessions.leave(session, self, end=ended)
 
-    def _welcome(self, session: Session, resumed: bool) -> Welcome:
-        limits = self._limits
-        return Welcome(
-            session=session.id,
-            resumed=resumed,
-            request=session.newest_request,
-            max_message_bytes=limits.max_message_bytes,
-            window_bytes=limits.window_bytes,
-            lease_s=limits.lease_s,
-        )
-
     async def _exchange(self, session: Session) -> bool:
         """Until one side ends; whether the browser has ended its session."""
-        if self._error is not None:
-            raise self._error
-        reading = asyncio.create_task(self._read(session))
-        writing = asyncio.create_task(self._write(session))
-        self._tasks = {reading, writing}
-        try:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
-        if self._error is not None:
-            raise self._error
-        failures = [task.exception() for task in (reading, writing) if not task.cancelled()]
+        if self.error is None:
+            await self.until_first(self._read(session), self._write(session))
+        if self.error is not None:
+            raise self.error
+        failures = [task.exception() for task in self.tasks if not task.cancelled()]
         for failure in failures:
             if isinstance(failure, WebSocketDisconnect):
                 return failure.code == NORMAL

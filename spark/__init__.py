@@ -9,8 +9,8 @@ from covey.sim.extras import need
 need("covey.spark", "pyspark")
 
 from covey.spark.controls import update  # noqa: E402
-from covey.spark.errors import SourceError  # noqa: E402
 from covey.spark.matching import match  # noqa: E402
+from covey.spark.options import SourceError  # noqa: E402
 from covey.spark.source import CoveySource  # noqa: E402
 
 __all__ = ["CoveySource", "SourceError", "match", "update"]

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
-from covey.spark.errors import SourceError
+from covey.spark.options import SourceError
 
 _MAX_LINE = 1 << 20
 

@@ -26,7 +26,7 @@ from covey.matcher import EventType, Filter, Matcher, parse
 from covey.matcher.errors import CoveyError, FilterSyntaxError
 from covey.matcher.events.event_type import RESERVED
 from covey.matcher.expressions.rewriting import attributes_of
-from covey.spark.errors import SourceError
+from covey.spark.options import SourceError
 
 FilterTable = Any
 """A table of pandas, Polars, Arrow or Spark."""

@@ -20,8 +20,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim.trace.finding import find_traces
 from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
-from covey.spark.errors import SourceError
-from covey.spark.options import HistoryOptions, read_options
+from covey.spark.options import HistoryOptions, SourceError, read_options
 from covey.spark.schemas import arrow_schema
 
 log = logging.getLogger("covey.spark")

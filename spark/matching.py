@@ -25,8 +25,8 @@ from covey.matcher import EventBatch, EventType, Matcher
 from covey.matcher.errors import CoveyError
 from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.sim.metrics.session import is_remote
-from covey.spark.errors import SourceError
 from covey.spark.filter_set import Filters, FilterTable, filter_set, usable
+from covey.spark.options import SourceError
 from covey.spark.schemas import arrow_schema, check_columns, event_type_of
 
 if TYPE_CHECKING:

@@ -15,11 +15,16 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.documents import Section, complaint, one_of, validated
 from covey.overlay.transport.credentials import Credentials, Token, TokenFile, credentials
 from covey.overlay.transport.tls import Tls
-from covey.spark.errors import SourceError
+
+
+class SourceError(CoveyError, ValueError):
+    """An option, a schema or a column does not fit; or events are gone that a query asks for again."""
+
 
 _ADDRESS = re.compile(r"unix:.+|[^\s:,/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 _LAST_PORT = 65_535

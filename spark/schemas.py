@@ -36,7 +36,7 @@ from covey.overlay.node.config import load_overlay
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.wire_values import decode_event_type
-from covey.spark.errors import SourceError
+from covey.spark.options import SourceError
 
 if TYPE_CHECKING:
     from covey.spark.options import BrokerOptions

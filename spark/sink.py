@@ -25,9 +25,8 @@ from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import Client, ConnectError
 from covey.overlay.core.client.session import ClientSession
-from covey.spark.errors import SourceError
 from covey.spark.loop_thread import LoopThread
-from covey.spark.options import SinkOptions
+from covey.spark.options import SinkOptions, SourceError
 from covey.spark.schemas import check_columns, event_type_of, find_event_type_or_none, unreachable
 
 log = logging.getLogger("covey.spark")

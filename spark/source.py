@@ -15,10 +15,9 @@ from covey.matcher import EventType, Filter, parse
 from covey.matcher.errors import CoveyError, FilterSyntaxError
 from covey.matcher.events.event_type import Kind
 from covey.overlay.core.moving.motion import check_values
-from covey.spark.errors import SourceError
 from covey.spark.event_records import GAPS, METADATA
 from covey.spark.history import HistoryReader, history_schema
-from covey.spark.options import SinkOptions, StreamOptions, read_options
+from covey.spark.options import SinkOptions, SourceError, StreamOptions, read_options
 from covey.spark.schemas import find_event_type, spark_schema
 from covey.spark.sink import BatchWriter, StreamWriter
 from covey.spark.stream_reader import EventStreamReader

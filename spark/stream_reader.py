@@ -22,9 +22,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from covey.matcher import EventType, Filter
-from covey.spark.errors import SourceError
 from covey.spark.event_records import EventRecords
-from covey.spark.options import StreamOptions
+from covey.spark.options import SourceError, StreamOptions
 from covey.spark.receiver import Receiver, first_error
 
 log = logging.getLogger("covey.spark")

@@ -32,8 +32,7 @@ def chain(
     """
     from covey.cli.support.output import print_json, print_table
     from covey.cli.support.progress import compile_once, progress
-    from covey.sim.experiments.bench.chain import ChainPlan, measure_chain
-    from covey.sim.experiments.bench.chain_table import labels
+    from covey.sim.experiments.bench.chain import ChainPlan, labels, measure_chain
     from covey.sim.reports import number
 
     compile_once()

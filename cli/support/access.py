@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from covey.cli.support.options import option, taking
 
 if TYPE_CHECKING:
     from covey.overlay.transport.credentials import Credentials, Token
     from covey.overlay.transport.tls import Tls
 
 _TOKEN = "COVEY_TOKEN"
-_PANEL = "TLS and tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +58,22 @@ class Access:
 NO_ACCESS = Access()
 
 
-def _option(name: str, text: str) -> inspect.Parameter:
-    flag = name.replace("_", "-")
-    option = typer.Option(
-        f"--{flag}",
+_OPTIONS = tuple(
+    option(
+        name,
+        Path,
+        text,
+        f"--{name.replace('_', '-')}",
         envvar=f"COVEY_{name.upper()}",
-        help=text,
         show_default=False,
-        rich_help_panel=_PANEL,
+        rich_help_panel="TLS and tokens",
     )
-    annotation = Annotated[Path | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-_OPTIONS = (
-    _option("authority", "PEM file of the authority by which a broker with TLS is verified."),
-    _option("certificate", "PEM file of this client's certificate."),
-    _option("key", "PEM file of its key."),
-    _option("token_file", f"File with a bearer token; {_TOKEN} is the token itself."),
+    for name, text in (
+        ("authority", "PEM file of the authority by which a broker with TLS is verified."),
+        ("certificate", "PEM file of this client's certificate."),
+        ("key", "PEM file of its key."),
+        ("token_file", f"File with a bearer token; {_TOKEN} is the token itself."),
+    )
 )
 
 
@@ -106,23 +102,19 @@ def _check_address(broker: str) -> None:
         raise InputError(f"--broker {broker!r}: {error}") from None
 
 
+def _access(files: dict[str, Path | None]) -> Access:
+    for name, file in files.items():
+        _check_readable(f"--{name.replace('_', '-')}", file)
+    return Access(**files)
+
+
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameter `access` is the four options; `broker`, if it has one, is an address."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "access"]
 
     @wraps(command)
-    def run(**arguments: Any) -> None:
-        files = {option.name: arguments.pop(option.name) for option in _OPTIONS}
-        for name, file in files.items():
-            _check_readable(f"--{name.replace('_', '-')}", file)
-        access = Access(**files)
+    def checked(**arguments: Any) -> None:
         if "broker" in arguments:
             _check_address(arguments["broker"])
-        command(**arguments, access=access)
+        command(**arguments)
 
-    del run.__wrapped__  # its signature is another
-    parameters = [*own, *_OPTIONS]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return taking("access", _OPTIONS, _access)(checked)

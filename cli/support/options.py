@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +24,70 @@ Master = Annotated[
 ]
 
 Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--module",
+        help="A module that registers operators, installed or in this folder; repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def option(
+    name: str, kind: Any, text: str, *flags: str, default: Any = None, **settings: Any
+) -> inspect.Parameter:
+    """One option of a table, for `taking`; `flags` and `settings` are those of `typer.Option`."""
+    annotation: Any = Annotated[
+        kind if default is not None else kind | None, typer.Option(*flags, help=text, **settings)
+    ]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def taking(
+    name: str, table: Sequence[inspect.Parameter], read: Callable[[dict[str, Any]], Any] = dict
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with the options of a table in the place of its parameter `name`: `read` of their values."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for own in signature.parameters.values()
+            for parameter in (table if own.name == name else [own])
+        ]
+
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            values = {row.name: arguments.pop(row.name) for row in table}
+            command(**arguments, **{name: read(values)})
+
+        del run.__wrapped__  # its signature is another
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorated
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules, also of the current folder, where the brokers of `covey up` find them as well.
+
+    `InputError` for one that cannot be imported.
+    """
+    from importlib import import_module
+
+    from covey.matcher.errors import InputError
+
+    for name in names:
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            import_module(name)
+        except Exception as error:  # of code that Covey does not know
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"--module {name}: expected a module that can be imported ({why})") from None
 
 
 def words(text: str, mark: str = ",") -> tuple[str, ...]:

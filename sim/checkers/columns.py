@@ -58,7 +58,7 @@ class Columns:
         self._columnwise = (
             condition is None
             and not filter.calls
-            and all(_columnwise(predicate, filter) for predicate in _predicates(filter.expression))
+            and all(_columnwise(predicate, filter) for predicate in predicates(filter.expression))
         )
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
@@ -160,11 +160,12 @@ class Columns:
         return operand.scale * column + operand.offset
 
 
-def _predicates(expression: Expression) -> list[Predicate]:
+def predicates(expression: Expression) -> list[Predicate]:
+    """All of an expression."""
     if isinstance(expression, Predicate):
         return [expression]
     parts = expression.parts if isinstance(expression, And | Or) else ()
-    return [predicate for part in parts for predicate in _predicates(part)]
+    return [predicate for part in parts for predicate in predicates(part)]
 
 
 def _columnwise(predicate: Predicate, filter: Filter) -> bool:

@@ -6,6 +6,8 @@ elements of the interest of all clients on a's side; and a knows the attributes 
 With merging the slots must cover each of these, and no more together (perfect) or in no more slots than the
 budget; with content filters they must cover all interest that intersects these. It holds when everything is
 at rest.
+
+Checks the logs of durable types: a broker stores each event once, whatever came again after a crash.
 """
 
 from __future__ import annotations
@@ -194,3 +196,18 @@ def _compare(
         there = here.get(slot.slot_id)
         if there is not None and (there.filter != slot.structure or there.values != slot.values):
             yield f"{where}: slot {slot.slot_id} is {there} at {b}, and {slot.values} at {a}"
+
+
+def check_logs(simulation: Simulation, findings: Findings) -> None:
+    """No event has two records in the log of a broker. Nothing if no type is durable."""
+    for name, broker in simulation.brokers.items():
+        storage = None if broker.storage is None else broker.storage.open
+        for type_name in () if storage is None else storage.types:
+            stored: set[tuple[str, int]] = set()
+            assert storage is not None
+            for batch in storage.batches(type_name):
+                events = {(batch.publisher, sequence) for sequence in batch.sequences().tolist()}
+                for publisher, sequence in stored & events:
+                    what = f"{name} has stored event {sequence} of {publisher}, of type {type_name}, twice"
+                    findings.add("repetition", simulation.clock.now_ns, what)
+                stored |= events

@@ -1,9 +1,9 @@
-"""Tasks that start at their time and are awaited together, so that none delays the next."""
+"""Tasks beside others: awaited together, so that none delays the next, or repeated at a period."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -32,3 +32,15 @@ class BackgroundTasks:
             await asyncio.sleep(0)  # until their callbacks have run
         if self._failure is not None:
             raise self._failure
+
+
+async def every(period_s: Callable[[], float], work: Callable[[], object]) -> None:
+    """Call `work` again and again, and await it where it returns a coroutine; the next call is no earlier
+    than a period after the last."""
+    loop = asyncio.get_running_loop()
+    while True:
+        start = loop.time()
+        result = work()
+        if asyncio.iscoroutine(result):
+            await result
+        await asyncio.sleep(max(0.0, start + period_s() - loop.time()))

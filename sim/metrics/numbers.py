@@ -1,6 +1,11 @@
-"""Numbers of runs as rows (run, metric, key, value), so that one query returns all metrics.
+"""What runs counted, as Spark tables; numbers are rows (run, metric, key, value), so that one query returns
+all.
 
-All are whole: sums of nanoseconds are exact, and a mean is divided where it is shown.
+Numbers are whole: sums of nanoseconds are exact, and a mean is divided where it is shown. A delivery is
+expected (COVERAGE, Jayaram et al., section 3.3) if the event matches every version of the subscription from
+the last one in effect on, and its publisher's advertisement was in effect. A change that the event does not
+match, a client that leaves and a crash excuse it. An incomplete run has events in flight, which are not
+missed.
 """
 
 from __future__ import annotations
@@ -9,12 +14,13 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 ACCURACY = 10_000
 """An approximate percentile lies within 1 / ACCURACY of all values of the exact rank."""
@@ -84,3 +90,95 @@ def total(numbers: Mapping[str, int], prefix: str) -> int:
 def together(parts: list[DataFrame]) -> DataFrame:
     """The rows of all parts."""
     return reduce(lambda left, right: left.unionByName(right), parts)
+
+
+def first_deliveries(deliveries: DataFrame) -> DataFrame:
+    """One row per event and subscription: when the event was first delivered, and how often."""
+    return deliveries.groupBy(*c.DELIVERY).agg(
+        f.min(c.TIME_NS).alias(c.DELIVERED_NS), f.count(f.lit(1)).alias(c.TIMES)
+    )
+
+
+def latencies(first: DataFrame, events: DataFrame) -> DataFrame:
+    """One row per event that was published after the set-up and subscription that it reached: the nanoseconds
+    from publishing to the first delivery, from `first_deliveries`."""
+    published = events.where(c.after_setup()).select(*c.EVENT, f.col(c.TIME_NS).alias(c.PUBLISHED_NS))
+    return first.join(published, on=list(c.EVENT), how="inner").select(
+        *c.DELIVERY,
+        c.PUBLISHED_NS,
+        (f.col(c.DELIVERED_NS) - f.col(c.PUBLISHED_NS)).alias(c.LATENCY_NS),
+    )
+
+
+def missed(obligations: DataFrame, first: DataFrame) -> DataFrame:
+    """One row per event and subscription: expected, not excused and not delivered."""
+    keys = obligations.select(*c.DELIVERY, c.EXCUSED)
+    excused = keys.where(f.col(c.EXCUSED)).select(*c.DELIVERY)
+    return (
+        keys.where(~f.col(c.EXCUSED))
+        .select(*c.DELIVERY)
+        .join(excused, on=list(c.DELIVERY), how="left_anti")
+        .join(first.select(*c.DELIVERY), on=list(c.DELIVERY), how="left_anti")
+    )
+
+
+_MEASURED, _LINK = "measured", "link"
+
+
+def messages_by_link(messages: DataFrame) -> DataFrame:
+    """One row per run, direction of a link and kind of message: control messages after the set-up, and
+    `measured` and events in the measured phase. An event counts once for each message that carries it."""
+    is_control = ~f.col(c.KIND).isin(*c.WITH_EVENTS)
+
+    def total(column: str, condition: Column) -> Column:
+        return f.coalesce(f.sum(f.when(condition, f.col(column))), f.lit(0))
+
+    return messages.groupBy(c.RUN, c.SOURCE, c.TARGET, c.KIND).agg(
+        total(c.MESSAGES, is_control & c.after_setup()).alias(c.MESSAGES),
+        total(c.MESSAGES, is_control & c.measured()).alias(_MEASURED),
+        total(c.EVENTS, c.measured()).alias(c.EVENTS),
+    )
+
+
+def control_numbers(links: DataFrame) -> DataFrame:
+    """The numbers of `messages_by_link` per run: control messages in all, by kind, between brokers and in the
+    busiest direction of a link, and what each broker received in the measured phase."""
+    at_broker = f.col(c.TARGET).startswith(c.BROKERS)
+    between = at_broker & f.col(c.SOURCE).startswith(c.BROKERS)
+    target = f.when(at_broker, f.col(c.TARGET))
+    numbers = {
+        "control_messages": (None, c.MESSAGES),
+        "control_between_brokers": (None, "between"),
+        "control_busiest_link": (_LINK, "between"),
+        "control_by_kind": (c.KIND, c.MESSAGES),
+        "broker_events": ("at", c.EVENTS),
+        "broker_messages": ("at", _MEASURED),
+    }
+    rows = named(
+        links.select(
+            "*",
+            f.concat_ws(" ", c.SOURCE, c.TARGET).alias(_LINK),
+            f.when(between, f.col(c.MESSAGES)).otherwise(0).alias("between"),
+            target.alias("at"),
+        ),
+        numbers,
+    ).where(f.col(c.VALUE) > 0)
+    sums = rows.groupBy(c.RUN, c.METRIC, c.KEY).agg(f.sum(c.VALUE).alias(c.VALUE))
+    busiest = f.col(c.METRIC) == "control_busiest_link"
+    key = f.when(~busiest, f.col(c.KEY))
+    value = f.when(f.first(busiest), f.max(c.VALUE)).otherwise(f.sum(c.VALUE))
+    return sums.groupBy(c.RUN, c.METRIC, key.alias(c.KEY)).agg(value.alias(c.VALUE))
+
+
+def busy_numbers(work: DataFrame) -> DataFrame:
+    """Per run and broker: busy nanoseconds in the measured phase, unless the run ended in it.
+
+    A trace has each broker's busy time so far at the start of each phase and at the end; a broker that joins
+    later starts at 0.
+    """
+    at_start = f.min(f.when(c.measured(), f.col(c.BUSY_NS)))
+    at_end = f.min(f.when(~c.measured() & c.after_setup(), f.col(c.BUSY_NS)))
+    busy = work.groupBy(c.RUN, c.BROKER).agg(
+        f.lit(0).alias("known"), (at_end - f.coalesce(at_start, f.lit(0))).alias(c.BUSY_NS)
+    )
+    return named(busy, {"broker_busy_ns": (c.BROKER, c.BUSY_NS), "broker": (c.BROKER, "known")})

@@ -1,9 +1,9 @@
-"""The Spark session of metrics and sweeps: the user's own, or one that this process starts.
+"""The Spark session of metrics and sweeps: the user's own, or one that this process starts; sized by its
+input.
 
 A session of the user's program (in a notebook, under spark-submit, on Databricks, of Spark Connect) is used
 as it is. One that is started here is quiet, and small work stays quick: for many small steps the optimising
-compiler and parallel garbage collection cost more than they save (half of the CPU time of a small run). What
-depends on a query, such as its number of partitions, is set by `sizing`.
+compiler and parallel garbage collection cost more than they save (half of the CPU time of a small run).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from covey.sim.extras import need
-from covey.sim.metrics.spark_checks import SparkError, check_before_start, check_form
-from covey.sim.metrics.spark_failures import start_failure
+from covey.sim.metrics.spark_failures import SparkError, check_before_start, check_form, start_failure
 from covey.sim.metrics.spark_interrupts import interruptible, interruptible_launch
+from covey.sim.trace.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from covey.sim.trace.finding import Traces
 
 LOCAL = "local[*]"
 LARGE_BYTES = 256 << 20
@@ -210,3 +212,50 @@ def _stderr_to_file() -> Iterator[IO[str]]:
         finally:
             os.dup2(original, 2)
             os.close(original)
+
+
+SMALL_ROWS = 1_000_000
+"""Up to so many rows the overhead of tasks and of planning again is more than the work."""
+_ROWS_PER_TASK = 500_000
+
+
+def query_settings(rows: int, cores: int) -> dict[str, str]:
+    """The query_settings for a query over so many rows of traces.
+
+    Adaptive execution joins small partitions, splits those of a join that are far larger than the others
+    (of a subscription with most of the deliveries), and broadcasts tables that turn out small. Planned
+    broadcasts are off: they go by the size of files, and a trace takes a few bytes of file per row.
+    """
+    unplanned = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+    if rows <= SMALL_ROWS:
+        return unplanned | {
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": str(min(cores, 16)),
+        }
+    return unplanned | {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": str(max(2 * cores, min(rows // _ROWS_PER_TASK, 4096))),
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+        "spark.sql.adaptive.forceOptimizeSkewedJoin": "true",
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "64m",
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "16m",
+    }
+
+
+@contextmanager
+def sized(session: SparkSession, traces: Traces) -> Iterator[None]:
+    """The query_settings for the size of these traces, in a block."""
+    rows = sum(traces.rows(table) for table in TABLES)
+    chosen = query_settings(rows, parallel_tasks(session))
+    before = {name: session.conf.get(name, None) for name in chosen}
+    for name, value in chosen.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import count
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from covey.sim.progress import Progress
@@ -39,13 +40,7 @@ class Tasks:
     stages: int = 0
 
     def __add__(self, other: Tasks) -> Tasks:
-        return Tasks(
-            self.done + other.done,
-            self.all + other.all,
-            self.failed + other.failed,
-            self.stages_done + other.stages_done,
-            self.stages + other.stages,
-        )
+        return Tasks(*map(add, astuple(self), astuple(other)))
 
 
 @contextmanager

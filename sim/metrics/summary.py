@@ -14,18 +14,27 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
-from covey.sim.metrics.control import busy_numbers, control_numbers, messages_by_link
 from covey.sim.metrics.delays import delays
-from covey.sim.metrics.deliveries import first_deliveries, latencies, missed
-from covey.sim.metrics.known_filters import KnownFilters, known_filters
-from covey.sim.metrics.numbers import count_of, distribution, named, tally, together, total
-from covey.sim.metrics.result_tables import read_or_write, whole, write_summaries
-from covey.sim.metrics.session import spark_session
-from covey.sim.metrics.sizing import sized
+from covey.sim.metrics.filters import KnownFilters, known_filters
+from covey.sim.metrics.numbers import (
+    busy_numbers,
+    control_numbers,
+    count_of,
+    distribution,
+    first_deliveries,
+    latencies,
+    messages_by_link,
+    missed,
+    named,
+    tally,
+    together,
+    total,
+)
+from covey.sim.metrics.session import sized, spark_session
 from covey.sim.metrics.spark_failures import explained
 from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
 from covey.sim.metrics.spark_tasks import shown, watched
-from covey.sim.metrics.tables import read_table
+from covey.sim.metrics.tables import read_or_write, read_table, whole, write_summaries
 from covey.sim.progress import Progress, part, silent
 from covey.sim.trace.finding import Traces, find_traces
 from covey.sim.trace.tables import TABLES

@@ -2,6 +2,8 @@
 
 A field has no effect with some values of others, names a file, or is one that real brokers cannot have. A
 field without a row always has an effect, and has its default over real brokers.
+
+Scenario files: YAML, flat, of the fields that differ.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from covey.matcher.engine import engine_names
-from covey.sim.scenario.scenario import Scenario
+from covey.matcher.errors import closest_of
+from covey.overlay.documents import read_document
+from covey.sim.scenario.scenario import Scenario, ScenarioError
 
 Without = Callable[[Scenario], str]
 """Why a field has no effect in a scenario, as "load is highway: expected load trading"; "" if it has one."""
@@ -125,3 +129,26 @@ def with_paths(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
         return os.path.abspath(Path(folder) / value)
 
     return {name: resolved(name, value) for name, value in values.items()}
+
+
+def check_fields(names: Iterable[object]) -> None:
+    """`ScenarioError` for the first name that is no field of a scenario."""
+    known = [field.name for field in fields(Scenario)]
+    for name in names:
+        if name not in known:
+            raise ScenarioError(f"{name} is unknown{closest_of(str(name), known)}")
+
+
+def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
+    """Read a scenario file (YAML) over the fields of `base`, or the defaults. Paths in it are relative to it.
+
+    Raises `ScenarioError`, which names the file.
+    """
+    document = read_document(path, ScenarioError)
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{path}: expected a mapping from field to value")
+    try:
+        check_fields(document)
+        return (base or Scenario()).having(**with_paths(document, Path(path).parent))
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None

@@ -7,7 +7,7 @@ import random
 from covey.sim.scenario.detectors import DetectorLoad, detector_topology
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.load import Load
-from covey.sim.scenario.quotes_load import QuotesLoad
+from covey.sim.scenario.quotes import QuotesLoad
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.trading import MarketLoad, TradingLoad
 from covey.sim.topology import Topology, make_topology

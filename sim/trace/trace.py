@@ -20,7 +20,7 @@ from covey.sim.trace import parts
 from covey.sim.trace.attempt import Attempt, TraceError
 from covey.sim.trace.manifest import Choices
 from covey.sim.trace.parts import NULL, PartWriter
-from covey.sim.trace.values import event_texts, values_text
+from covey.sim.trace.tables import event_texts, values_text
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType

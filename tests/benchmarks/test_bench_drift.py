@@ -21,4 +21,5 @@ def test_every_configuration_is_measured_at_every_step(drift: str) -> None:
 
 def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert measure("drift", "--drifts", "skew, continental") == 2
-    assert capsys.readouterr().err == "covey: drift 'continental': expected one of attributes, skew\n"
+    said = "drifts 'continental': expected some of attributes, skew, separated by commas"
+    assert capsys.readouterr().err == f"covey: {said}\n"

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 from running import on_a_loop
 
-from benchmarks.faults import FaultPlan, measure_faults
-from benchmarks.faulty_link import FaultyLink
+from benchmarks.faults import FaultPlan, FaultyLink, measure_faults
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from dataclasses import asdict
 
 import pytest
 from commands import measure
 
-from benchmarks import gateway
 from benchmarks.gateway import (
     RUNS,
     GatewayPlan,
@@ -17,6 +14,7 @@ from benchmarks.gateway import (
     RunResult,
     Told,
     measure_gateway,
+    show,
 )
 from covey.matcher.errors import CoveyError
 
@@ -24,7 +22,7 @@ from covey.matcher.errors import CoveyError
 @pytest.mark.thorough  # five processes
 def test_all_is_got_or_told() -> None:
     policies = ("drop_oldest", "conflate", "disconnect")
-    plan = GatewayPlan(browsers=8, silent=3, policies=policies, share=0.5, seconds=0.3, rounds=1)
+    plan = GatewayPlan(browsers=8, silent=3, overflow=policies, share=0.5, seconds=0.3, rounds=1)
     results = asyncio.run(measure_gateway(plan))
     for each in results.runs:
         assert each.missing == 0
@@ -41,25 +39,16 @@ def test_all_is_got_or_told() -> None:
     assert disconnected.untold > 0
 
 
-def test_the_command_prints_both_tables(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_tables_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     result = RunResult("all read", [10.0, 12.0], [1.0, 2.0], [3.0, 9.0], [4.0, 9.5], [0.5, 0.7], 0, 99.04)
     told = Told("conflate", 2, 7, untold=0)
     told.gaps["conflated"] = 4000
-
-    async def measured(plan: GatewayPlan, *_: object) -> GatewayResults:
-        return GatewayResults([result], [told])
-
-    monkeypatch.setattr(gateway, "measure_gateway", measured)
-    assert measure("gateway") == 0
+    show(GatewayPlan(), GatewayResults([result], [told]))
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line.split() for line in lines if "all read" in line]
     assert [*map(float, row[2:])] == [11.0, 1.5, 6.0, 9.0, 9.5, 0.0, 0.6, 99.0]
     (row,) = [line.split() for line in lines if "conflate" in line and "4,000" in line]
     assert row == ["conflate", "2", "7", "conflated", "4,000", "-", "0"]
-    assert measure("gateway", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == [asdict(result)]
 
 
 @pytest.mark.parametrize("options", [("--overflow", "block"), ("--silent", "1000"), ("--share", "0")])

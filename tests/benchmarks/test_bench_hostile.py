@@ -7,24 +7,19 @@ import asyncio
 import pytest
 from commands import measure
 
-from benchmarks import hostile
-from benchmarks.hostile import ATTACKS, HostilePlan, HostileResult, Latency, measure_hostile
+from benchmarks.hostile import ATTACKS, HostilePlan, HostileResult, Latency, measure_hostile, show
 
 
-def test_the_command_prints_a_row_per_attack(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def measured(plan: HostilePlan, *_: object) -> list[HostileResult]:
-        near = Latency(0.5, 1.5, 3.0), Latency(1.0, 2.0, 3.0), Latency(2.0, 5.0, 9.0)
-        far = Latency(0.5, 1.0, 3.0), Latency(1.0, 4.0, 5.0), Latency(2.0, 6.0, 7.0)
-        closed = {"ENHANCE_YOUR_CALM": 3}
-        return [HostileResult(each, 1, 7, closed, *near, *far, 99.5, 0.1) for each in plan.attacks]
-
-    monkeypatch.setattr(hostile, "measure_hostile", measured)
-    assert measure("hostile", "--attacks", "end,churn") == 0
+def test_each_attack_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    near = Latency(0.5, 1.5, 3.0), Latency(1.0, 2.0, 3.0), Latency(2.0, 5.0, 9.0)
+    far = Latency(0.5, 1.0, 3.0), Latency(1.0, 4.0, 5.0), Latency(2.0, 6.0, 7.0)
+    closed = {"ENHANCE_YOUR_CALM": 3}
+    attacks = ("end", "churn")
+    results = [HostileResult(each, 1, 7, closed, *near, *far, 99.5, 0.1) for each in attacks]
+    show(HostilePlan(), results)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     numbers = ["1.5", "2", "5", "2.5", "2", "9", "1", "4", "6", "99.5", "0.1"]
-    for name in ("end", "churn"):
+    for name in attacks:
         (row,) = (row for row in rows if row[:1] == [name])
         assert row[1:4] == ["7", "3", "ENHANCE_YOUR_CALM"]
         assert list(map(float, row[4:])) == list(map(float, numbers))

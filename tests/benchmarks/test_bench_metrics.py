@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import metrics as spark_metrics
-from benchmarks.metrics import _tasks, measure_metrics, multiplied
+from benchmarks.metrics import MetricsPlan, _tasks, measure_metrics, multiplied
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import summarise
@@ -47,12 +47,13 @@ def test_a_trace_that_was_not_completed_is_written_again_into_a_folder_that_is_m
         raise KeyboardInterrupt
 
     small = Scenario(brokers=4, publishers=2, subscribers=20, types=2, duration_s=0.5)
+    plan = MetricsPlan(1e-6, (), tmp_path / "new")
     monkeypatch.setattr(spark_metrics, "_BASE", small)
     with monkeypatch.context() as patch:
         patch.setattr(spark_metrics, "_copy", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            measure_metrics(1e-6, (), tmp_path / "new")
-    measure_metrics(1e-6, (), tmp_path / "new")
+            measure_metrics(plan)
+    measure_metrics(plan)
     place = tmp_path / "new" / "run-1e-06-gib"
     assert find_traces([place]).runs[place.name].complete
     assert len([*place.glob("attempt-*")]) == 1

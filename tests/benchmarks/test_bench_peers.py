@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from benchmarks.peer import body, read_body
-from benchmarks.peer_covey import Covey
+from benchmarks import peers
+from benchmarks.peer import Covey, body, read_body
 from benchmarks.peers import PEERS, PeerPlan, found, measure_peers
 from covey.matcher.errors import InputError
 
@@ -28,8 +28,9 @@ def test_an_event_of_bytes_has_its_number_and_time() -> None:
 
 
 @pytest.mark.thorough
-def test_covey_loses_and_repeats_nothing_when_it_is_killed() -> None:
+def test_covey_loses_and_repeats_nothing_when_it_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "found", lambda programs: [Covey])
     plan = PeerPlan(rounds=1, events=200, seconds=0.2, away=200)
-    (result,) = asyncio.run(measure_peers([Covey], plan))
+    (result,) = asyncio.run(measure_peers(plan))
     assert result.events_per_s > 0
     assert (result.lost, result.repeated) == (0, 0)

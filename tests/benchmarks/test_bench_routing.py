@@ -8,13 +8,13 @@ import pytest
 from commands import measure
 
 from benchmarks.routing import RoutingPlan, measure_routing
-from covey.sim.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["SYMBOLS", "VEHICLES"])
 def test_posets_send_the_same_and_large_scans_are_skipped(name: str) -> None:
-    plan = RoutingPlan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
-    results = {(result.poset, result.filters): result for result in measure_routing(WORKLOADS[name], plan)}
+    posets = ("forest", "naive", "diagram")
+    plan = RoutingPlan((name,), (60, 120), posets, updates=200, cancels=40, scan_limit=60)
+    results = {(result.poset, result.filters): result for result in measure_routing(plan)}
     assert len(results) == 6
     forest = results["forest", 60]
     assert 0 < (forest.slots or 0) <= 60
@@ -27,8 +27,9 @@ def test_posets_send_the_same_and_large_scans_are_skipped(name: str) -> None:
 
 
 def test_merging_uses_fewer_slots_with_some_excess() -> None:
-    plan = RoutingPlan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
-    off, perfect, budget = measure_routing(WORKLOADS["SYMBOLS"], plan)
+    mergings = ("off", "perfect", "budget")
+    plan = RoutingPlan(("SYMBOLS",), (200,), ("forest",), 100, 2_000, mergings, 4, cancels=20, events=2_000)
+    off, perfect, budget = measure_routing(plan)
     assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
     assert (off.excess, perfect.excess) == (0.0, 0.0)
     assert (budget.slots or 0) <= 4
@@ -38,7 +39,7 @@ def test_merging_uses_fewer_slots_with_some_excess() -> None:
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--workload", "VEHICLES", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
     assert measure("routing", *words, "--json") == 0
-    cases = json.loads(capsys.readouterr().out)["routing"]
+    cases = json.loads(capsys.readouterr().out)
     assert [case["filters"] for case in cases] == [50, 50, 100, 100]
 
 
@@ -46,8 +47,8 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "complaint"),
     [
         (("--filters", "many"), "filters 'many': expected positive integers"),
-        (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
-        (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
+        (("--posets", "foo"), "posets 'foo': expected some of forest, naive, diagram"),
+        (("--merging", "off,foo"), "merging 'foo': expected some of off, perfect, budget"),
     ],
 )
 def test_a_mistake_is_one_line(

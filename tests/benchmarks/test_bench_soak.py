@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from commands import measure
+import typer
 
-from benchmarks import soak
-from benchmarks.soak import Arrivals, SoakResult, judged_from, slope_of
+from benchmarks.harness import command
+from benchmarks.soak import Arrivals, SoakPlan, SoakResult, judged_from, show, slope_of
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,16 @@ def test_caches_that_fill_in_the_first_minutes_are_no_leak() -> None:
     assert not slope_of(seconds[judged], leaking[judged], 300.0).flat
 
 
-@pytest.mark.parametrize(
-    ("result", "status"), [(SoakResult(1), 0), (SoakResult(1, missed=1), 1), (SoakResult(1, flat=False), 1)]
-)
-def test_the_command_says_whether_the_run_passed(
-    result: SoakResult, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def measured(*_: object) -> SoakResult:
-        return result
-
-    monkeypatch.setattr(soak, "measure_soak", measured)
-    assert measure("soak", "--seconds", 1) == status
+def test_the_result_says_whether_the_run_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert SoakResult(1).passed
+    assert not SoakResult(1, missed=1).passed
+    assert not SoakResult(1, flat=False).passed
+    show(SoakPlan(), SoakResult(1))
     assert "left behind: nothing" in capsys.readouterr().out
+
+
+def test_a_benchmark_that_does_not_pass_ends_with_1() -> None:
+    fails = command(SoakPlan, lambda *_: SoakResult(1, missed=1), show, passed=lambda result: result.passed)
+    with pytest.raises(typer.Exit) as ended:
+        fails(json_output=True, seconds=1.0, rate=0, visitors=0, seed=0)
+    assert ended.value.exit_code == 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from benchmarks.view import ViewPlan, measure_view
-from covey.sim.experiments.bench.plans import PlanError
+from covey.matcher.errors import InputError
 
 
 @pytest.mark.usefixtures("local_brokers")
@@ -23,7 +23,7 @@ def test_the_delta_of_each_move_is_that_of_a_scan() -> None:
 
 
 def test_a_plan_that_cannot_be_is_refused() -> None:
-    with pytest.raises(PlanError, match="deltas: 300, expected at most half of the 400 keys inside"):
+    with pytest.raises(InputError, match="deltas: 300, expected at most half of the 400 keys inside"):
         ViewPlan(2_000, 400, (20, 300))
-    with pytest.raises(PlanError, match="inside: 1500, expected at most half of the 2000 keys"):
+    with pytest.raises(InputError, match="inside: 1500, expected at most half of the 2000 keys"):
         ViewPlan(2_000, 1_500)

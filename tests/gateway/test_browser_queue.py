@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.browser_queue import BrowserQueue, Totals
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import Answer, Expiry
-from covey.gateway.totals import Totals
 from covey.overlay import Gap
 
 LIMITS = Limits(queue_bytes=100, window_bytes=100)

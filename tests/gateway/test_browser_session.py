@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from running import on_a_loop
 
-from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.conflation import rate_gate
+from covey.gateway.browser_queue import BrowserQueue, rate_gate
 from covey.gateway.encoding import EncodedBatch, Rows
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import Unsubscribe, View

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
-from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.conflation import conflate, rate_gate
+from covey.gateway.browser_queue import BrowserQueue, conflate, rate_gate
 from covey.gateway.encoding import EncodedBatch, Frame
 from covey.gateway.limits import Overflow
 from covey.matcher import EventBatch, EventType

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from covey.gateway import view_changes
-from covey.gateway.view_changes import PendingChanges
+from covey.gateway import view_feed
+from covey.gateway.view_feed import PendingChanges
 from covey.overlay.core.client.view_state import CHANGE, ENTER, LEAVE
 
 Inside = dict[int, int]
@@ -38,7 +38,7 @@ def drawn(random: random.Random, inside: Inside, version: int, count: int) -> li
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_changes, "_FEW_ROWS", 8)
+    monkeypatch.setattr(view_feed, "_FEW_ROWS", 8)
     choices = random.Random(seed)
     pending, truth, browser = PendingChanges("id"), Inside(), Inside()
     pending._together_at = 8
@@ -65,7 +65,7 @@ def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch:
 
 
 def test_what_waited_leaves_before_what_has_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_changes, "_FEW_ROWS", 0)
+    monkeypatch.setattr(view_feed, "_FEW_ROWS", 0)
     pending = PendingChanges("id")
     enter, change = np.full(4, ENTER, np.int8), np.array([CHANGE, ENTER], np.int8)
     pending.put(pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]}), enter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from covey.sim.experiments.runs.planned import PlannedRun
+from covey.sim.experiments.runs.run_all import PlannedRun
 from covey.sim.scenario.scenario import Scenario
 
 

@@ -1,7 +1,7 @@
-"""`covey bench chain`: three brokers in a row beside bare relays: throughput, latency, CPU, memory.
+r"""`covey bench chain`: three brokers in a row beside bare relays: throughput, latency, CPU, memory.
 
     publisher -> b1 -> b2 -> b3 -> subscriber        each a process of its own
-                  \\     |     /
+                  \     |     /
                     the crowd                        one more process, a client at each broker
 
 Events are small (symbol, price, volume, time). The subscriber's filter matches every event. The crowd has
@@ -22,6 +22,8 @@ the rounds.
   messages, of all links and clients.
 - *Updates*: the subscriber's, one awaited at a time and 512 at a time; each crosses all brokers and back.
 - *Idle*: CPU and memory of a broker while nothing is published, and the memory that a connected client takes.
+
+The figures of `covey bench chain` in the order in which people read them.
 """
 
 from __future__ import annotations
@@ -33,15 +35,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from covey.sim.experiments.bench.awaited_updates import SUBSCRIPTIONS
-from covey.sim.experiments.bench.chain_processes import (
-    LENGTH,
-    RELAYS,
-    Chain,
-    Worker,
-    brokers,
-    relays,
-)
+from covey.sim.experiments.bench.chain_processes import LENGTH, RELAYS, Chain, Worker, brokers, relays
+from covey.sim.experiments.bench.chain_worker import SUBSCRIPTIONS
 from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 from covey.sim.progress import Progress, silent
@@ -253,3 +248,29 @@ class _Measurement:
         used_ns = cpu_ns(process_id)
         await asyncio.sleep(self._plan.idle_s)
         return (cpu_ns(process_id) - used_ns) / 1e9 / self._plan.idle_s * 100
+
+
+def labels(plan: ChainPlan) -> dict[str, str]:
+    """The label of each figure, by its name."""
+    return {
+        "events_per_s": f"events/s, batches of {plan.batch:,}",
+        "sequence_per_s": "events/s, a loop of `await publish`",
+        "one_by_one_ms": "ms, one event at a time, p50",
+        **{
+            f"{name}_at_{rate}": f"{label} at {rate:,}/s"
+            for rate in plan.rates
+            for name, label in (
+                ("p50_ms", "ms, p50"),
+                ("p99_ms", "ms, p99"),
+                ("arrived_per_s", "events/s that arrive"),
+                ("cpu_ms_per_event", "CPU ms per event and broker"),
+                ("messages_per_event", "messages per event and broker"),
+            )
+        },
+        "update_ms": "ms, one awaited update at a time, p50",
+        "updates_per_s": f"awaited updates/s, {SUBSCRIPTIONS} at a time",
+        "idle_cpu_percent": "% of a core, idle broker",
+        "idle_broker_mb": "MB of memory, idle broker",
+        "idle_cpu_percent_with_clients": f"% of a core, idle broker, {plan.idle_clients} more clients there",
+        "idle_client_kb": "kB of a broker's memory per idle client",
+    }

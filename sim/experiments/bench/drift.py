@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from covey.matcher import Engine, EventBatch, create_engine
-from covey.sim.experiments.bench.plans import PlanError
+from covey.matcher.errors import InputError
 from covey.sim.progress import Progress
 from covey.sim.workload import Domain, Fabret, SubscriptionGroup
 
@@ -51,7 +51,7 @@ class DriftPlan:
 
     def __post_init__(self) -> None:
         if self.drift not in DRIFTS:
-            raise PlanError(f"drift {self.drift!r}: expected one of {', '.join(DRIFTS)}")
+            raise InputError(f"drift {self.drift!r}: expected one of {', '.join(DRIFTS)}")
 
 
 @dataclass(slots=True)

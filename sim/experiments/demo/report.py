@@ -1,4 +1,4 @@
-"""Output of the demonstration: a live view while it runs, and a table or JSON at the end."""
+"""Output of the demonstration: a live view while it runs, then a table, JSON or a page."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from covey.sim.experiments.demo.run import DemoOutcome, Replay
+from covey.sim.reports import Bars, Curves, Figure, Origin, Report, Section, Table, Tile, number
 
 COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided", "excused")
 
@@ -74,7 +75,7 @@ def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
 
 def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
     """All runs side by side, and the oracle's verdict."""
-    table = Table(title="Verdict of the oracle")
+    table = RichTable(title="Verdict of the oracle")
     table.add_column("")
     for outcome in outcomes:
         table.add_column(outcome.routing, justify="right")
@@ -127,13 +128,16 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
                 shown = ", ".join(map(str, verdict.missed_positions[:5]))
                 more = ", ..." if len(verdict.missed_positions) > 5 else ""
                 remarks.append(f"{outcome.routing}: '{name}' missed the quotes at {shown}{more}")
-    if any(outcome.routing == "parametric" for outcome in outcomes):
-        remarks.append(
-            "Parametric routing violated its guarantees."
-            if failed(outcomes)
-            else "Parametric routing missed no event, repeated none, and delivered none that never matched."
-        )
-    return remarks
+    return remarks + _guarantees(outcomes)
+
+
+def _guarantees(outcomes: Sequence[DemoOutcome]) -> list[str]:
+    """Whether parametric routing, where it was run, did what it promises."""
+    if all(outcome.routing != "parametric" for outcome in outcomes):
+        return []
+    if failed(outcomes):
+        return ["Parametric routing violated its guarantees."]
+    return ["Parametric routing missed no event, repeated none, and delivered none that never matched."]
 
 
 def _count(number: int, *, bad: bool) -> Text:
@@ -150,7 +154,7 @@ def live_view(replay: Replay) -> RenderableType:
     head = Text(
         f"{replay.routing} routing: {replay.published:,} of {replay.total:,} quotes, {rate:,.0f} per second"
     )
-    traders = Table(title="subscribers", expand=True)
+    traders = RichTable(title="subscribers", expand=True)
     for name in ("", "at", "filter", "values", "delivered", "changes", "delay p50"):
         traders.add_column(name, justify="left" if name in ("", "at", "filter", "values") else "right")
     for trader in replay.traders:
@@ -163,7 +167,7 @@ def live_view(replay: Replay) -> RenderableType:
             f"{len(trader.history.changes) - 1:,}",
             _milliseconds(percentile(trader.delays_ms[-200:], 50)),
         )
-    brokers = Table(title="messages received", expand=True)
+    brokers = RichTable(title="messages received", expand=True)
     kinds = ("Update", "Subscribe", "Unsubscribe", "Acknowledge")
     for name in ("", *(f"{kind}s" for kind in kinds), "events"):
         brokers.add_column(name, justify="right" if name else "left")
@@ -203,3 +207,82 @@ async def show(replay: Replay, console: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+_PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
+_DEFINITIONS = (
+    ("missed", "A quote that matches a trader's filter throughout and was not delivered."),
+    ("duplicate", "A quote that was delivered again."),
+    ("spurious", "A delivered quote that matched older values of the thresholds."),
+    ("stray", "A delivered quote that matched no values that the trader ever had."),
+    ("undecided", "A quote that crossed a change: delivered or not, both are correct."),
+    ("update delay", "From a change of thresholds until all affected brokers have applied it."),
+    ("control messages", "Messages without quotes that brokers received."),
+)
+
+
+def page(outcomes: Sequence[DemoOutcome], parameters: Mapping[str, object]) -> Report:
+    """A page of all runs; `parameters` are the options of the command."""
+    published = outcomes[0].published
+    return Report(
+        "The demonstration: real quotes, thresholds that move",
+        conclusion(outcomes),
+        Origin(f"{published:,} quotes, 5 brokers, 3 subscribers", (), parameters),
+        [_deliveries(outcomes), _delays(outcomes), _control(outcomes)],
+        [
+            Tile(f"{name}, {outcome.routing}", count, good=count == 0)
+            for outcome in outcomes
+            for name in ("missed", "duplicate", "stray")
+            for count in [totals(outcome)[name]]
+        ],
+        definitions=_DEFINITIONS,
+    )
+
+
+def conclusion(outcomes: Sequence[DemoOutcome]) -> list[str]:
+    """Whether the guarantees hold, and what each routing costs."""
+    sentences = _guarantees(outcomes)
+    for outcome in outcomes:
+        counts, delay = totals(outcome), percentile(outcome.delays_ms, 50)
+        sentences.append(
+            f"{outcome.routing.capitalize()} routing delivered {counts['delivered']:,} quotes, missed "
+            f"{counts['missed']:,} and delivered {counts['spurious']:,} spurious ones; "
+            f"{len(outcome.delays_ms):,} changes took {number(delay)} ms in the median and "
+            f"{number(per_change(outcome))} control messages each."
+        )
+        if outcome.recovery is not None and outcome.recovery.recovered_s is not None:
+            sentences.append(
+                f"{outcome.recovery.broker} was killed half-way; routing was restored after "
+                f"{outcome.recovery.recovered_s:.2f} s."
+            )
+    return sentences
+
+
+def _deliveries(outcomes: Sequence[DemoOutcome]) -> Section:
+    rows = [
+        [name, outcome.routing, *(getattr(verdict, count) for count in COUNTS)]
+        for outcome in outcomes
+        for name, verdict in outcome.verdicts.items()
+    ]
+    return Section("Deliveries by subscriber", tables=[Table(["subscriber", "routing", *COUNTS], rows)])
+
+
+def _delays(outcomes: Sequence[DemoOutcome]) -> Section:
+    series = {
+        outcome.routing: [
+            (q, value) for q in _PERCENTILES if (value := percentile(outcome.delays_ms, q)) is not None
+        ]
+        for outcome in outcomes
+    }
+    plot = Curves("percentile of the changes", "update delay, ms", series, log_y=True)
+    return Section("Update delay", figures=[Figure(plot, "Update delay by percentile.")])
+
+
+def _control(outcomes: Sequence[DemoOutcome]) -> Section:
+    brokers = list(outcomes[0].control_messages)
+    series = {
+        outcome.routing: [float(outcome.control_messages.get(broker, 0)) for broker in brokers]
+        for outcome in outcomes
+    }
+    plot = Bars("control messages received", brokers, series)
+    return Section("Control messages", figures=[Figure(plot, "Control messages that each broker received.")])

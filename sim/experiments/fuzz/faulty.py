@@ -14,23 +14,68 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import TypeVar
 
 from covey.overlay.core.budget import IDLE_FRAME, PERMITS, PERMITS_PER_S
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
 from covey.overlay.core.link.link import Frame
-from covey.sim.checkers import Damage, check_logs, check_quiet, check_rebuilt, check_routes
-from covey.sim.experiments.fuzz.event_types import TYPES
-from covey.sim.experiments.fuzz.filters import CONTENTS
+from covey.sim.checkers import Damage, check_quiet, check_rebuilt
+from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES
 from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
-from covey.sim.experiments.fuzz.network import Network, Pair
-from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions
-from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions, HistoryOutcome
+from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.simulator.storage import StoredEvents
 from covey.sim.simulator.wire import Wire
 from covey.sim.topology import Topology
+
+Pair = tuple[str, str]
+
+
+class Network:
+    """The pairs that are cut now. A pair may be cut several times, and is mended by as many."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._cuts: dict[Pair, int] = {}
+
+    def pairs(self) -> list[Pair]:
+        """Those that may be cut: of links, or where links move of all brokers."""
+        simulation = self._simulation
+        if simulation.moving is None:
+            return list(simulation.links)
+        return list(combinations(simulation.brokers, 2))
+
+    def cut(self, pair: Pair) -> None:
+        self._cuts[pair] = self._cuts.get(pair, 0) + 1
+        if self._cuts[pair] == 1:
+            self._apply(pair, cut=True)
+
+    def mend(self, pair: Pair) -> None:
+        """Undo one cut; nothing for a pair that is not cut."""
+        count = self._cuts.get(pair, 0)
+        if count == 1:
+            del self._cuts[pair]
+            self._apply(pair, cut=False)
+        elif count:
+            self._cuts[pair] = count - 1
+
+    def heal(self) -> None:
+        for pair in list(self._cuts):
+            self._cuts[pair] = 1
+            self.mend(pair)
+
+    def _apply(self, pair: Pair, *, cut: bool) -> None:
+        moving = self._simulation.moving
+        if moving is not None:
+            moving.keep_apart(self._cuts)
+        elif cut:
+            self._simulation.block(*pair)
+        else:
+            self._simulation.unblock(*pair)
+
 
 T = TypeVar("T")
 HEALED_NS = 10 * NS_PER_S
@@ -391,17 +436,12 @@ class FaultyHistory(FuzzHistory):
             return
         check_quiet(self.simulation, self.findings)
         check_rebuilt(self.simulation, self.findings)
-        self._run()
-        if self.findings:
-            return
-        self.judge.quiet()
-        self.damage.quiet()
-        self.traffic.quiet()
-        self.views.quiet(self.simulation.clients.values())
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        check_logs(self.simulation, self.findings)
+        super()._rest()
         self._healing = False
+
+    def _check(self) -> None:
+        super()._check()
+        self.damage.quiet()
 
     def _heal(self) -> None:
         simulation = self.simulation

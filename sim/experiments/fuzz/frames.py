@@ -48,6 +48,13 @@ class FrameFuzzResult:
     """Breaches of streams and of connections, by code."""
     violations: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        ended = ", ".join(f"{number:,} {code}" for code, number in sorted(self.closed.items()))
+        return (
+            f"{self.frames:,} frames on {self.connections:,} connections, {self.calls:,} calls, "
+            f"{self.messages:,} messages; connections ended: {ended or 'none'}"
+        )
+
 
 class HostilePeer:
     """Draws the bytes of one peer; of a client if `of_client`."""

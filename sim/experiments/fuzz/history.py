@@ -23,11 +23,16 @@ from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.turns import TURN_MESSAGES
 from covey.overlay.core.moving.motion import Motion, directions, leaves
 from covey.sim.checkers import Findings, Judge, Traffic, Views, check_logs, check_quiet, check_routes
-from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
-from covey.sim.experiments.fuzz.event_types import KEYED, TYPES, WIDER
-from covey.sim.experiments.fuzz.filters import CONTENTS, filters_of
-from covey.sim.experiments.fuzz.options import FuzzOptions
-from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.filters import (
+    CONTENTS,
+    KEYED,
+    TYPES,
+    WIDER,
+    evaluator_of,
+    filters_of,
+    filters_with_calls,
+)
+from covey.sim.experiments.fuzz.options import FuzzOptions, HistoryOutcome
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS
@@ -163,11 +168,6 @@ class FuzzHistory:
             self._update_view: 30 if options.views else 0,
             self._close_view: 1 if options.views else 0,
         }
-
-    def _evaluators(self) -> Callable[[], Evaluator]:
-        if not self.options.calls:
-            return Evaluator
-        return partial(evaluator_of, random.Random(f"operators {self.seed}"))
 
     def _costs(self) -> Costs:
         base_ms = self._random.choice((0, 0, 1, 5))
@@ -418,8 +418,10 @@ class FuzzHistory:
     def _rest(self) -> None:
         """Let everything come to rest, and check."""
         self._run()
-        if self.findings:
-            return
+        if not self.findings:
+            self._check()
+
+    def _check(self) -> None:
         self.judge.quiet()
         self.traffic.quiet()
         self.views.quiet(self.simulation.clients.values())

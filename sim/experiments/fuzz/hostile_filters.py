@@ -100,6 +100,9 @@ class FilterFuzzResult:
     filters: int = 0
     violations: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"{self.texts:,} texts, {self.filters:,} of them filters"
+
 
 def fuzz_filters(seed: int, count: int) -> Iterator[FilterFuzzResult]:
     """Parse so many texts; the result so far, now and then."""

@@ -1,4 +1,4 @@
-"""The options of the fuzzer: what all histories of a run have in common."""
+"""The options of the fuzzer, which all histories of a run have in common, and the outcome of one history."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
+from covey.sim.checkers import Finding
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.simulator.service import SERVICES
 
@@ -138,3 +139,25 @@ class FuzzOptions:
                 else:
                     words.append(f"--{option} {value}")
         return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOutcome:
+    """The outcome of one history. `error` is the exception that ended it, as text."""
+
+    seed: int
+    findings: tuple[Finding, ...]
+    steps: int
+    delivered: int
+    expected: int
+    fired: int = 0
+    """How often the injected defect changed the brokers' actions."""
+    error: str = ""
+    faults: tuple[tuple[str, int], ...] = ()
+    """How often there was each fault, where faults are named."""
+    damaged: int = 0
+    """Events of records in which a bit has flipped."""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.findings or self.error)

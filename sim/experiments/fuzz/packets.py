@@ -62,6 +62,12 @@ class PacketFuzzResult:
     """Connections that ended by a breach."""
     violations: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return (
+            f"{self.packets:,} packets to {self.connections:,} brokers, {self.refused:,} messages refused, "
+            f"{self.broken:,} connections ended by a breach"
+        )
+
 
 class _End:
     """A connection that notes nothing."""

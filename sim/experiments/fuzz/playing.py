@@ -9,8 +9,7 @@ from functools import partial
 from covey.matcher import compile_kernels
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
 from covey.sim.experiments.fuzz.history import FuzzHistory
-from covey.sim.experiments.fuzz.options import FuzzOptions
-from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.options import FuzzOptions, HistoryOutcome
 from covey.sim.experiments.fuzz.repairing import RepairHistory
 from covey.sim.experiments.fuzz.stalling import StallingHistory
 from covey.sim.experiments.processes import Workers

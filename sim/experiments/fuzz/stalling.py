@@ -26,7 +26,7 @@ from covey.overlay.core.endpoint.recovery import CLIENTS_NS
 from covey.overlay.core.endpoint.windows import WindowSizes
 from covey.sim.checkers import Findings, check_quiet, check_routes
 from covey.sim.experiments.fuzz.ledger import Ledger
-from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.options import HistoryOutcome
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S

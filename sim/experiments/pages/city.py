@@ -22,17 +22,11 @@ import pyarrow as pa
 
 from covey.matcher.errors import InputError
 from covey.overlay import Client
+from covey.sim.experiments.background import every
 from covey.sim.experiments.demo.clients import END_S, Clients
 from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle
-from covey.sim.experiments.pages.moving_boxes import (
-    VEHICLE,
-    BoxClient,
-    Change,
-    Statistics,
-    every,
-    mark_of,
-)
+from covey.sim.experiments.pages.moving_boxes import VEHICLE, BoxClient, Change, Statistics, mark_of
 from covey.sim.experiments.pages.overlay_counters import OverlayCounters
 from covey.sim.experiments.pages.roads import EXTENT, Fleet, RoadNetwork
 

@@ -7,7 +7,6 @@ else is JSON.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from dataclasses import asdict
 from time import perf_counter
@@ -18,12 +17,12 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.experiments.pages.city import LINKS, PLACES, City, Settings
-from covey.sim.experiments.pages.demand import Demand
 from covey.sim.experiments.pages.live_oracle import Change as OracleChange
 from covey.sim.experiments.pages.live_oracle import Rectangle
-from covey.sim.experiments.pages.moving_boxes import BOX, Change, every, publisher_of
+from covey.sim.experiments.pages.moving_boxes import BOX, Change, publisher_of
+from covey.sim.experiments.pages.overlay_counters import Demand
 from covey.sim.experiments.pages.roads import EXTENT
-from covey.sim.experiments.pages.site import each_message
+from covey.sim.experiments.pages.site import converse
 
 _FRAMES = 10
 _STATS_S = 0.25
@@ -45,16 +44,10 @@ class MapPage:
         self._demand = Demand(_RATES_OVER)
 
     async def run(self) -> None:
-        tasks = []
+        parts = {self._send_frame: lambda: 1 / _FRAMES, self._send_stats: lambda: _STATS_S}
         try:
-            await self._websocket.send_json(self._start())
-            tasks.append(asyncio.create_task(every(lambda: 1 / _FRAMES, self._send_frame)))
-            tasks.append(asyncio.create_task(every(lambda: _STATS_S, self._send_stats)))
-            await each_message(self._websocket, self._handle)
+            await converse(self._websocket, self._start(), parts, self._handle)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._city.leave(self._recipient)
 
     # --- to the page --------------------------------------------------------------------------------

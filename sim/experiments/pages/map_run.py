@@ -16,8 +16,7 @@ from covey.sim.experiments.pages.city import City, Settings
 from covey.sim.experiments.pages.live_oracle import Counts
 from covey.sim.experiments.pages.map_page import GATEWAY_BROKER, MapPage
 from covey.sim.experiments.pages.moving_boxes import Change
-from covey.sim.experiments.pages.screenshot import picture
-from covey.sim.experiments.pages.site import Site
+from covey.sim.experiments.pages.site import Site, picture
 
 SIZE = (1240, 900)
 """Of the picture of the page, in pixels."""

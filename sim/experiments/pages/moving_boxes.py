@@ -6,7 +6,6 @@ the oracle.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
@@ -168,15 +167,3 @@ class BoxClient:
                 self._recipient.deliver(np.full(len(numbers), box), numbers)
             else:
                 self._early.append((subscription_id, numbers))
-
-
-async def every(period_s: Callable[[], float], work: Callable[[], object]) -> None:
-    """Call `work` again and again, and await it where it returns a coroutine; the next call is no earlier
-    than a period after the last."""
-    loop = asyncio.get_running_loop()
-    while True:
-        start = loop.time()
-        result = work()
-        if asyncio.iscoroutine(result):
-            await result
-        await asyncio.sleep(max(0.0, start + period_s() - loop.time()))

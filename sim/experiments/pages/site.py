@@ -1,16 +1,22 @@
-"""The server of a demonstration's page: its files, the gateway to the overlay, and a socket of its own.
+"""The server of a demonstration's page: its files, the gateway to the overlay, a socket of its own, a
+picture.
 
 Everything the page subscribes to comes through the gateway. The socket `/live` has what is no event: what is
-to be drawn, the counters and the sliders, and what the page reports to the oracle.
+to be drawn, the counters and the sliders, and what the page reports to the oracle. Chromium takes a picture
+when the page has loaded, and a page that is opened with `?hold` has loaded when the server has answered
+`hold` (drawing.js).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import shutil
+import tempfile
 import webbrowser
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +31,7 @@ from covey.gateway import Limits, application
 from covey.gateway.server import bind, server
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.transport.address import is_local, parse_address
+from covey.sim.experiments.background import every
 from covey.sim.experiments.local_overlay import free_addresses
 
 _FILES = Path(__file__).parent
@@ -121,6 +128,24 @@ async def each_message(websocket: WebSocket, handle: Callable[[dict[str, Any]], 
             await websocket.send_json({"kind": "error", "message": f"{type(error).__name__}: {error}"[:300]})
 
 
+async def converse(
+    websocket: WebSocket,
+    start: dict[str, Any],
+    parts: dict[Callable[[], Coroutine[Any, Any, None]], Callable[[], float]],
+    handle: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Send `start`, then each of `parts` in its period; handle what the page sends, until it goes."""
+    tasks = []
+    try:
+        await websocket.send_json(start)
+        tasks += [asyncio.create_task(every(period_s, work)) for work, period_s in parts.items()]
+        await each_message(websocket, handle)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def check_address(listen: str) -> None:
     """`InputError` or `BindError` if a page cannot be served there; before anything is started."""
     try:
@@ -139,3 +164,60 @@ def open_page(url: str) -> None:
     """In the browser of this desktop, if there is one."""
     with suppress(webbrowser.Error):
         webbrowser.open(url)
+
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_PATIENCE_S = 120.0
+
+
+def check_screenshot(path: Path) -> None:
+    """`InputError` if no picture can be made there."""
+    find_chromium()
+    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+        raise InputError(f"--screenshot {path}: expected a file in a folder that can be written to")
+
+
+def find_chromium() -> str:
+    """Its path. `InputError` if there is none."""
+    path = next(filter(None, map(shutil.which, _NAMES)), None)
+    if path is None:
+        raise InputError("--screenshot needs Chromium: install chromium or google-chrome (Debian: chromium)")
+    return path
+
+
+async def picture(
+    site: Site, path: Path, size: tuple[int, int], show: Callable[[], Awaitable[None]]
+) -> None:
+    """Open the page of a site that is served, await `show`, and write a PNG of the page."""
+    width, height = size
+    path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="covey-", ignore_cleanup_errors=True) as profile:
+        options = [
+            "--headless",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--force-device-scale-factor=1",
+            f"--user-data-dir={profile}",
+            f"--window-size={width},{height}",
+            f"--screenshot={path.resolve()}",
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
+            f"{site.url}?hold",
+        ]
+        process = await asyncio.create_subprocess_exec(
+            find_chromium(), *options, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await site.opened.wait()
+                await show()
+                site.release()
+                await process.wait()
+        except TimeoutError:
+            raise CoveyError(f"--screenshot: Chromium did not answer within {_PATIENCE_S:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if not path.exists():
+        raise CoveyError(f"--screenshot {path}: Chromium wrote no picture")

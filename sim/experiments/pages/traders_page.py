@@ -16,13 +16,12 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange, Verdict
+from covey.sim.experiments.background import every
 from covey.sim.experiments.demo.run import Demonstration, Trader
 from covey.sim.experiments.demo.strategies import Quote, Values
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
-from covey.sim.experiments.pages.moving_boxes import every
 from covey.sim.experiments.pages.overlay_counters import OverlayCounters
-from covey.sim.experiments.pages.screenshot import picture
-from covey.sim.experiments.pages.site import Site, each_message
+from covey.sim.experiments.pages.site import Site, converse, picture
 from covey.sim.scenario.quotes import FIRMS
 
 SIZE = (1240, 860)
@@ -132,16 +131,8 @@ class FloorPage:
         self._changes: dict[int, ValueChange[Values]] = {}
 
     async def run(self) -> None:
-        tasks = []
-        try:
-            await self._websocket.send_json(self._start())
-            tasks.append(asyncio.create_task(every(lambda: _SEND_S, self._send_news)))
-            tasks.append(asyncio.create_task(every(lambda: _STATS_S, self._send_stats)))
-            await each_message(self._websocket, self._handle)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        parts = {self._send_news: lambda: _SEND_S, self._send_stats: lambda: _STATS_S}
+        await converse(self._websocket, self._start(), parts, self._handle)
 
     def _start(self) -> dict[str, Any]:
         demonstration = self._floor.demonstration

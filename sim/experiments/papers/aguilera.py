@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from math import comb, expm1, log1p
 
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event, rate
+from covey.sim.experiments.papers.measuring import cells, growth, measure_each, ms_per_event, rate
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
-from covey.sim.progress import Progress, part
+from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Curves
 from covey.sim.workload import Domain, Fabret
 
@@ -40,14 +40,10 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """Time over subscriptions, how its exponent depends on the attributes, space, and the optimisations."""
     sizes = plan.pick((200, 800), (2_000, 8_000, 32_000), (10_000, 30_000, 100_000, 300_000, 1_000_000))
     measured: dict[tuple[int, int], dict[int, dict[str, MatchResult]]] = {}
-    for at, (tests, values) in enumerate(_MODELS):
-        workload = _workload(tests, values)
-        engines = {"search_tree": "search_tree"} if at else ENGINES
-        runs = measured[tests, values] = {}
-        for number, count in enumerate(sizes):
-            start = 0.7 * (at + number / len(sizes)) / len(_MODELS)
-            inner = part(progress, start, start + 0.7 / len(sizes) / len(_MODELS))
-            runs[count] = measure(workload, count, engines, plan, inner)
+    for inner, (tests, values) in parts(part(progress, 0.0, 0.7), _MODELS):
+        engines = {"search_tree": "search_tree"} if measured else ENGINES
+        cases = [(count, count, _workload(tests, values)) for count in sizes]
+        measured[tests, values] = measure_each(cases, engines, plan, inner)
     findings = [
         _sublinear(measured[_MODELS[0]]),
         _exponents(measured),
@@ -111,9 +107,7 @@ def _sublinear(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
     tests, values = _MODELS[0]
     rows: list[dict[str, Cell]] = []
     for count, results in runs.items():
-        row: dict[str, Cell] = {"subscriptions": count}
-        for name in ENGINES:
-            row[f"{name} ms"] = ms_per_event(results[name]) if name in results else None
+        row = {"subscriptions": count} | cells(results, ENGINES, "ms", ms_per_event)
         row["matches/event"] = results["search_tree"].matches_per_event
         row["nodes visited, computed"] = visited(count, _ATTRIBUTES, tests, values)
         rows.append(row)
@@ -179,9 +173,7 @@ def _space(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
     tests, values = _MODELS[0]
     rows: list[dict[str, Cell]] = []
     for count, results in runs.items():
-        row: dict[str, Cell] = {"subscriptions": count}
-        for name in ENGINES:
-            row[f"{name} B"] = results[name].bytes_per_subscription if name in results else None
+        row = {"subscriptions": count} | cells(results, ENGINES, "B", lambda of: of.bytes_per_subscription)
         row["nodes each, computed"] = nodes(count, _ATTRIBUTES, tests, values) / count
         rows.append(row)
     series = {
@@ -206,12 +198,7 @@ def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
     """All optimisations, without each of them, and without all three."""
     sizes = plan.pick((200, 400), (10_000, 40_000), (30_000, 100_000, 300_000))
     workload = _workload(*_MODELS[0])
-    runs = {
-        count: measure(
-            workload, count, VARIANTS, plan, part(progress, at / len(sizes), (at + 1) / len(sizes))
-        )
-        for at, count in enumerate(sizes)
-    }
+    runs = measure_each([(count, count, workload) for count in sizes], VARIANTS, plan, progress)
     rows: list[dict[str, Cell]] = []
     for name in VARIANTS:
         row: dict[str, Cell] = {"optimisations": name}

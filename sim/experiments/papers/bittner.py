@@ -5,19 +5,21 @@ one stores its tree. The paper derives bytes per subscription (equations 2, 4 an
 fast unsubscription) and the S_s from which the tree is smaller (12, 14); it verifies this with an
 implementation and a million subscriptions, and compares matching times. Here filters have the same shapes,
 memory is the engines' own accounting (`memory_bytes`), and times are those of `covey bench match`.
+
+The choice between normal form and tree, by the model, against both forms and a cap of conjunctions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp, log
 
 from covey.matcher.compile.form_model import Parameters
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.bittner_choice import choice
-from covey.sim.experiments.papers.measuring import measure, ms_per_event
+from covey.sim.experiments.papers.measuring import cells, measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
-from covey.sim.progress import Progress, part
-from covey.sim.reports import Curves
+from covey.sim.progress import Progress, part, parts
+from covey.sim.reports import Bars, Curves
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
 
@@ -99,34 +101,30 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
         ),
     ]
     findings = []
-    for at, (figure, title, shapes, claim) in enumerate(cases):
+    for outer, (figure, title, shapes, claim) in parts(progress, cases):
         rows: list[dict[str, Cell]] = []
-        for number, shape in enumerate(shapes):
+        for inner, shape in parts(outer, shapes):
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            start = (at + number / len(shapes)) / len(cases)
-            inner = part(progress, start, start + 1 / len(shapes) / len(cases))
-            results = measure(workload, count, ENGINES, plan, inner)
-            rows.append(_memory_row(shape, results))
+            rows.append(_memory_row(shape, measure(workload, count, ENGINES, plan, inner)))
         findings.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
     return findings
 
 
 def _memory_row(shape: Shape, results: Mapping[str, MatchResult]) -> dict[str, Cell]:
     expected = theory(shape)
-    row: dict[str, Cell] = {
+    return {
         "S_s": shape.conjunctions,
         "s^r": round(shape.shared / shape.conjunctions, 2),
         "op^r": round(shape.operators / shape.predicates, 2),
+        **cells(results, ENGINES, "B", _size),
+        **cells(results, ENGINES, "tables B", _tables),
+        **{f"{name} eq. B": round(expected[name]) for name in ENGINES},
+        **cells(results, ENGINES, "ev/s", lambda each: round(1e3 / ms_per_event(each))),
     }
-    for name in ENGINES:
-        row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
-    for name in ENGINES:
-        row[f"{name} tables B"] = _tables(results[name]) if name in results else None
-    for name in ENGINES:
-        row[f"{name} eq. B"] = round(expected[name])
-    for name in ENGINES:
-        row[f"{name} ev/s"] = round(1e3 / ms_per_event(results[name])) if name in results else None
-    return row
+
+
+def _size(result: MatchResult) -> int:
+    return round(result.bytes_per_subscription)
 
 
 def _tables(result: MatchResult) -> int:
@@ -179,15 +177,10 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 200_000)
     shape = branching(plan.pick(6, 12, 30), 4, 0.3)
     rows: list[dict[str, Cell]] = []
-    degrees = (0.0, 0.25, 0.5, 0.9)
-    for at, degree in enumerate(degrees):
+    for inner, degree in parts(progress, (0.0, 0.25, 0.5, 0.9)):
         workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
-        inner = part(progress, at / len(degrees), (at + 1) / len(degrees))
         results = measure(workload, count, ENGINES, plan, inner)
-        row: dict[str, Cell] = {"r_p": degree}
-        for name in ENGINES:
-            row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
-        rows.append(row)
+        rows.append({"r_p": degree, **cells(results, ENGINES, "B", _size)})
     series = {name: _series(rows, "r_p", f"{name} B") for name in ENGINES}
     savings = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
     return PaperFinding(
@@ -210,17 +203,12 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
     p = plan.pick(8, 10, 30)
     shapes = {4: pairs(p, 2), 8: pairs(p, 3)}
     rows: list[dict[str, Cell]] = []
-    for at, count in enumerate(sizes):
+    for outer, count in parts(progress, sizes):
         row: dict[str, Cell] = {"subscriptions": count}
-        for number, (conjunctions, shape) in enumerate(shapes.items()):
-            start = (at + number / 2) / len(sizes)
+        for inner, (conjunctions, shape) in parts(outer, list(shapes.items())):
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            inner = part(progress, start, start + 0.5 / len(sizes))
             results = measure(workload, count, ENGINES, plan, inner)
-            for name in ENGINES:
-                row[f"{name} S_s={conjunctions} ms"] = (
-                    round(ms_per_event(results[name]), 4) if name in results else None
-                )
+            row |= cells(results, ENGINES, f"S_s={conjunctions} ms", lambda of: round(ms_per_event(of), 4))
         rows.append(row)
     series = {key.removesuffix(" ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
     last = {name: points[-1][1] for name, points in series.items()}
@@ -237,3 +225,63 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
         rows,
         Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
     )
+
+
+FORMS = {"cap": "cluster:forms=normal", "tree": "trees", "chosen": "cluster"}
+"""Normal form up to a cap of 64 conjunctions, trees alone, and what the model chooses."""
+
+
+def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:
+    """Memory and time of the production engine over the paper's range of filters, by form."""
+    count, p = plan.pick(300, 10_000, 100_000), plan.pick(6, 12, 30)
+    shapes = [
+        *[branching(p, n, 0.3) for n in plan.pick((3,), (2, 4, 6), (2, 4, 6, 10))],
+        *[branching(p, n, 0.7) for n in plan.pick((3,), (2, 4, 6), (2, 4, 6, 10))],
+        *[pairs(p, k) for k in plan.pick((2,), (2, 4, 6), (2, 4, 6, 7))],
+    ]
+    rows: list[dict[str, Cell]] = []
+    loads = [(shape, share) for share in (0.02, 0.3) for shape in shapes]
+    for inner, (shape, share) in parts(progress, loads):
+        workload = Boolean(shape=shape, fulfilled=share)
+        results = measure(workload, count, FORMS, plan, inner)
+        if len(results) == len(FORMS):
+            shared = round(shape.shared / shape.conjunctions, 2)
+            described: dict[str, Cell] = {"p_e / |s||p|": share, "S_s": shape.conjunctions, "s^r": shared}
+            rows.append(described | _row(results))
+    mean = {name: exp(sum(log(_product(row, name)) for row in rows) / len(rows)) for name in FORMS}
+    worst = {name: max(_product(row, name) for row in rows) for name in FORMS}
+    words = ", ".join(f"{name} {mean[name]:.2f} ({worst[name]:.1f} at worst)" for name in FORMS)
+    return PaperFinding(
+        "Sect. 4, 6.2",
+        f"normal form or tree, chosen by the model (|p| = {p}, {count:,} subscriptions)",
+        "The paper recommends the tree wherever a filter has an `or`, by memory; time favours either. That a "
+        "model can choose per filter is ours.",
+        "Bytes times nanoseconds as multiples of those of the better form, in the geometric mean: "
+        f"{words}. `cap` is the normal form for up to 64 conjunctions, else the tree. The model assumes "
+        "what part of the events passes a range, so it errs where the forms are close.",
+        Verdict.of(
+            mean["chosen"] <= 1.02 * min(mean["cap"], mean["tree"]),
+            mean["chosen"] < max(mean["cap"], mean["tree"]),
+        ),
+        rows,
+        Bars(
+            "bytes times ns, as a multiple of the better form",
+            [f"S_s {row['S_s']}, s^r {row['s^r']}, {row['p_e / |s||p|']}" for row in rows],
+            {name: [_product(row, name) for row in rows] for name in FORMS},
+            dots=True,
+            log=True,
+        ),
+    )
+
+
+def _row(results: Mapping[str, MatchResult]) -> dict[str, Cell]:
+    sizes: dict[str, Cell] = {f"{name} B": round(results[name].bytes_per_subscription) for name in FORMS}
+    times: dict[str, Cell] = {f"{name} us": round(1e3 * ms_per_event(results[name]), 2) for name in FORMS}
+    form = "tree" if results["chosen"].memory.get("trees", 0) else "normal form"
+    return {"chosen": form, **sizes, **times}
+
+
+def _product(row: Mapping[str, Cell], name: str) -> float:
+    """Bytes times time of a form, as a multiple of the better one's."""
+    products = {each: float(row[f"{each} B"] or 1) * float(row[f"{each} us"] or 1) for each in FORMS}
+    return products[name] / min(products["cap"], products["tree"])

@@ -14,9 +14,9 @@ from time import process_time
 
 from covey.sim.experiments.bench.drift import DriftPlan, DriftResult, measure_drift
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event
+from covey.sim.experiments.papers.measuring import cells, growth, measure_each, ms_per_event
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
-from covey.sim.progress import Progress, part
+from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Curves
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
 
@@ -41,16 +41,13 @@ _WARM_UP = 6
 
 Runs = Mapping[int, Mapping[str, MatchResult]]
 """Results by varied value, then by algorithm."""
-Cases = Sequence[tuple[int, int, Workload]]
-"""The varied value, the number of subscriptions and the workload of each case."""
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """Fig. 3 and section 6.3."""
     sizes = plan.pick((200, 800), (5_000, 20_000, 80_000), (30_000, 100_000, 300_000, 1_000_000))
-    over_sizes = _sweep(
-        [(size, size, _paper("W0", plan)) for size in sizes], ENGINES, plan, part(progress, 0.0, 0.3)
-    )
+    cases = [(size, size, _paper("W0", plan)) for size in sizes]
+    over_sizes = measure_each(cases, ENGINES, plan, part(progress, 0.0, 0.3), _WARM_UP)
     findings = [
         _time(over_sizes),
         _operators(plan, over_sizes, part(progress, 0.3, 0.5)),
@@ -69,14 +66,6 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "throughput is measured after two passes in which an engine may adapt.",
     ]
     return PaperReport("fabret", CITATION, plan.size, findings, notes, (plan.seed,))
-
-
-def _sweep(cases: Cases, engines: Mapping[str, str], plan: PaperPlan, progress: Progress) -> Runs:
-    runs: dict[int, Mapping[str, MatchResult]] = {}
-    for at, (varied, count, workload) in enumerate(cases):
-        inner = part(progress, at / len(cases), (at + 1) / len(cases))
-        runs[varied] = measure(workload, count, engines, plan, inner, _WARM_UP)
-    return runs
 
 
 def _paper(name: str, plan: PaperPlan) -> Workload:
@@ -103,7 +92,7 @@ def _finding(
     unit, value = measured
     labels = list(dict.fromkeys(label for results in runs.values() for label in results))
     rows: list[dict[str, Cell]] = [
-        {varied: x, **{f"{n} {unit}": value(results[n]) if n in results else None for n in labels}}
+        {varied: x} | cells(results, labels, unit, value)
         for x, results in runs.items()
         if labels
     ]
@@ -154,7 +143,8 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
     """W2 compared with W0."""
     engines = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
-    mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], engines, plan, progress)
+    cases = [(size, size, _paper("W2", plan)) for size in sizes]
+    mixed = measure_each(cases, engines, plan, progress, _WARM_UP)
     runs = {
         size: {
             **{f"{name} ==": equalities[size][name] for name in engines if name in equalities[size]},
@@ -268,7 +258,7 @@ def _domains(plan: PaperPlan, progress: Progress) -> PaperFinding:
         f"time per event over the values of a domain ({count:,} subscriptions)",
         "The larger the domains, the better both, and dynamic is less sensitive than propagation "
         "because it hashes several attributes.",
-        _sweep(workloads, _TWO, plan, progress),
+        measure_each(workloads, _TWO, plan, progress, _WARM_UP),
         "values",
         ("ms", ms_per_event),
         tuple(_TWO),
@@ -294,7 +284,7 @@ def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
         "Sect. 6.3, predicates",
         f"time per event over the predicates per subscription ({count:,} subscriptions)",
         "The more predicates, the better dynamic does: it meets them early and builds its tables on them.",
-        _sweep(workloads, _TWO, plan, progress),
+        measure_each(workloads, _TWO, plan, progress, _WARM_UP),
         "predicates",
         ("ms", ms_per_event),
         tuple(_TWO),
@@ -320,7 +310,7 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
         ),
     )
     findings = []
-    for at, (name, figure, title, claim) in enumerate(cases):
+    for inner, (name, figure, title, claim) in parts(progress, cases):
         limits = DriftPlan(
             name,
             subscriptions=plan.pick(400, 30_000, 300_000),
@@ -331,7 +321,7 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             seed=plan.seed,
             clock=process_time,
         )
-        result = measure_drift(limits, part(progress, at / len(cases), (at + 1) / len(cases)))
+        result = measure_drift(limits, inner)
         findings.append(_drifted(figure, title, claim, limits.steps, result))
     return findings
 

@@ -7,13 +7,13 @@ comes from engines that disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from time import process_time
 
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
-from covey.sim.experiments.papers.report import PaperPlan
-from covey.sim.progress import Progress
+from covey.sim.experiments.papers.report import Cell, PaperPlan
+from covey.sim.progress import Progress, parts
 from covey.sim.workload import Workload
 
 
@@ -48,6 +48,30 @@ def measure(
         make_engine(engine, workload, 1)  # compiled before anything is measured
     results = compare_engines(workload, count, limits, progress)
     return {label: result for label, result in zip(engines, results, strict=True) if result.complete}
+
+
+def measure_each(
+    cases: Sequence[tuple[int, int, Workload]],
+    engines: Mapping[str, str],
+    plan: PaperPlan,
+    progress: Progress,
+    warm_up: int = 0,
+) -> dict[int, dict[str, MatchResult]]:
+    """`measure` for each case: a value that varies, a number of subscriptions and a workload."""
+    return {
+        varied: measure(workload, count, engines, plan, inner, warm_up)
+        for inner, (varied, count, workload) in parts(progress, cases)
+    }
+
+
+def cells(
+    results: Mapping[str, MatchResult],
+    labels: Iterable[str],
+    unit: str,
+    value: Callable[[MatchResult], float],
+) -> dict[str, Cell]:
+    """The part of a finding's row with one quantity per engine; None for one that was not measured."""
+    return {f"{name} {unit}": value(results[name]) if name in results else None for name in labels}
 
 
 def rate(result: MatchResult) -> float:

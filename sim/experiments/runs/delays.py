@@ -9,6 +9,7 @@ sender.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
@@ -19,12 +20,11 @@ MAX_CHUNKS = 256
 _CHUNK_BYTES = 65_536
 
 
-class DelayProxy:
-    """Passes TCP connections on to `target` ("host:port"), `delay_s` later each way."""
+class Proxy(ABC):
+    """Passes TCP connections on to `target` ("host:port")."""
 
-    def __init__(self, target: str, delay_s: float) -> None:
+    def __init__(self, target: str) -> None:
         self._target = target
-        self._delay_s = delay_s
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -38,27 +38,50 @@ class DelayProxy:
         """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await ended(self._connections)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        host, _, port = self._target.rpartition(":")
-        with suppress(OSError, asyncio.CancelledError):  # asyncio would log that `stop` has cancelled it
+        with suppress(OSError, asyncio.CancelledError):  # asyncio would log that `ended` has cancelled it
             try:
-                back_reader, back_writer = await asyncio.open_connection(host, int(port))
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(self._pass(reader, back_writer))
-                        group.create_task(self._pass(back_reader, writer))
-                finally:
-                    back_writer.close()
+                await self._relay(reader, writer)
             finally:
                 self._connections.discard(task)
                 writer.close()
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = self._target.rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+
+    @abstractmethod
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, until it ends."""
+
+
+async def ended(connections: set[asyncio.Task[None]]) -> None:
+    """End connections of a proxy."""
+    for connection in connections:
+        connection.cancel()
+    await asyncio.gather(*connections, return_exceptions=True)
+
+
+class DelayProxy(Proxy):
+    """Passes connections on `delay_s` later each way."""
+
+    def __init__(self, target: str, delay_s: float) -> None:
+        super().__init__(target)
+        self._delay_s = delay_s
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_reader, back_writer = await self._dial()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, back_writer))
+                group.create_task(self._pass(back_reader, writer))
+        finally:
+            back_writer.close()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
-from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
-from covey.sim.experiments.runs.run_all import Executor, run_one
+from covey.sim.experiments.runs.run_all import Executor, PlannedRun, RunOutcome, run_one
 
 if TYPE_CHECKING:
     from covey.sim.scenario.scenario import Scenario
@@ -65,8 +64,7 @@ class SparkTasks:
         self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
     ) -> list[RunOutcome]:
         from covey.sim.metrics.session import is_remote, spark_session
-        from covey.sim.metrics.spark_checks import SparkError
-        from covey.sim.metrics.spark_failures import job_failure
+        from covey.sim.metrics.spark_failures import SparkError, job_failure
         from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
         from covey.sim.metrics.spark_tasks import watched
 

@@ -12,26 +12,22 @@ import os
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from covey.overlay.client import Client
-from covey.sim.checkers import Findings, Judge
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.runs.delays import DelayedOverlay
-from covey.sim.experiments.runs.observed_session import ObservedSession
-from covey.sim.experiments.runs.real_subscriber import RealSubscriber
+from covey.sim.experiments.runs.real_clients import ObservedSession, RealSubscriber
+from covey.sim.experiments.runs.run import Run
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.fields import beyond_real, inputs_of
-from covey.sim.scenario.inputs import create_load, create_topology
+from covey.sim.scenario.fields import beyond_real
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
 from covey.sim.trace.manifest import Choices
-from covey.sim.trace.trace import Trace
 
 T = TypeVar("T")
 
@@ -42,60 +38,38 @@ _QUIET_S = 1.0
 _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
 
 
-class RealRun:
+class RealRun(Run):
     """One run of a scenario over gRPC.
 
     `ScenarioError` for a field that only the simulator has (`sim/scenario/fields.py`).
     """
 
+    real = True
+
     def __init__(self, scenario: Scenario, *, topology: Topology | None = None) -> None:
         beyond = beyond_real(scenario)
         if beyond:
             raise ScenarioError(f"{beyond} over real brokers")
-        self.scenario = scenario
-        self.topology = topology or create_topology(scenario)
+        origin_ns = time.monotonic_ns()
+        super().__init__(scenario, topology, lambda: time.monotonic_ns() - origin_ns)
         if len(self.topology.brokers) < 2:
             raise ScenarioError(
                 f"brokers is {len(self.topology.brokers)}: expected at least 2 over real brokers"
             )
-        self.load = create_load(scenario, self.topology)
-        self.findings = Findings()
-        self._origin_ns = time.monotonic_ns()
-        self.judge = Judge(self.findings, self._now, lossy=scenario.lossy)
-        self.summary = RunSummary(scenario, len(self.topology.brokers))
-        self._observers: list[Any] = [self.judge]
-        self._trace: Trace | None = None
         self._counters: dict[str, Any] = {}
         """The brokers' counters at the end of the last phase."""
         self._arrived_ns = 0
         self._pending = asyncio.Semaphore(_CONCURRENT)
 
-    def _now(self) -> int:
-        """Nanoseconds since the start of the run."""
-        return time.monotonic_ns() - self._origin_ns
-
     def run(
-        self,
-        trace: str | Path | None = None,
-        progress: Progress = silent,
-        *,
-        choices: Choices | None = None,
+        self, trace: str | Path | None = None, progress: Progress = silent, *, choices: Choices | None = None
     ) -> RunSummary:
-        """Run it in real time; `trace` is a folder for the trace, as a path or a URI, which has the `choices`
-        of a sweep."""
-        if trace is None:
-            return asyncio.run(self._run(progress))
-        inputs, plain = inputs_of(self.scenario), asdict(self.scenario)
-        with Trace(trace, self._now, plain, real=True, inputs=inputs, choices=choices) as self._trace:
-            self._observers.insert(0, self._trace)
-            self.judge.observers.append(self._trace)
-            summary = asyncio.run(self._run(progress))
-            self._trace.end()
-            summary.trace_rows = self._trace.rows
-            self._trace.summary = summary.as_json()
-        return summary
+        with self._traced(trace, choices):
+            asyncio.run(self._run(progress))
+            self._end_trace()
+        return self.summary
 
-    async def _run(self, progress: Progress) -> RunSummary:
+    async def _run(self, progress: Progress) -> None:
         scenario, links = self.scenario, self.topology.links
         progress("starting brokers", 0.0)
         async with (
@@ -135,7 +109,6 @@ class RealRun:
             self.summary.real_s = round(time.perf_counter() - started, 3)
             await asyncio.gather(*(subscriber.leave() for subscriber in subscribers))
         self.summary.add_verdict(self.judge, self.findings)
-        return self.summary
 
     def _start_phase(self, phase: str) -> None:
         if self._trace is not None:

@@ -10,20 +10,60 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from covey.matcher.errors import CoveyError, InputError
-from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.fields import inputs_of
+from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.finding import TracesError, find_traces
+from covey.sim.trace.manifest import Choices
 from covey.sim.trace.storage import Folder, reason_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A scenario under a name that is unique in its folder; `real` runs it over broker processes, and
+    `choices` are those of its sweep."""
+
+    name: str
+    scenario: Scenario
+    real: bool = False
+    choices: Choices = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What became of a planned run: its trace, its summary (`RunSummary.as_json`) or else the error, and
+    whether it was in the folder already."""
+
+    run: str
+    trace: str
+    summary: Mapping[str, Any] | None = None
+    error: str = ""
+    reused: bool = False
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Violations by property."""
+        return {} if self.summary is None else self.summary["counts"]
+
+    @property
+    def findings(self) -> Sequence[str]:
+        """The first violations."""
+        return () if self.summary is None else self.summary["findings"]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no summary, or the checkers report a violation."""
+        return bool(self.error or self.counts)
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+=~_-]*")
 """Of a run: part of a path, and never one that Spark takes for a hidden file."""

@@ -8,20 +8,15 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
 from covey.matcher import EventBatch, compile_kernels
-from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.checkers import Traffic, check_quiet, check_routes
 from covey.sim.experiments.runs.closed_loop import ClosedLoop
-from covey.sim.experiments.runs.link_control import LinkControl
-from covey.sim.experiments.runs.summary import RunSummary, busiest_share
-from covey.sim.experiments.runs.work import WorkByKind
+from covey.sim.experiments.runs.run import Run
+from covey.sim.experiments.runs.summary import LinkControl, RunSummary, WorkByKind, busiest_share
 from covey.sim.progress import Progress, part, silent
-from covey.sim.scenario.fields import inputs_of
-from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
@@ -32,7 +27,6 @@ from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
 from covey.sim.trace.manifest import Choices
-from covey.sim.trace.trace import Trace
 
 _LINKS_COMPARED = 20
 _PROGRESS_STEPS = 50
@@ -42,15 +36,14 @@ _CRASH_NS = 200 * NS_PER_MS
 _PARTITION_NS = 500 * NS_PER_MS
 
 
-class SimulatedRun:
+class SimulatedRun(Run):
     """One run of a scenario in virtual time."""
+
+    real = False
 
     def __init__(
         self, scenario: Scenario, *, topology: Topology | None = None, costs: Costs | None = None
     ) -> None:
-        self.scenario = scenario
-        self.findings = Findings()
-        self.topology = topology or create_topology(scenario)
         self.costs = costs or _costs(scenario)
         self._work = WorkByKind(self.costs)
         self._control = LinkControl()
@@ -69,26 +62,19 @@ class SimulatedRun:
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")
-        self.load = create_load(scenario, self.topology)
         clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=scenario.lossy)
-        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
-        self.summary = RunSummary(scenario, len(self.topology.brokers))
+        super().__init__(scenario, topology, lambda: clock.now_ns)
+        self.traffic = Traffic(self.findings, self._now)
         self._publishers: list[SimulatedClient] = []
         self._subscribers: list[tuple[SimulatedClient, int, SubscriberState]] = []
-        self._trace: Trace | None = None
         self._closed_loop: ClosedLoop | None = None
         if scenario.window:
             self._closed_loop = ClosedLoop(scenario, self.load, clock, self._publish)
 
     def run(
-        self,
-        trace: str | Path | None = None,
-        progress: Progress = silent,
-        *,
-        choices: Choices | None = None,
+        self, trace: str | Path | None = None, progress: Progress = silent, *, choices: Choices | None = None
     ) -> RunSummary:
-        """Run it; `trace` is a folder for the trace, as a path or a URI, which has the `choices` of a sweep.
+        """As `Run.run`.
 
         Kernels are loaded first, since when a background thread loads them is not reproducible. With measured
         costs a small run goes before, whose time is not charged.
@@ -106,20 +92,9 @@ class SimulatedRun:
 
     def _run(self, trace: str | Path | None, progress: Progress, choices: Choices | None) -> RunSummary:
         started, worked = time.perf_counter(), time.process_time()
-        simulation, clock = self.simulation, self.simulation.clock
-        with ExitStack() as stack:
-            simulation.observers += [self.judge, self.traffic, self._control]
-            if trace is not None:
-                self._trace = Trace(
-                    trace,
-                    lambda: clock.now_ns,
-                    asdict(self.scenario),
-                    inputs=inputs_of(self.scenario),
-                    choices=choices,
-                )
-                stack.enter_context(self._trace)
-                simulation.observers.insert(0, self._trace)
-                self.judge.observers.append(self._trace)
+        simulation = self.simulation
+        with self._traced(trace, choices):
+            simulation.observers += [*self._observers, self.traffic, self._control]
             if self._closed_loop is not None:
                 simulation.observers.append(self._closed_loop.under_way)
             simulation.build(self.topology)
@@ -139,13 +114,9 @@ class SimulatedRun:
             self.summary.links_checked = check_routes(
                 simulation, self.findings, sample=_LINKS_COMPARED, seed=self.scenario.seed
             )
-            if self._trace is not None:
-                self._trace.end()
-                self.summary.trace_rows = self._trace.rows
+            self._end_trace()
             self.summary.cpu_s = round(time.process_time() - worked, 3)
             self._summarise(time.perf_counter() - started)
-            if self._trace is not None:
-                self._trace.summary = self.summary.as_json()
         return self.summary
 
     def _start_phase(self, phase: str) -> None:

@@ -1,13 +1,17 @@
-"""The summary of a run: its counts, its duration, and the violations that the checkers found."""
+"""What a run counts: its summary with the violations found, the work of brokers, and control over links."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from covey.overlay.core.messages import Message, Publish
 from covey.sim.checkers import Findings, Judge
 from covey.sim.scenario.scenario import Scenario
+from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.observer import Observer
 
 
 @dataclass(slots=True)
@@ -105,3 +109,55 @@ def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], dur
     after it."""
     longest_ns = max((after_ns[b] - before_ns.get(b, 0) for b in after_ns), default=0)
     return round(longest_ns / max(duration_ns, 1), 4)
+
+
+Work = dict[str, int]
+"""`messages`, the `events` in them, and `busy_ns`, what these cost."""
+
+
+class WorkByKind:
+    """Costs of messages that are counted on their way, since the last `clear`."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.by_broker: dict[str, dict[str, Work]] = {}
+        self._costs = costs
+
+    @property
+    def measures(self) -> bool:
+        return self._costs.measures
+
+    def clear(self) -> None:
+        self.by_broker = {}
+
+    @property
+    def by_kind(self) -> dict[str, Work]:
+        """Of all brokers together."""
+        total: dict[str, Work] = {}
+        for kinds in self.by_broker.values():
+            for kind, work in kinds.items():
+                sums = total.setdefault(kind, dict.fromkeys(work, 0))
+                for name, value in work.items():
+                    sums[name] += value
+        return dict(sorted(total.items()))
+
+    def charge(self, sample: Sample) -> int:
+        cost_ns = self._costs.charge(sample)
+        kinds = self.by_broker.setdefault(sample.broker, {})
+        work = kinds.get(sample.kind)
+        if work is None:
+            work = kinds[sample.kind] = {"messages": 0, "events": 0, "busy_ns": 0}
+        work["messages"] += 1
+        work["events"] += sample.events
+        work["busy_ns"] += cost_ns
+        return cost_ns
+
+
+class LinkControl(Observer):
+    """`by_kind` has their number; `clear` it when the set-up is over."""
+
+    def __init__(self) -> None:
+        self.by_kind: Counter[str] = Counter()
+
+    def received(self, source: str, target: str, message: Message) -> None:
+        if source.startswith("broker/") and target.startswith("broker/") and type(message) is not Publish:
+            self.by_kind[type(message).__name__] += 1

@@ -10,8 +10,7 @@ import time
 import pytest
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.chain import ChainPlan, ChainResult, Spread, measure_chain
-from covey.sim.experiments.bench.chain_table import labels
+from covey.sim.experiments.bench.chain import ChainPlan, ChainResult, Spread, labels, measure_chain
 from covey.sim.experiments.bench.usage import cpu_ns, descriptors, resident_bytes
 
 PLAN = ChainPlan(

@@ -21,7 +21,7 @@ from covey.sim.experiments.bench import match as bench
 from covey.sim.experiments.bench.match import DisagreementError, MatchPlan, compare_engines, make_engine
 from covey.sim.workload import WORKLOADS, Fabret, TextTests
 from covey.sim.workload.options import find_workload
-from covey.sim.workload.text_tests import OPERATORS
+from covey.sim.workload.symbols import OPERATORS
 
 QUICK = MatchPlan(engines=("scan",), events=60, batch=20, repetitions=2, repetition_s=0.005, sample=30)
 KEYS = [

@@ -26,8 +26,7 @@ from covey.overlay.storage import log, log_recovery, records
 from covey.overlay.storage.errors import StorageError
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
-from covey.sim.experiments.fuzz.options import FAULTS
-from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.options import FAULTS, HistoryOutcome
 from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.simulator.observer import Observer
 

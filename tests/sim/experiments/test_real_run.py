@@ -14,9 +14,8 @@ from commands import run
 from read_traces import rows
 
 from covey.overlay.client import ClosedError
-from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.experiments.runs.real import RealRun, received_since
-from covey.sim.experiments.runs.real_subscriber import RealSubscriber
+from covey.sim.experiments.runs.real_clients import ObservedSession, RealSubscriber
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.load import SubscriberState

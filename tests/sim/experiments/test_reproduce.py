@@ -20,8 +20,7 @@ from covey.sim.experiments.papers import PAPERS, PaperFinding, PaperPlan, PaperR
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
 from covey.sim.experiments.papers.measuring import growth
-from covey.sim.experiments.papers.page import page
-from covey.sim.experiments.papers.report import Cell
+from covey.sim.experiments.papers.report import Cell, page
 from covey.sim.reports import Curves, png
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs

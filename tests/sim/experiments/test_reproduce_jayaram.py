@@ -38,7 +38,7 @@ from covey.sim.experiments.papers.jayaram_prediction import (
 )
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.report import Verdict
-from covey.sim.experiments.runs.planned import RunOutcome
+from covey.sim.experiments.runs.run_all import RunOutcome
 from covey.sim.simulator.costs import Calibrated, Sample
 
 

@@ -14,8 +14,7 @@ import pytest
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
 from covey.sim.experiments.runs.executors import Processes, SparkTasks, executor_at, expected_work
-from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
-from covey.sim.experiments.runs.run_all import _earlier, run_all, run_one
+from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, _earlier, run_all, run_one
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.systems import cost_key
 from covey.sim.simulator.calibration import save_costs

@@ -11,8 +11,7 @@ import pytest
 from commands import run
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.runs.planned import RunOutcome
-from covey.sim.experiments.runs.run_all import _check_names
+from covey.sim.experiments.runs.run_all import RunOutcome, _check_names
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.progress import Progress
 from covey.sim.scenario.scenario import Scenario

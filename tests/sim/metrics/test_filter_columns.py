@@ -16,9 +16,8 @@ from random_filters import event_types, events, filters, values_of
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.moving.motion import Motion, still
 from covey.sim.metrics import spark_session
-from covey.sim.metrics.filter_columns import VARIABLE_LIMIT, FilterColumns, compiles
-from covey.sim.metrics.filter_rows import FilterRows
-from covey.sim.trace.values import event_texts, values_text
+from covey.sim.metrics.filters import VARIABLE_LIMIT, FilterColumns, FilterRows, compiles
+from covey.sim.trace.tables import event_texts, values_text
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
 

@@ -15,8 +15,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim import extras
 from covey.sim.experiments.papers import PaperPlan, jayaram
 from covey.sim.metrics.session import LARGE_BYTES, check_spark, heap_mb, settings, spark_session
-from covey.sim.metrics.spark_checks import SparkError, check_before_start
-from covey.sim.metrics.spark_failures import job_failure, start_failure
+from covey.sim.metrics.spark_failures import SparkError, check_before_start, job_failure, start_failure
 from covey.sim.progress import silent
 
 GIB = 1 << 30

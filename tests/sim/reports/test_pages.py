@@ -10,10 +10,10 @@ from chromium import Browser, Page, chromium, find_chromium
 from run_summaries import summary
 
 from covey.sim.checkers import oracle
-from covey.sim.experiments.demo.page import page as demo_page
+from covey.sim.experiments.demo.report import page as demo_page
 from covey.sim.experiments.demo.run import DemoOutcome
 from covey.sim.experiments.papers import PaperFinding, PaperReport, Verdict
-from covey.sim.experiments.papers.page import page as paper_page
+from covey.sim.experiments.papers.report import page as paper_page
 from covey.sim.metrics import compare
 from covey.sim.metrics.run_report import report_of
 from covey.sim.reports import Bars, Curves, Report, write_report

@@ -28,8 +28,8 @@ from covey.sim.reports import (
     write_report,
 )
 from covey.sim.reports.colours import KNOWN, PALETTE, styles
+from covey.sim.reports.content import compact
 from covey.sim.reports.plot_data import coinciding, widths
-from covey.sim.reports.tables import compact
 from covey.sim.scenario.systems import SYSTEMS
 
 PNG = b"\x89PNG\r\n\x1a\n"

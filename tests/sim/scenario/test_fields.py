@@ -9,9 +9,8 @@ import pytest
 from commands import run
 
 from covey.sim.experiments.runs.real import RealRun
-from covey.sim.scenario.fields import _RULES, beyond_real, effective, with_paths
+from covey.sim.scenario.fields import _RULES, beyond_real, effective, load_scenario, with_paths
 from covey.sim.scenario.scenario import Scenario, ScenarioError
-from covey.sim.scenario.scenario_file import load_scenario
 
 
 def test_every_row_is_that_of_a_field() -> None:

@@ -13,8 +13,8 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Action, Message, Publish, Update
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
-from covey.sim.experiments.runs.link_control import LinkControl
 from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.experiments.runs.summary import LinkControl
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S

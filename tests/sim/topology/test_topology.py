@@ -24,7 +24,7 @@ from covey.sim.topology import (
     read_graph,
     spanning_tree,
 )
-from covey.sim.topology.drawing import draw
+from covey.sim.topology.export import draw
 
 
 def reload(topology: Topology, tmp_path: Path) -> Topology:

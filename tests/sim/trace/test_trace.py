@@ -19,9 +19,8 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator.observer import ObservedClient
 from covey.sim.trace.finding import Traces, find_traces
-from covey.sim.trace.tables import TABLES
+from covey.sim.trace.tables import TABLES, event_texts, lifted_values, values_text
 from covey.sim.trace.trace import Trace
-from covey.sim.trace.values import event_texts, lifted_values, values_text
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
 TYPE = EventType("Quote", {"price": "float64", "symbol": "string", "at": "timestamp"})

@@ -29,10 +29,9 @@ from pydantic import Field
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import Section, read_document, validated
-from covey.sim.experiments.runs.planned import PlannedRun
-from covey.sim.scenario.fields import effective, with_paths, without_effect
+from covey.sim.experiments.runs.run_all import PlannedRun
+from covey.sim.scenario.fields import check_fields, effective, load_scenario, with_paths, without_effect
 from covey.sim.scenario.scenario import Scenario, ScenarioError
-from covey.sim.scenario.scenario_file import check_fields, load_scenario
 
 RUNS = 100_000
 """Maximum number of runs of a sweep."""

@@ -1,0 +1,274 @@
+"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate, processes.
+
+A benchmark is a module with a plan, a measurement of it, and a way to show the results. The plan is a
+dataclass; its fields with `Annotated` are the options of the command, and its docstring is the help::
+
+    @dataclass(frozen=True, slots=True)
+    class Plan:
+        rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 500
+        policies: Annotated[tuple[str, ...], Words("What a full queue does", POLICIES)] = POLICIES
+
+    stalled = command(Plan, measure, show)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from itertools import count
+from typing import Annotated, Any, get_args, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from covey.cli.support.options import Json, choices, counts, words
+from covey.cli.support.output import print_json, print_table
+from covey.cli.support.progress import compile_once, progress
+from covey.matcher.errors import CoveyError
+from covey.overlay import Subscription
+from covey.overlay.transport import event_loop
+
+PATIENCE_S = 60.0
+
+# --- commands -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An option with several words between commas, of those that are `known`; a name in `groups` stands for
+    several."""
+
+    text: str
+    known: Iterable[str]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def parse(self, name: str, text: str) -> tuple[str, ...]:
+        known = {each.lower(): each for each in self.known}
+        named = ",".join(known.get(word.lower(), word) for word in words(text))
+        return self.groups.get(text) or choices(name, named, tuple(self.known))
+
+    def shown(self, default: Any) -> str:
+        return next((name for name, group in self.groups.items() if group == default), ",".join(default))
+
+    @property
+    def help(self) -> str:
+        groups = f" Or {', '.join(self.groups)}." if self.groups else ""
+        return f"{self.text}: {', '.join(self.known)}; several separated by commas.{groups}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """An option with several positive integers between commas."""
+
+    text: str
+
+    def parse(self, name: str, text: str) -> tuple[int, ...]:
+        return counts(name, text)
+
+    def shown(self, default: Any) -> str:
+        return ",".join(map(str, default))
+
+    @property
+    def help(self) -> str:
+        return f"{self.text}; several separated by commas."
+
+
+def command(
+    plan_type: type[Any],
+    measure: Callable[..., Any],
+    show: Callable[[Any, Any], None],
+    *,
+    prepare: Callable[[], None] = compile_once,
+    passed: Callable[[Any], bool] = lambda results: True,
+    loop: Callable[[Coroutine[Any, Any, Any]], Any] = event_loop.run,
+) -> Callable[..., None]:
+    """The command of a benchmark: parses a plan, calls `measure(plan, progress)`, and shows the results or
+    prints them as JSON; exits with 1 for results that have not `passed`."""
+    hints = get_type_hints(plan_type, include_extras=True)
+    parameters, several = [], {}
+    for each in fields(plan_type):
+        hint, default = hints[each.name], each.default
+        if not hasattr(hint, "__metadata__"):
+            continue  # a size that only tests change
+        kind, option = get_args(hint)
+        if isinstance(option, Words | Counts):
+            several[each.name] = option
+            default = option.shown(default)
+            kind, option = str, typer.Option(help=option.help)
+        parameters.append(_parameter(each.name, Annotated[kind, option], default))
+    parameters.append(_parameter("json_output", Json, False))
+
+    def run(json_output: bool, **options: Any) -> None:
+        options |= {name: option.parse(name, options[name]) for name, option in several.items()}
+        plan = plan_type(**options)
+        prepare()
+        with progress() as on_progress:
+            results = measure(plan, on_progress)
+            if inspect.iscoroutine(results):
+                results = loop(results)
+        if json_output:
+            print_json(plain(results))
+        else:
+            show(plan, results)
+        if not passed(results):
+            raise typer.Exit(1)
+
+    run.__doc__ = plan_type.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def plain(results: Any) -> Any:
+    """Results as JSON: those of a dataclass by its `as_json`, or else its fields."""
+    if isinstance(results, list | tuple):
+        return [plain(each) for each in results]
+    if isinstance(results, dict):
+        return {name: plain(each) for name, each in results.items()}
+    if hasattr(results, "as_json"):
+        return results.as_json()
+    return asdict(results) if hasattr(results, "__dataclass_fields__") else results
+
+
+def show_fields(title: str, columns: Mapping[str, str], results: Sequence[Any]) -> None:
+    """A table with a row per result; `columns` are the fields by their titles."""
+    rows = [[getattr(result, name) for name in columns.values()] for result in results]
+    print_table(title, list(columns), rows)
+
+
+def pair(times: tuple[float, float]) -> str:
+    """A p50 and a p99 in one cell."""
+    return f"{times[0]:.2f} / {times[1]:.2f}"
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+async def steady(rate: float, events: int | None = None) -> AsyncIterator[int]:
+    """Numbers from 0 on, each at its time: `rate` per second, those that are late at once."""
+    began = time.perf_counter()
+    for number in count() if events is None else range(events):
+        await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        yield number
+
+
+def p50_p99_ms(times_ns: Sequence[int] | npt.NDArray[Any]) -> tuple[float, float]:
+    """Two percentiles, each one of the times."""
+    p50, p99 = np.percentile(np.asarray(times_ns), (50, 99), method="higher") / 1e6
+    return float(p50), float(p99)
+
+
+# --- arrivals -----------------------------------------------------------------------------------------------
+
+
+class Arrivals:
+    """Reads a subscription to events with a `number` and the time `sent_ns`. `numbers` and `latencies` (ns)
+    have an array for each batch."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.clear()
+        self._task = asyncio.create_task(self._read(subscription))
+
+    def clear(self) -> None:
+        """Forget what has arrived."""
+        self.numbers: list[npt.NDArray[Any]] = []
+        self.latencies: list[npt.NDArray[Any]] = []
+        self.count, self.newest = 0, -1
+
+    async def _read(self, subscription: Subscription) -> None:
+        async for batch in subscription.batches():
+            now_ns = time.perf_counter_ns()
+            columns = batch.record_batch
+            numbers = columns.column("number").to_numpy()
+            self.numbers.append(numbers)
+            self.latencies.append(now_ns - columns.column("sent_ns").to_numpy())
+            self.count += len(numbers)
+            self.newest = max(self.newest, int(numbers.max()))
+
+    async def until(self, reached: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait for arrivals. `CoveyError` after so long."""
+        deadline = time.perf_counter() + patience_s
+        while not reached():
+            if self._task.done():
+                self._task.result()
+            if time.perf_counter() > deadline:
+                raise CoveyError(f"{what}: expected within {patience_s:g} s; {self.count:,} have arrived")
+            await asyncio.sleep(0.001)
+
+    async def until_count(self, events: int, what: str) -> None:
+        await self.until(lambda: self.count >= events, what)
+
+    async def until_newest(self, number: int, what: str, patience_s: float = PATIENCE_S) -> None:
+        await self.until(lambda: self.newest >= number, what, patience_s)
+
+    async def stop(self) -> None:
+        """End reading."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+
+@asynccontextmanager
+async def arrivals(subscription: Subscription) -> AsyncIterator[Arrivals]:
+    """What arrives within the block, at whose end the subscription ends."""
+    reader = Arrivals(subscription)
+    try:
+        yield reader
+    finally:
+        await reader.stop()
+    await subscription.unsubscribe()
+
+
+# --- processes ----------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A Python process that is told and answers by lines."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
+        self._process = process
+        self._name = name
+        self.id = process.pid
+        self.wait = process.wait
+
+    def write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+    async def line(self, within_s: float) -> str:
+        """The next line of its output. `CoveyError` if it has ended."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), within_s)
+        if not line:
+            raise CoveyError(f"the process of {self._name} failed")
+        return line.decode()
+
+
+@asynccontextmanager
+async def process(module: str, *words: str, settings: Any = None) -> AsyncIterator[Process]:
+    """A Python process of a module, which is killed at the end of the block. Its last word is `settings` as
+    JSON, where there are some."""
+    last = () if settings is None else (json.dumps(settings),)
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *words, *last),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=1 << 24,
+    )
+    try:
+        yield Process(started, module)
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await started.wait()
