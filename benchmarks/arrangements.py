@@ -22,13 +22,12 @@ from covey.cli.support.options import Json, Seed, counts, words
 from covey.cli.support.output import print_json, print_table
 from covey.cli.support.progress import load_kernels
 from covey.matcher import Engine, EventBatch, create_engine
-from covey.matcher.engines.cluster import rearranging, row_bounds_kernels, store
+from covey.matcher.engines.cluster import placement, row_bounds_kernels, store
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.placement import Placement
 from covey.matcher.engines.cluster.tuning import planning
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.cluster.tuning.costs import range_costs
-from covey.matcher.engines.cluster.tuning.policy import Policy
-from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.store import RowStore
 from covey.sim.workload import WORKLOADS, Boolean, Fabret, Subscriptions, Workload
 from covey.sim.workload.boolean import pairs
@@ -78,14 +77,6 @@ def _wide_bounds() -> Iterator[Any]:
     yield patch.object(row_bounds_kernels, "find_widths", find_widths)
 
 
-def _fresh_answers() -> Iterator[Any]:
-    def answer(worker: Worker) -> Any:
-        worker._answer = np.empty(worker.room, dtype=np.int64)
-        return worker._answer
-
-    yield patch.object(Worker, "answer", answer)
-
-
 def _apart() -> Iterator[Any]:
     yield patch.object(store.ClusterStore, "insert_alike", RowStore.insert_alike)
 
@@ -104,9 +95,8 @@ ARRANGEMENTS: dict[str, Patches] = {
     "maintenance": _static,
     "narrow bounds": _wide_bounds,
     "searches of a few events": lambda: iter([patch.object(store, "MOST_FEW", 0)]),
-    "memory of answers reused": _fresh_answers,
     "structures loaded together": _apart,
-    "codes kept while loading": lambda: iter([patch.object(rearranging, "_KEPT_TESTS", 0)]),
+    "codes kept while loading": lambda: iter([patch.object(placement, "_KEPT_TESTS", 0)]),
     "the model of forms": lambda: iter(()),
 }
 """By name: what switches one off."""

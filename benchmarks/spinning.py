@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from covey.matcher import EventType
 from covey.matcher.errors import InputError
-from covey.matcher.evaluation.chainwise import ChainTable
-from covey.matcher.evaluation.naive import Naive
+from covey.matcher.evaluation.chainwise import ChainTable, Naive
 from covey.matcher.evaluation.problem import FALSE, TRUE, Int64s, Truths
 from covey.matcher.events.event_type import Kind
 from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 KERNEL_MODULES = (
     "covey.matcher.jit.sort_kernels",
     "covey.matcher.encoding.encode_kernels",
-    "covey.matcher.encoding.member_kernels",
-    "covey.matcher.encoding.text_kernels",
     "covey.matcher.compile.bound_kernels",
-    "covey.matcher.engines.rows.id_kernels",
+    "covey.matcher.engines.rows.row_kernels",
     "covey.matcher.engines.cluster.row_bounds_kernels",
     "covey.matcher.engines.cluster.sample_kernels",
     "covey.matcher.engines.cluster.placing_kernels",

@@ -6,7 +6,7 @@ import numpy as np
 from numba import int32, int64, uint8
 
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout.word_kernels import (
+from covey.matcher.engines.cluster.layout.code_kernels import (
     fits,
     high_bound,
     low_bound,

@@ -19,7 +19,7 @@ from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.reference_store import Tests
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.tree_plans import TreePlans, show_tree
+from covey.matcher.engines.rows.plans import TreePlans, show_tree
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 

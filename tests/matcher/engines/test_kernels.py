@@ -14,8 +14,8 @@ from numba import config
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.engines.rows.id_kernels import NONE
 from covey.matcher.engines.rows.ids import IdMap
+from covey.matcher.engines.rows.row_kernels import NONE
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit import sort_kernels as k
 

@@ -13,7 +13,7 @@ import pytest
 
 from covey.matcher import EventType, compile_kernels, create_engine, parse
 from covey.matcher.engines.cluster.store import ClusterStore
-from covey.matcher.engines.cluster.tuning.policy import Policy
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.rete import ReteStore
 from covey.matcher.engines.reference.scan import ScanStore
