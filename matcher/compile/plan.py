@@ -211,11 +211,8 @@ def structure_key(
     in an order of its own, the same for filters that differ in the order of predicates beside each other.
     """
 
-    def order(part: Expression) -> tuple[object, ...]:
-        if not isinstance(part, Predicate):
-            return (len(kinds),)
-        names = [operand.name for operand in part.operands if isinstance(operand, Variable)]
-        return index(part.attribute), part.operator.name, len(part.operands), names
+    def order(part: Expression) -> tuple[int, str]:
+        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (len(kinds), "")
 
     tree: list[Node] = []
     tested: list[int] = []
