@@ -10,6 +10,7 @@ import sys
 from covey.cli.main import main
 
 BENCHMARKS = {
+    "arrangements": "What each arrangement of the cluster engine brings.",
     "bounds": "What bounds of memory count, and what processes hold.",
     "change": "A change of a subscription, beside cancelling and subscribing.",
     "control": "Brokers under a storm of changes, in virtual time.",

@@ -2,26 +2,231 @@
 
 Columns of int64, float64 and what is compared as plain integers become bounds in one kernel call per box;
 others (Python integers mixed with floats, int64 against a float64 attribute) are converted test by test.
+
+The values of a variable are either one Scalar for all subscriptions, in its inner form (`values.py`), or a
+column with one for each:
+
+    numbers     int64, float64, or object (Python ints and floats mixed, or outside both types)
+    times       int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
+
+Invariant: a column has the same effect on every subscription as its element as a Scalar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from covey.matcher.compile import bound_kernels as k
-from covey.matcher.compile.operands import Values, bound_key
 from covey.matcher.compile.plan import SKELETONS, BoxPlan, BoxSkeleton
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.keys import Keys, bound_keys, lower_key, upper_key
+from covey.matcher.engine import Column
+from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import Kind
-from covey.matcher.events.times import microseconds
+from covey.matcher.events.int64 import INT64_MAX
+from covey.matcher.events.times import FIRST_US, LAST_US, microseconds
+from covey.matcher.expressions.expression import Scalar, Variable
+from covey.matcher.expressions.values import Family, affine, normal, offset_microseconds
+from covey.matcher.filters.filter import Filter
+
+Numbers = npt.NDArray[Any]
+StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
+Values: TypeAlias = Scalar | Numbers | StringColumn
+
+_MOST_TEXT = 1 << 31
+"""Bytes of text that the offsets of one Arrow string array reach."""
+
+
+def check_columns(
+    filter: Filter, values: Mapping[str, Scalar | Column], count: int, *, partial: bool = False
+) -> dict[str, Values]:
+    """The values in their inner form, columns as drawn above; `VariableError` as `Filter.check_values`,
+    or for a length.
+
+    `count`, the number of subscriptions, is at least 1.
+    """
+    columns: dict[str, Column] = {}
+    floats: dict[str, Numbers] = {}
+    checked: dict[str, Values] = {}
+    for name, value in values.items():
+        if not is_column(value):
+            continue
+        if len(value) != count:
+            raise VariableError(f"variable ${name}: {len(value)} values, expected one or {count}")
+        numbers = _numbers(value) if filter.family(name) is Family.NUMBER else None
+        if numbers is None:
+            columns[name] = value
+        elif numbers.dtype.kind == "f":
+            floats[name] = numbers
+        else:
+            checked[name] = numbers
+    if floats:  # at once, for most groups are small
+        plain = _plain(np.concatenate(list(floats.values())))
+        if plain is None:
+            columns |= floats
+        else:
+            checked.update(zip(floats, plain.reshape(len(floats), count), strict=True))
+    samples = {
+        name: columns[name][0] if name in columns else value
+        for name, value in values.items()
+        if name not in checked
+    }
+    checked.update(filter.check_values(samples, partial=True))
+    if not partial and len(checked) < len(filter.variables):
+        raise filter.no_value_for(checked)
+    for name, value in columns.items():
+        column = None if count == 1 else _column(value, checked[name])
+        if column is None:
+            each = [filter.check_values({name: element}, partial=True)[name] for element in value]
+            column = _from_checked(each) if count > 1 else each[0]
+        checked[name] = column
+    return checked
+
+
+def _numbers(column: Column) -> Numbers | None:
+    """An array of int64 or of floats whose type proves it valid, NaN excepted; else None."""
+    if not isinstance(column, np.ndarray):
+        return None
+    dtype = column.dtype
+    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return column.astype(np.int64, copy=False)
+    return column if dtype.kind == "f" and dtype.itemsize <= 8 else None
+
+
+def _plain(numbers: Numbers) -> Numbers | None:
+    """Numbers as int64 or as float64 without -0.0; None if there is NaN."""
+    if numbers.dtype == np.int64:
+        return numbers
+    return None if np.count_nonzero(numbers != numbers) else numbers.astype(np.float64, copy=False) + 0.0
+
+
+def _column(column: Column, sample: Values) -> Values | None:
+    """The column, where a look at its type and range proves all of it right; else None."""
+    if isinstance(column, list):
+        if isinstance(sample, str):
+            return _strings(column)
+        if isinstance(sample, datetime | bool) or len(set(map(type, column))) > 1:
+            return None
+        try:
+            column = np.array(column)
+        except (ValueError, OverflowError):
+            return None
+    dtype = column.dtype
+    if isinstance(sample, bool):
+        return column.astype(np.int64) if dtype == np.bool_ else None
+    if isinstance(sample, str):
+        return _strings(column)
+    if isinstance(sample, datetime):
+        if dtype.kind != "M":
+            return None
+        times = column.astype("datetime64[us]")
+        exact = times.astype(np.int64)
+        right = (times == column).all() and exact.min() >= FIRST_US and exact.max() <= LAST_US
+        return exact if right else None
+    numbers = _numbers(column)
+    return None if numbers is None else _plain(numbers)
+
+
+def _strings(column: Column) -> StringColumn | None:
+    try:
+        strings = _text_array(column)
+    except (pa.ArrowException, ValueError, TypeError):
+        return None
+    plain = isinstance(column, np.ndarray) and column.dtype.kind in "UT"
+    plain = plain or set(map(type, column)) <= {str, np.str_}
+    return strings if plain and strings.null_count == 0 else None
+
+
+def _text_array(texts: Column | list[Scalar]) -> pa.StringArray:
+    """One array: Arrow makes several chunks of a NumPy column with much text. `VariableError` over 2 GiB."""
+    strings = pa.array(texts, type=pa.string())
+    if isinstance(strings, pa.ChunkedArray):
+        size = strings.nbytes
+        strings = strings.combine_chunks() if size < _MOST_TEXT else strings
+        if isinstance(strings, pa.ChunkedArray):
+            raise VariableError(f"a column of {size:,} bytes of text: expected less than 2 GiB in one call")
+    return strings
+
+
+def _from_checked(each: list[Scalar]) -> Values:
+    if isinstance(each[0], str):
+        return _text_array(each)
+    if isinstance(each[0], datetime):
+        return np.array([microseconds(moment) for moment in each], dtype=np.int64)  # type: ignore[arg-type]
+    if isinstance(each[0], bool):
+        return np.array(each, dtype=np.int64)
+    return np.array(each, dtype=object)
+
+
+def constant_column(constants: list[Scalar], of_each: Numbers) -> Values:
+    """A column with the constant of each subscription, constants[of_each[i]]."""
+    if isinstance(constants[0], str):
+        return _text_array(constants).take(pa.array(of_each))
+    types = set(map(type, constants))
+    if types == {float} or types == {int}:
+        return np.array(constants, dtype=np.float64 if float in types else np.int64)[of_each]
+    return np.asarray(_from_checked(constants))[of_each]
+
+
+def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
+    """What an operand stands for on attributes of a kind, as `values.evaluate` says for each element."""
+    if not isinstance(value, np.ndarray):
+        return value if isinstance(value, pa.Array) else normal(kind, affine(operand, value))
+    scale, offset = operand.scale, operand.offset
+    if scale == 1 and offset == 0:
+        return value
+    if kind is Kind.TIMESTAMP:
+        offset_us = min(max(offset_microseconds(operand), FIRST_US - LAST_US), LAST_US - FIRST_US)
+        return np.clip(value.astype(np.int64) + offset_us, FIRST_US, LAST_US)
+    if value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int):
+        reach = abs(scale) * max(-int(value.min()), int(value.max()), 0) + abs(offset)
+        if reach <= INT64_MAX and abs(scale) <= INT64_MAX and abs(offset) <= INT64_MAX:
+            return value * np.int64(scale) + np.int64(offset)
+    if value.dtype != np.object_ and not (
+        value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int)
+    ):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return value.astype(np.float64) * float(scale) + float(offset)
+    exact = [normal(kind, affine(operand, element)) for element in value.tolist()]
+    return np.array(exact, dtype=object)
+
+
+def bound_key(kind: Kind, value: Values, strict: bool, *, lower: bool) -> int | npt.NDArray[np.int64]:
+    """The keys of bounds, as `keys.lower_key` or `keys.upper_key`; strings come as ids."""
+    if isinstance(value, np.ndarray):
+        return bound_keys(kind, value, strict, lower=lower)
+    return lower_key(kind, value, strict) if lower else upper_key(kind, value, strict)
+
+
+def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:
+    """The values of one of many subscriptions."""
+    return {name: value[position] if is_column(value) else value for name, value in values.items()}  # type: ignore
+
+
+def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[str, Scalar | Column]:
+    """The values of some of many subscriptions."""
+    chosen: dict[str, Scalar | Column] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            chosen[name] = [value[position] for position in positions.tolist()]
+        elif isinstance(value, np.ndarray) and value.ndim == 1:
+            chosen[name] = value[positions]
+        else:
+            chosen[name] = value
+    return chosen
+
+
+def is_column(value: object) -> TypeGuard[Column]:
+    return value.ndim == 1 if isinstance(value, np.ndarray) else isinstance(value, list)
+
 
 Operands = dict[int, Values]
 """Values of operands by number; one for all subscriptions or one for each."""

@@ -204,8 +204,16 @@ whether constants tell all boxes apart; or a filter as it is, and nothing else.
 """
 
 
-def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
-    """A structure as a skeleton and its columns; and the operands, in the order of `Filter.lift`."""
+def structure_key(
+    filter: Filter, *, ordered: bool = False
+) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
+    """A structure as a skeleton and its columns; and the operands, in the order of `Filter.lift`. `ordered`:
+    in an order of its own, the same for filters that differ in the order of predicates beside each other.
+    """
+
+    def order(part: Expression) -> tuple[int, str]:
+        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (len(kinds), "")
+
     tree: list[Node] = []
     tested: list[int] = []
     operands: list[Operand] = []
@@ -220,7 +228,7 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
         else:
             assert isinstance(part, And | Or), part  # of a gate
             tree += part.__class__, len(part.parts)
-            pending += part.parts[::-1]
+            pending += (sorted(part.parts, key=order) if ordered else part.parts)[::-1]
     columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])
@@ -246,7 +254,7 @@ def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
 
 
 def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
-    skeleton, columns, operands = structure_key(filter)
+    skeleton, columns, operands = structure_key(filter, ordered=True)
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
         return (filter, (), (), False), ()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from covey.matcher.covering.boxes import Forms, conjunctions
-from covey.matcher.covering.call_plans import CallPlan, JointPlan, Restriction, WholePlan, joint_plans
+from covey.matcher.covering.call_atoms import CallPlan, JointPlan, Restriction, WholePlan, joint_plans
 from covey.matcher.covering.conjunction import Atom, Conjunction, settled
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of

@@ -31,7 +31,7 @@ from covey.matcher.errors import CoveyError, SnapshotError, SubscriptionError, V
 from covey.matcher.evaluation.accounts import Account
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
-from covey.matcher.evaluation.fault_log import FaultLog
+from covey.matcher.evaluation.options import FaultLog
 from covey.matcher.evaluation.runner import run_at_once, timed
 from covey.matcher.evaluation.strategies import DEFAULT
 from covey.matcher.events.batch import EventBatch, check_batch

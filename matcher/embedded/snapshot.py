@@ -30,8 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher.embedded.value_table import SubscriptionTable, layout_of
-from covey.matcher.embedded.value_texts import Texts
-from covey.matcher.embedded.words import BOOLEAN, FLOAT, INTEGER, TEXT, TIME, Types, Words, column_of
+from covey.matcher.embedded.words import BOOLEAN, FLOAT, INTEGER, TEXT, TIME, Texts, Types, Words, column_of
 from covey.matcher.engine import IdArray
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.errors import CoveyError, SnapshotError

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.operands import Values, check_columns
-from covey.matcher.embedded.value_texts import Texts
-from covey.matcher.embedded.words import TEXT, Types, Words, values_of, word_of, write_column
+from covey.matcher.compile.bounds import Values, check_columns
+from covey.matcher.embedded.words import TEXT, Texts, Types, Words, values_of, word_of, write_column
 from covey.matcher.engine import IdArray
 from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown, positions_by_value
 from covey.matcher.engines.rows.ids import IdMap

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.encoding.buffers import as_bytes
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
 from covey.matcher.encoding.keys import Keys, bound_keys
 from covey.matcher.encoding.members import MemberTable
 from covey.matcher.encoding.ranks import Ranks, Relabelling
 from covey.matcher.encoding.schema_columns import MOST_TEXTS, SchemaColumns
-from covey.matcher.encoding.strings import StringIds
+from covey.matcher.encoding.strings import StringIds, as_bytes
 from covey.matcher.encoding.texts import Texts
 from covey.matcher.errors import CapacityError
 from covey.matcher.events.batch import EventBatch

@@ -5,6 +5,21 @@
 
 `valid` is Arrow's validity bitmap, empty when nothing is null; `first` is the offset of a slice within
 its buffers.
+
+The texts that strings contain or end with are a trie of their bytes, walked from every place of a string:
+
+    edges   [ node << 8 | byte, child | -1, - | ... ]              open addressing; a power of two of them
+    nodes   [ column of `contains`, column of `suffix` ]           of the text that ends there, or NONE
+
+A trie, unlike an automaton with failure links, takes another text in place; a walk ends where no text goes
+on.
+
+The sets of one attribute are a table: for the key of a value, the sets that contain it:
+
+    slots    [ key, first entry | -, EMPTY | key, first entry | ... ]   by hash; a power of two of them
+    entries  [ column, number of the set, next entry ]                  a chain per key; END ends it
+
+A key whose last set has gone keeps its slot, with no entries, until the table grows.
 """
 
 from __future__ import annotations
@@ -12,8 +27,8 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
-from covey.matcher.jit.hashing import product
-from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, uint8
+from covey.matcher.jit.hashing import mix, product
+from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int32, int64, kernel, uint8
 
 
 @inlined
@@ -160,4 +175,145 @@ def encode_ranks(offsets, data, valid, first, column, ends, text, ranks, keys): 
             else:
                 low = middle + 1
         keys[e, column] = ranks[place if place >= 0 else 2 * low]
+    return 0
+
+
+NONE = -1
+EDGE, CHILD = 0, 1
+CONTAINS, SUFFIX = 0, 1
+
+
+@inlined
+def edge_of(edges, node, byte):  # type: ignore[no-untyped-def]
+    """The place of an edge, or the free one where it belongs."""
+    mask = edges.shape[0] - 1
+    edge = np.int64(node) << 8 | np.int64(byte)
+    place = mix(np.int64(0), edge) & mask
+    while edges[place, EDGE] != NONE and edges[place, EDGE] != edge:
+        place = (place + 1) & mask
+    return place
+
+
+@kernel(frozen(uint8), int64, array(int64, 2), array(int64, 2))
+def enter_text(text, top, edges, nodes):  # type: ignore[no-untyped-def]
+    """The node of a text, in a trie of `top` nodes that has room for it; returns that node and how many nodes
+    there are, as node << 32 | nodes.
+    """
+    node = np.int64(0)
+    for i in range(text.size):
+        place = edge_of(edges, node, text[i])
+        if edges[place, EDGE] == NONE:
+            edges[place, EDGE], edges[place, CHILD] = node << 8 | np.int64(text[i]), top
+            nodes[top, CONTAINS] = nodes[top, SUFFIX] = NONE
+            top += 1
+        node = edges[place, CHILD]
+    return node << 32 | top
+
+
+@kernel(frozen(int32), frozen(uint8), frozen(uint8), int64, frozen(int64, 2), frozen(int64, 2), frozen(int64),
+        array(int64, 2))  # fmt: skip
+def encode_texts(offsets, data, valid, first, edges, nodes, columns, keys):  # type: ignore[no-untyped-def]
+    """Set the columns of the texts that an event's string contains or ends with to 1; the others are 0."""
+    for e in range(keys.shape[0]):
+        if is_null(valid, first + e):
+            for c in range(columns.size):
+                keys[e, columns[c]] = MISSING
+            continue
+        end = np.int64(offsets[first + e + 1])
+        for start in range(np.int64(offsets[first + e]), end + 1):
+            node, at = np.int64(0), start
+            while node != NONE:
+                if nodes[node, CONTAINS] != NONE:
+                    keys[e, nodes[node, CONTAINS]] = 1
+                if at == end:
+                    if nodes[node, SUFFIX] != NONE:
+                        keys[e, nodes[node, SUFFIX]] = 1
+                    node = np.int64(NONE)
+                else:
+                    place = edge_of(edges, node, data[at])
+                    node = edges[place, CHILD] if edges[place, EDGE] != NONE else np.int64(NONE)
+                    at += 1
+    return 0
+
+
+SLOT_KEY, SLOT_FIRST = 0, 1
+ENTRY_COLUMN, ENTRY_SET, ENTRY_NEXT = 0, 1, 2
+EMPTY, END = -2, -1
+# state: slots in use, entries ever used, the first entry that is free
+SLOTS_USED, ENTRY_TOP, ENTRY_FREE = 0, 1, 2
+
+
+@inlined
+def slot_of(slots, key):  # type: ignore[no-untyped-def]
+    """The slot of a key, or the empty one where it belongs."""
+    mask = slots.shape[0] - 1
+    slot = mix(np.int64(0), key) & mask
+    while slots[slot, SLOT_FIRST] != EMPTY and slots[slot, SLOT_KEY] != key:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel(frozen(int64), int64, int64, array(int64, 2), array(int64, 2), array(int64))
+def enter_set(members, column, number, slots, entries, state):  # type: ignore[no-untyped-def]
+    """Enter a set of distinct keys, for which there is room."""
+    for i in range(members.size):
+        slot = slot_of(slots, members[i])
+        if slots[slot, SLOT_FIRST] == EMPTY:
+            slots[slot, SLOT_KEY], slots[slot, SLOT_FIRST] = members[i], END
+            state[SLOTS_USED] += 1
+        entry = state[ENTRY_FREE]
+        if entry == END:
+            entry = state[ENTRY_TOP]
+            state[ENTRY_TOP] += 1
+        else:
+            state[ENTRY_FREE] = entries[entry, ENTRY_NEXT]
+        entries[entry, ENTRY_COLUMN], entries[entry, ENTRY_SET] = column, number
+        entries[entry, ENTRY_NEXT] = slots[slot, SLOT_FIRST]
+        slots[slot, SLOT_FIRST] = entry
+    return 0
+
+
+@kernel(frozen(int64), int64, array(int64, 2), array(int64, 2), array(int64))
+def leave_set(members, column, slots, entries, state):  # type: ignore[no-untyped-def]
+    """Remove the entries of a column of these keys, each of which has one."""
+    for i in range(members.size):
+        slot = slot_of(slots, members[i])
+        before, entry = np.int64(END), slots[slot, SLOT_FIRST]
+        while entries[entry, ENTRY_COLUMN] != column:
+            before, entry = entry, entries[entry, ENTRY_NEXT]
+        if before == END:
+            slots[slot, SLOT_FIRST] = entries[entry, ENTRY_NEXT]
+        else:
+            entries[before, ENTRY_NEXT] = entries[entry, ENTRY_NEXT]
+        entries[entry, ENTRY_NEXT] = state[ENTRY_FREE]
+        state[ENTRY_FREE] = entry
+    return 0
+
+
+@kernel(frozen(int64), frozen(int64, 2), frozen(int64, 2), array(boolean))
+def mark_columns(members, slots, entries, taken):  # type: ignore[no-untyped-def]
+    """Set taken[c] for the columns whose sets contain some of these keys."""
+    for i in range(members.size):
+        entry = slots[slot_of(slots, members[i]), SLOT_FIRST]
+        while entry >= 0:
+            taken[entries[entry, ENTRY_COLUMN]] = True
+            entry = entries[entry, ENTRY_NEXT]
+    return 0
+
+
+@kernel(frozen(int64, 2), frozen(int64, 2), int64, frozen(int64), int64, array(int64, 2))
+def encode_members(slots, entries, attribute, columns, shared, keys):  # type: ignore[no-untyped-def]
+    """Write the number of the set that contains an event's value to each of these columns; where none does,
+    MISSING to the first `shared` columns, for which no access predicate is then looked up, 0 to the others.
+    """
+    for e in range(keys.shape[0]):
+        missing = keys[e, attribute] == MISSING
+        for c in range(columns.size if missing else shared):
+            keys[e, columns[c]] = MISSING
+        if missing:
+            continue
+        entry = slots[slot_of(slots, keys[e, attribute]), SLOT_FIRST]
+        while entry >= 0:
+            keys[e, entries[entry, ENTRY_COLUMN]] = entries[entry, ENTRY_SET]
+            entry = entries[entry, ENTRY_NEXT]
     return 0

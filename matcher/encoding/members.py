@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from covey.matcher.encoding import member_kernels as k
+from covey.matcher.encoding import encode_kernels as k
 from covey.matcher.encoding.keys import Keys
 
 ALONE = 1

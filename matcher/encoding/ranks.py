@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.encoding.buffers import string_buffers
 from covey.matcher.encoding.encode_kernels import encode_ranks
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.encoding.strings import FEWEST_COLLECTED
+from covey.matcher.encoding.strings import FEWEST_COLLECTED, string_buffers
 from covey.matcher.events.int64 import FIRST, LAST
 
 SPAN = 1 << 61

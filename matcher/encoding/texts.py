@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.encoding import text_kernels as k
-from covey.matcher.encoding.buffers import string_buffers
+from covey.matcher.encoding import encode_kernels as k
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.strings import string_buffers
 from covey.matcher.expressions.operators import Operator
 
 _SMALLEST = 64
@@ -16,7 +16,7 @@ _PLACES = {Operator.CONTAINS: k.CONTAINS, Operator.SUFFIX: k.SUFFIX}
 
 
 class Texts:
-    """Texts by operator, each with its column, in a trie (drawn in `text_kernels.py`)."""
+    """Texts by operator, each with its column, in a trie (drawn in `encode_kernels.py`)."""
 
     def __init__(self) -> None:
         self._columns: dict[tuple[Operator, str], int] = {}

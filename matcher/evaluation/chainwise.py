@@ -1,15 +1,42 @@
-"""Evaluation of one chain after the other, which the strategies of the paper have in common.
+"""Evaluation of one chain after the other: the strategies of Liu et al.
 
 An event's predicates depend on no other event, so the order of chains may be the outer loop and the events of
 the batch the inner one: each step is a few array operations on all events whose chain is open. Every event
 meets its chains in the same order as if it came alone, so the predicates that are evaluated are the paper's.
+
+- *Naive* (section 5.2), the baseline: each chain for itself, in its own order, until a predicate is false. A
+  known false predicate does not decide a chain before its turn comes.
+- *Sequential* (4.1, algorithm 1): every unknown predicate of the marked chain is evaluated if some undecided
+  chain asks it, whether or not the marked one is decided by then. It evaluates at most d times as many
+  predicates as any algorithm can, where d is the length of the longest chain.
+- *Sub-Order* (4.2): chains in the order of their expected savings, each with its predicates by increasing
+  selectivity; a false predicate decides every chain linked to it.
+
+The order of Sub-Order (4.2.3 to 4.2.5, 4.3): a chain's nodes are its predicates in increasing order of
+selectivity; nodes of one predicate in two chains are linked. Of two chains that share k predicates, one first
+costs less than the other first by
+
+    sum over l = 1..k of (1 - p_l) * (P_2l * C_1l - P_1l * C_2l),
+
+where P_il is the probability that all nodes of chain i above the l-th shared one are true, and C_il the
+expected cost of those nodes that are not shared. An edge leads from the chain that comes first at less cost
+to the other, and its weight is the difference. Edges are taken in the order of their savings, as in Kruskal's
+algorithm, unless a chain would have two predecessors or two successors, or a circle would form.
+
+The paper's complete graph of 80,000 chains has 3.2 billion edges. Here chains that share no predicate have
+none, since their difference is zero; and of the chains of one predicate, ordered by P/C, each has edges to at
+most `_PARTNERS` others, evenly spaced from itself to the last. Paths that no edge joins follow each other in
+the order of what their chains save on average, over all edges. Only a chain's first `_NODES` nodes count.
+
+The order of paths is open in the paper; by number it evaluates 5 % more predicates. Chains in the order of
+what each saves, without paths, would evaluate 5 % to 10 % fewer, but are not the paper's algorithm.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -171,3 +198,239 @@ def shared_groups(groups: Int64s | None, present: Int64s, chains: int) -> tuple[
     numbering = np.where(shared, np.cumsum(shared) - 1, -1)
     numbers[present] = numbering[number]
     return numbers, int(shared.sum())
+
+
+class Naive(Chainwise):
+    name: ClassVar[str] = "naive"
+
+    def order(self, chains: Chains) -> Int64s:
+        return np.arange(len(chains.offsets) - 1)
+
+    def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
+        return table.ask_in_turn(table.predicates(chain), rows)
+
+
+_FIRST_BLOCK = 8
+"""Of the later conjunctions with a predicate, whose truths are examined together; the next has four times as
+many."""
+
+
+class Sequential(Chainwise):
+    name: ClassVar[str] = "sequential"
+
+    def order(self, chains: Chains) -> Int64s:
+        return np.arange(len(chains.offsets) - 1)
+
+    def prepared(self, table: ChainTable, problem: Problem, order: Int64s) -> _LaterChains:
+        return _LaterChains(table, problem, order)
+
+    def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
+        predicates = table.predicates(chain)
+        known = table.known(predicates, rows)
+        truths: Truths = known.min(axis=0, initial=TRUE)
+        marked = np.flatnonzero(truths != FALSE)
+        for place, predicate in enumerate(predicates.tolist()):
+            unknown = marked[known[place, marked] == UNKNOWN]
+            decided = truths[unknown] == FALSE
+            if decided.any():
+                wanted = ~decided
+                wanted[decided] = table.prepared.want(predicate, chain, rows[unknown[decided]])
+                unknown = unknown[wanted]
+            if len(unknown):
+                answers = table.ask(predicate, rows[unknown])
+                truths[unknown] = np.minimum(truths[unknown], answers)
+        return truths
+
+
+class _LaterChains:
+    """Which undecided chains after a given one ask a predicate."""
+
+    def __init__(self, table: ChainTable, problem: Problem, order: Int64s) -> None:
+        chains = problem.chains
+        self._table = table
+        self._open = np.zeros((len(order), problem.events), np.bool_)
+        self._open[np.searchsorted(order, problem.chain_of), problem.rows] = True
+        self._order = order
+        lengths = chains.offsets[order + 1] - chains.offsets[order]
+        predicates = chains.predicates[places_of(chains, order)]
+        by_predicate = np.argsort(predicates, kind="stable")
+        self._chains = np.repeat(np.arange(len(order)), lengths)[by_predicate]
+        self._bounds = np.searchsorted(predicates[by_predicate], np.arange(len(chains.costs) + 1))
+        self._padded = np.full((len(order), int(lengths.max(initial=0))), -1, np.int64)
+        self._padded[np.arange(self._padded.shape[1]) < lengths[:, np.newaxis]] = predicates
+
+    def want(self, predicate: int, chain: int, rows: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether an undecided chain after this one asks the predicate, which is unknown, for each event."""
+        wanted = np.zeros(len(rows), np.bool_)
+        left = np.arange(len(rows))
+        chains = self._chains[self._bounds[predicate] : self._bounds[predicate + 1]]
+        at = int(np.searchsorted(chains, np.searchsorted(self._order, chain), "right"))
+        size = _FIRST_BLOCK
+        while at < len(chains) and len(left):
+            found = self._undecided(chains[at : at + size], rows[left])
+            wanted[left[found]] = True
+            left = left[~found]
+            at += size
+            size *= 4
+        return wanted
+
+    def _undecided(self, chains: Int64s, rows: Int64s) -> npt.NDArray[np.bool_]:
+        undecided = self._open[chains[:, np.newaxis], rows]
+        for predicates in self._padded[chains].T:
+            truths = self._table.known(predicates, rows)
+            undecided &= (truths != FALSE) | (predicates < 0)[:, np.newaxis]
+        groups = self._table.group_of[self._order[chains]]
+        for at in np.flatnonzero(groups >= 0).tolist():
+            undecided[at] &= ~self._table.in_true_group(int(self._order[chains[at]]), rows)
+        wanted: npt.NDArray[np.bool_] = np.logical_or.reduce(undecided, axis=0)
+        return wanted
+
+
+_PARTNERS = 8
+_NODES = 16
+_BLOCK = 1 << 16
+"""Edges that are weighed together."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def nodes(chains: Chains) -> Int64s:
+    """The predicates of all chains, chain by chain as in `chains.predicates`, by increasing selectivity."""
+    lengths = np.diff(chains.offsets)
+    chain = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((chains.predicates, chains.selectivities[chains.predicates], chain))
+    return chains.predicates[order]
+
+
+def chain_order(chains: Chains, ordered: Int64s) -> Int64s:
+    """All chains, the one that is decided first at the beginning; `ordered` are their `nodes`."""
+    padded = _padded(chains, ordered)
+    first, second = _candidates(chains, padded)
+    savings = _savings(chains, padded, first, second)
+    net: Floats = np.zeros(len(padded))
+    net += np.bincount(first, savings, len(padded)) - np.bincount(second, savings, len(padded))
+    before = np.where(savings > 0, first, second)
+    after = np.where(savings > 0, second, first)
+    savings = np.abs(savings)
+    kept = np.flatnonzero(savings > 0)
+    kept = kept[np.argsort(-savings[kept], kind="stable")]
+    return _paths(before[kept], after[kept], net)
+
+
+def _padded(chains: Chains, ordered: Int64s) -> Int64s:
+    """The first nodes of each chain, -1 behind the last: int64[chains, nodes]."""
+    lengths = np.diff(chains.offsets)
+    width = min(_NODES, int(lengths.max(initial=0)))
+    places = np.minimum(chains.offsets[:-1, np.newaxis] + np.arange(width), max(0, len(ordered) - 1))
+    exists = np.arange(width) < lengths[:, np.newaxis]
+    return np.where(exists, ordered[places], -1) if len(ordered) else np.full(exists.shape, -1, np.int64)
+
+
+def _candidates(chains: Chains, padded: Int64s) -> tuple[Int64s, Int64s]:
+    """Pairs of chains that share a predicate, each once: `first` < `second`."""
+    reached, cost = _above(chains, padded, np.zeros(padded.shape, np.bool_))
+    chain, place = np.nonzero(padded >= 0)
+    predicate = padded[chain, place]
+    ratio = reached[chain, place] / np.maximum(cost[chain, place], 1e-300)
+    order = np.lexsort((chain, -ratio, predicate))
+    chain, predicate = chain[order], predicate[order]
+    starts = np.flatnonzero(np.diff(predicate, prepend=-1))
+    sizes = np.diff(starts, append=len(chain))
+    size = np.repeat(sizes, sizes)
+    position = np.arange(len(chain)) - np.repeat(starts, sizes)
+    stride = np.maximum(1, size // _PARTNERS)
+    pairs = []
+    for step in range(1, _PARTNERS + 1):
+        link = np.flatnonzero(position + step * stride < size)
+        one, other = chain[link], chain[link + step * stride[link]]
+        pairs.append(np.minimum(one, other) * len(padded) + np.maximum(one, other))
+    unique = np.unique(np.concatenate(pairs))
+    return unique // max(1, len(padded)), unique % max(1, len(padded))
+
+
+def _above(chains: Chains, padded: Int64s, shared: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Of each node: the probability that all above it are true, and the cost of those that are not shared."""
+    reached, cost = np.ones(padded.shape), np.zeros(padded.shape)
+    alone = np.ones(len(padded))
+    for place in range(padded.shape[1] - 1):
+        predicate = padded[:, place]
+        selectivity = chains.selectivities[predicate]
+        counted = ~shared[:, place]
+        reached[:, place + 1] = reached[:, place] * selectivity
+        cost[:, place + 1] = cost[:, place] + np.where(counted, alone * chains.costs[predicate], 0.0)
+        alone = np.where(counted, alone * selectivity, alone)
+    return reached, cost
+
+
+def _savings(chains: Chains, padded: Int64s, first: Int64s, second: Int64s) -> Floats:
+    """What evaluating `first` before `second` saves; negative where the other order does."""
+    savings = np.zeros(len(first))
+    for start in range(0, len(first), _BLOCK):
+        one, other = padded[first[start : start + _BLOCK]], padded[second[start : start + _BLOCK]]
+        same = (one[:, :, np.newaxis] == other[:, np.newaxis, :]) & (one >= 0)[:, :, np.newaxis]
+        reached_one, cost_one = _above(chains, one, same.any(axis=2))
+        reached_other, cost_other = _above(chains, other, same.any(axis=1))
+        edge, a, b = np.nonzero(same)
+        difference = (1 - chains.selectivities[one[edge, a]]) * (
+            reached_one[edge, a] * cost_other[edge, b] - reached_other[edge, b] * cost_one[edge, a]
+        )
+        savings[start : start + _BLOCK] = np.bincount(edge, difference, len(one))
+    return savings
+
+
+def _paths(before: Int64s, after: Int64s, net: Floats) -> Int64s:
+    """All chains along the paths that these edges form, of which the first have the greatest savings.
+
+    `net` is what each chain saves before others, less what others save before it.
+    """
+    chains = len(net)
+    successor, predecessor = [-1] * chains, [-1] * chains
+    head, tail = list(range(chains)), list(range(chains))  # of a path, valid at its tail and at its head
+    for one, other in zip(before.tolist(), after.tolist(), strict=True):
+        if successor[one] < 0 and predecessor[other] < 0 and head[one] != other:
+            successor[one], predecessor[other] = other, one
+            begin, end = head[one], tail[other]
+            tail[begin], head[end] = end, begin
+    order: list[int] = []
+    starts: list[int] = []
+    for first in np.flatnonzero(np.array(predecessor) < 0).tolist():
+        starts.append(len(order))
+        chain = first
+        while chain >= 0:
+            order.append(chain)
+            chain = successor[chain]
+    along = np.array(order, np.int64)
+    lengths = np.diff(starts, append=chains)
+    means = np.add.reduceat(net[along], starts) / lengths if chains else net
+    rank = np.argsort(np.argsort(-means, kind="stable"))
+    return along[np.argsort(np.repeat(rank, lengths), kind="stable")]
+
+
+class SubOrder(Chainwise):
+    name: ClassVar[str] = "sub_order"
+
+    def __init__(self) -> None:
+        self._known: tuple[int, Int64s, Int64s] | None = None
+
+    def order(self, chains: Chains) -> Int64s:
+        return self._ordered(chains)[1]
+
+    def prepared(self, table: ChainTable, problem: Problem, order: Int64s) -> tuple[Int64s, Int64s]:
+        return problem.chains.offsets, self._ordered(problem.chains)[0]
+
+    def _ordered(self, chains: Chains) -> tuple[Int64s, Int64s]:
+        """The nodes of all chains, and the order of these; those computed last are kept."""
+        known = self._known
+        if known is None or known[0] != chains.version:
+            ordered = nodes(chains)
+            known = self._known = chains.version, ordered, chain_order(chains, ordered)
+        return known[1:]
+
+    def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
+        offsets, ordered = table.prepared
+        predicates = ordered[offsets[chain] : offsets[chain + 1]]
+        truths: Truths = table.known(predicates, rows).min(axis=0, initial=UNKNOWN)
+        left = np.flatnonzero(truths != FALSE)
+        if len(left):
+            truths[left] = table.ask_in_turn(predicates, rows[left])
+        return truths

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from covey.matcher.covering.call_plans import CallPlan
+from covey.matcher.covering.call_atoms import CallPlan
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
     TRUE,

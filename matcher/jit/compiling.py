@@ -22,10 +22,7 @@ from covey.matcher.jit.kernel import Kernel, registered, types_checked
 KERNEL_MODULES = (
     "covey.matcher.jit.sort_kernels",
     "covey.matcher.encoding.encode_kernels",
-    "covey.matcher.encoding.member_kernels",
-    "covey.matcher.encoding.text_kernels",
     "covey.matcher.compile.bound_kernels",
-    "covey.matcher.engines.rows.id_kernels",
     "covey.matcher.engines.rows.row_kernels",
     "covey.matcher.engines.cluster.row_bounds_kernels",
     "covey.matcher.engines.cluster.sample_kernels",

@@ -1,6 +1,6 @@
 """An arrangement: the places of rows in buckets and leaves, under one coding and one hashing configuration.
 
-Its arrays by row are the store's, and shared with the arrangement that replaces it (`rearranging.py`).
+Its arrays by row are the store's, and shared with the arrangement that replaces it (`placement.py`).
 Invariant: kernels find room for at least one more of everything.
 """
 
@@ -16,11 +16,18 @@ from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import placing_kernels as k
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.arrays import FILLED, LEAF, SLACK
 from covey.matcher.engines.cluster.layout.code_kernels import HASHED
 from covey.matcher.engines.cluster.layout.coding import Coding
-from covey.matcher.engines.cluster.layout.leaf_arrays import FILLED, LEAF, SLACK
-from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, used_parts, with_room
-from covey.matcher.engines.cluster.room import with_columns, with_more, with_signature, with_table
+from covey.matcher.engines.cluster.room import (
+    empty_leaves,
+    used_parts,
+    with_columns,
+    with_more,
+    with_room,
+    with_signature,
+    with_table,
+)
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.steps import Steps, in_steps
 from covey.matcher.engines.rows.arrays import Numbers

@@ -12,7 +12,7 @@ from typing import ClassVar, Unpack
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engines.cluster.form_plans import FormPlans
 from covey.matcher.engines.cluster.store import ClusterStore
-from covey.matcher.engines.cluster.tuning.policy import Policy
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.rows.engine import RowEngine
 from covey.matcher.engines.rows.plans import PlanTable
 from covey.matcher.errors import CoveyError
@@ -25,7 +25,7 @@ FORMS = ("model", "normal")
 
 
 class ClusterEngine(RowEngine):
-    """The production engine; `configuration` is one of `tuning.policy.KINDS`, `threads` share the events of
+    """The production engine; `configuration` is one of `configuration.KINDS`, `threads` share the events of
     a batch, `forms` is "model", by which a filter is matched in normal form or as a tree, or "normal" for all
     that have one in normal form (`CoveyError` for others), and `texts` is the most different constants of
     `contains` and `not suffix`, each of which adds 8 bytes to an event's keys (`CapacityError` over it).

@@ -16,8 +16,8 @@ from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_
 from covey.matcher.engines.cluster.buckets.search_kernels import search_block, search_plainly
 from covey.matcher.engines.cluster.buckets.zone_kernels import is_whole, searched_block, span_zones
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.arrays import LEAF_ROWS
 from covey.matcher.engines.cluster.layout.code_kernels import code_of
-from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import (
     COUNTS,
     IDS,

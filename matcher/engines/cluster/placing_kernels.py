@@ -27,16 +27,16 @@ from covey.matcher.engines.cluster.buckets.zone_kernels import (
     zone_block,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.arrays import IN_LEAF
 from covey.matcher.engines.cluster.layout.code_kernels import (
     FIRST_TEST,
     HASHED,
     code_row,
     is_hashed,
     load_codes,
+    nth_bound,
     save_codes,
 )
-from covey.matcher.engines.cluster.layout.leaf_arrays import IN_LEAF
-from covey.matcher.engines.cluster.layout.word_kernels import nth_bound
 from covey.matcher.engines.cluster.leaves.placing_kernels import (
     leaf_order,
     leaf_room,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.rows.signatures import Signatures
 
@@ -45,12 +44,12 @@ def _tables(arrays: Sequence[a.StoreArrays], columns: Columns) -> list[str]:
 def _leaves(
     arrays: Sequence[a.StoreArrays], signatures: Signatures, configuration: Configuration, columns: Columns
 ) -> list[str]:
-    rows, leaves = (sum(int(each.leaves.state[n]) for each in arrays) for n in (f.LEAF_ROWS, f.LEAVES_USED))
+    rows, leaves = (sum(int(each.leaves.state[n]) for each in arrays) for n in (a.LEAF_ROWS, a.LEAVES_USED))
     if not rows:
         return []
     tested = {column for columns in _tests(signatures) for column in columns}
     names = [columns.describe(column) for column in configuration.leaves if column in tested]
-    title = f"bitmaps ({', '.join(names)}) of {arrays[0].leaves.state[f.BINS]} bins"
+    title = f"bitmaps ({', '.join(names)}) of {arrays[0].leaves.state[a.BINS]} bins"
     return [f"{title}: {_count(leaves, 'leaf', 'leaves')}, {_count(rows, 'row')}"]
 
 

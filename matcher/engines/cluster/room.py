@@ -1,4 +1,4 @@
-"""Room in the arrays of an arrangement: empty arrays, and larger ones.
+"""Room in the arrays of an arrangement, leaves among them: empty arrays, and larger ones.
 
 Arrays are made with room for more rows than there are, so that they need not be copied until rows are placed
 anew: the system provides memory page by page, when it is first written to.
@@ -6,6 +6,7 @@ anew: the system provides memory page by page, when it is first written to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,9 +15,8 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.layout.coding import Coding
-from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, with_room
+from covey.matcher.engines.cluster.leaves.search_kernels import SLICE, LeafBuffers, LeafMatches
 from covey.matcher.engines.cluster.placing_kernels import (
     CLASS_BITS,
     COLUMN_BITS,
@@ -27,6 +27,94 @@ from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.rows.arrays import check_count, grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
 from covey.matcher.events.int64 import LAST
+
+BITS = 256
+"""Bits of a row in all bitmaps together, as long as a column has its fewest bins."""
+FEWEST_BINS, MOST_BINS = 8, 64
+
+
+def bins_for(columns: int) -> int:
+    """How many bins each of so many columns has."""
+    return max(FEWEST_BINS, min(MOST_BINS, BITS // max(columns, 1)))
+
+
+def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64]) -> a.Leaves:
+    """Room for one leaf, with bitmaps for these columns."""
+    bins = bins_for(len(columns))
+    state = np.zeros(a.LEAF_STATE, dtype=np.int64)
+    state[a.LEAF_FREE], state[a.BINS] = a.NONE, bins
+    state[a.FILLED] = a.LEAF
+    state[a.LEAF_WORDS] = a.LINE * (1 + bins * len(columns))
+    scaled = np.zeros((len(columns), 2), dtype=np.int64)
+    numbers = np.full(a.NARROW_COLUMNS, a.NONE, dtype=np.int32)
+    for number, column in enumerate(columns):
+        scaled[number] = column, (bins << 16) // (2 * int(coding[column, a.CODE_COUNT]) + 6)
+        numbers[column] = number
+    leaves = a.Leaves(
+        state,
+        scaled,
+        numbers,
+        np.zeros((0, a.LEAF_FIELDS), dtype=np.int32),
+        np.zeros(0, dtype=np.uint64),
+        np.zeros(0, dtype=np.int64),
+        np.zeros((len(columns) + 1, 2), dtype=np.int32),
+    )
+    return with_room(leaves, 1)
+
+
+def with_room(leaves: a.Leaves, count: int) -> a.Leaves:
+    """The same with room for so many leaves."""
+    check_count(count * a.LEAF, "places in leaves")
+    directory = np.zeros((len(leaves.directory), count + 2), dtype=np.int32)
+    shared = min(count + 2, leaves.directory.shape[1])
+    directory[:, :shared] = leaves.directory[:, :shared]
+    return leaves._replace(
+        lines=grown(leaves.lines, count),
+        words=grown(leaves.words, count * int(leaves.state[a.LEAF_WORDS])),
+        records=grown(leaves.records, count * a.LEAF * a.LEAF_RECORD),
+        directory=directory,
+    )
+
+
+def is_sparse(leaves: a.Leaves) -> bool:
+    """Whether the rows would fit a quarter of the leaves in use."""
+    state = leaves.state
+    return bool(4 * state[a.LEAF_ROWS] + 16 * a.LEAF < a.LEAF * state[a.LEAVES_USED])
+
+
+def leaf_buffers(lines: int, columns: int) -> LeafBuffers:
+    """What searching so many leaves needs, with bitmaps for so many columns, without room for matches."""
+    return LeafBuffers(
+        np.zeros(lines + 1, dtype=np.int64),
+        np.zeros((SLICE, columns), dtype=np.int32),
+        np.zeros(a.LEAF, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+        np.zeros(0, dtype=np.int32),
+        *leaf_matches(0)[1:],
+        np.zeros(SLICE + 1, dtype=np.int64),
+    )
+
+
+def leaf_matches(room: int) -> LeafMatches:
+    """Room for so many matches of a slice of events."""
+    return LeafMatches(
+        np.zeros(SLICE + 1, dtype=np.int64), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int64)
+    )
+
+
+def used_parts(leaves: a.Leaves) -> tuple[npt.NDArray[Any], ...]:
+    """The arrays of leaves, as far as they are in use."""
+    top = int(leaves.state[a.LEAF_TOP])
+    return (
+        leaves.state,
+        leaves.columns,
+        leaves.numbers,
+        leaves.lines[:top],
+        leaves.words[: top * int(leaves.state[a.LEAF_WORDS])],
+        leaves.records[: top * a.LEAF * a.LEAF_RECORD],
+        leaves.directory,
+    )
+
 
 _SMALLEST = 16
 _UNITS_PER_ROW = 12
@@ -117,7 +205,7 @@ def with_more(arrays: a.StoreArrays) -> a.StoreArrays:
     if state[a.BUCKET_TOP] >= len(arrays.buckets):
         arrays = arrays._replace(buckets=grown(arrays.buckets, 2 * len(arrays.buckets)))
     leaves = arrays.leaves
-    if leaves.state[f.LEAF_FREE] == a.NONE and leaves.state[f.LEAF_TOP] >= len(leaves.lines):
+    if leaves.state[a.LEAF_FREE] == a.NONE and leaves.state[a.LEAF_TOP] >= len(leaves.lines):
         arrays = arrays._replace(leaves=with_room(leaves, 2 * len(leaves.lines)))
     if 2 * state[a.PLACES_USED] >= len(arrays.places):
         arrays = arrays._replace(places=_empty_index(_live_entries(arrays)))

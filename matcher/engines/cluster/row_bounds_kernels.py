@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout.word_kernels import (
+from covey.matcher.engines.cluster.layout.code_kernels import (
     fits,
     high_bound,
     low_bound,

@@ -20,15 +20,13 @@ from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster.arrangement import Arrangement
-from covey.matcher.engines.cluster.few_search import MOST_FEW, FewSearch
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_ROWS
+from covey.matcher.engines.cluster.layout.arrays import LEAF, LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import COUNTS, IDS, INTERFACES, SLICE, search_leaves
 from covey.matcher.engines.cluster.placement import Placement
 from covey.matcher.engines.cluster.report import render_store
-from covey.matcher.engines.cluster.tuning.configuration import Configuration
-from covey.matcher.engines.cluster.tuning.policy import Policy
-from covey.matcher.engines.cluster.worker import Worker
+from covey.matcher.engines.cluster.tuning.configuration import Configuration, Policy
+from covey.matcher.engines.cluster.worker import MOST_FEW, FewSearch, Worker
 from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown, resized, wide
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore

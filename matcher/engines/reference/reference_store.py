@@ -1,6 +1,8 @@
-"""The base of the reference engines' stores: structures that find matching rows, not subscriptions.
+"""The store of the reference engines: rows of shared predicates, and a structure that finds rows.
 
-Row numbers become subscription ids, or interfaces, after the search. An update writes one test at a time.
+The structure is what the engines differ in. It is built of all rows at once; a row that has come or changed
+since is *young* and compared by itself, one that has gone or changed leaves a gap. Invariant: every row is
+young, or stands once in the structure as it is. When one row in 32 is young, the structure is built anew.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.engines.reference import predicate_kernels as k
 from covey.matcher.engines.reference.answer_kernels import interface_bits, resolve_rows
-from covey.matcher.engines.rows.arrays import Ids, Numbers, grown, wide
-from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_SIGNATURE
+from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown, wide
+from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.int64 import LAST, MISSING
 
 _SMALLEST = 16
+_FEW_YOUNG = 8
+_ABSENT, _YOUNG = -1, -2
 
 
 @dataclass(slots=True)
-class Rows:
+class RowFields:
     """The fields of rows (`rows/row_kernels.py`), and their subscriptions' ids."""
 
     rows: npt.NDArray[np.int32]
@@ -30,32 +36,29 @@ class Rows:
 
 
 class SearchedStore(RowStore):
-    """Rows in a structure that answers with row numbers."""
+    """Rows in a structure that answers with row numbers, which become ids or interfaces after the search."""
 
-    arrays: Rows
+    arrays: RowFields
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         fields = np.full((_SMALLEST, ROW_FIELDS), -1, dtype=np.int32)
-        self.arrays = Rows(fields, np.zeros((_SMALLEST, 1), dtype=np.int32))
+        self.arrays = RowFields(fields, np.zeros((_SMALLEST, 1), dtype=np.int32))
         self._seen = np.zeros(0, dtype=np.int64)
         self._stamp = 0
         self._matching_rows: Numbers = np.empty(1024, dtype=np.int64)
 
     def _resize_rows(self, size: int) -> None:
         rows, ids = self.arrays.rows, self.arrays.ids
-        self.arrays = Rows(grown(rows, size, -1), grown(ids, size))
+        self.arrays = RowFields(grown(rows, size, -1), grown(ids, size))
 
     def widen_ids(self) -> None:
-        self.arrays = Rows(self.arrays.rows, wide(self.arrays.ids))
+        self.arrays = RowFields(self.arrays.rows, wide(self.arrays.ids))
 
     def row_bytes(self) -> int:
         return super().row_bytes() + self._seen.nbytes
 
     # --- matching ---------------------------------------------------------------------------------
-
-    def begin_match(self, keys: Keys) -> None:
-        self._prepare()
 
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
         offsets, matching = self._match_all(keys)
@@ -75,8 +78,9 @@ class SearchedStore(RowStore):
     def _match_all(self, keys: Keys) -> tuple[Numbers, Numbers]:
         """CSR offsets and rows."""
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-        if len(self._matching_rows) < self.row_top + 64:  # room for an event that matches everything
-            self._matching_rows = np.empty(self.row_top + self.row_top // 2 + 64, dtype=np.int64)
+        room = self._most_matches()
+        if len(self._matching_rows) < room + 64:
+            self._matching_rows = np.empty(room + room // 2 + 64, dtype=np.int64)
         done = 0
         while True:
             done = self._match(keys, done, offsets, self._matching_rows)
@@ -86,43 +90,205 @@ class SearchedStore(RowStore):
             larger[: offsets[done]] = self._matching_rows[: offsets[done]]
             self._matching_rows = larger
 
+    def _most_matches(self) -> int:
+        """Places that the search of one event may write."""
+        return self.row_top
+
     @abstractmethod
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
         """Write the rows that match events `start` and later to `found`; returns the first event without
-        room for `row_top` rows.
+        room for `_most_matches` rows.
         """
 
-    def _prepare(self) -> None:
-        """Do the work deferred to the next match."""
+
+@dataclass(slots=True)
+class Tests:
+    """The tests of many rows, one after the other: those of rows[i] from starts[i] on, sizes[i] of them."""
+
+    rows: Numbers
+    sizes: Numbers
+    starts: Numbers
+    predicates: npt.NDArray[np.int32]
+    columns: Numbers
+    lows: Keys
+    highs: Keys
+
+    @property
+    def owners(self) -> Numbers:
+        """By test: the place of its row among `rows`."""
+        return np.repeat(np.arange(len(self.rows)), self.sizes)
 
 
 class ReferenceStore(SearchedStore):
-    """One whose structure takes the tests of a row one by one."""
+    """Rows of predicates; see the module."""
 
-    def tests_of(self, rows: Numbers) -> int:
-        """How many tests each of these rows has, all equally many."""
-        return len(self.signatures.columns[self.arrays.rows[rows[0], ROW_SIGNATURE]])
+    def __init__(self, event_type: EventType) -> None:
+        super().__init__(event_type)
+        state = np.zeros(k.STATE, dtype=np.int64)
+        state[k.FREE_HEAD] = -1
+        self.predicates = k.Table(
+            state=state,
+            columns=np.full(64, k.FREE, dtype=np.int32),
+            bounds=np.zeros((64, 2), dtype=np.int64),
+            users=np.zeros(64, dtype=np.int32),
+            hashed=np.full(64, k.FREE, dtype=np.int32),
+        )
+        self._links: npt.NDArray[np.int32] = np.zeros(64, dtype=np.int32)
+        self._runs = Runs("links")
+        self._where: npt.NDArray[np.int32] = np.full(len(self.arrays.ids), _ABSENT, dtype=np.int32)
+        self._members: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._young = self._arranged = self._width = 0
+        self._rows: k.Rows | None = None
+        self._build(self._tests(np.zeros(0, dtype=np.int64)))
+
+    # --- rows -------------------------------------------------------------------------------------
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
+        columns = np.array(self.signatures.columns[signature], dtype=np.int64)
+        places = self._runs.allocate(len(rows), max(len(columns), 1))
+        if self._runs.top > len(self._links):
+            self._links = grown(self._links, max(self._runs.top, len(self._links) * 3 // 2))
+        self._links[places + np.arange(len(columns))[:, None]] = self._acquire(columns, lows, highs)
         self._sign(rows, signature)
-        self._insert(rows, np.array(self.signatures.columns[signature], dtype=np.int64), lows, highs)
+        self.arrays.rows[rows, ROW_PLACE] = places
+        self._become(rows, _YOUNG)
 
     def remove(self, rows: Numbers) -> None:
-        self._remove(rows)
+        tests = len(self.signatures.columns[self.arrays.rows[rows[0], ROW_SIGNATURE]])
+        self._become(rows, _ABSENT)
+        k.release_predicates(self.predicates, self._links_of(rows, tests).reshape(-1))
+        self._runs.free(self.arrays.rows[rows, ROW_PLACE].astype(np.int64), max(tests, 1))
         self._release_signatures(rows)
 
     def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        tests = dict.fromkeys((part - 1) // 2 for part in parts)
-        for _, chosen, lows, highs in self._with_parts(rows, parts, values):
-            for test in tests:
-                self._change(chosen, test, lows, highs)
+        tests = sorted({(part - 1) // 2 for part in parts})
+        for signature, chosen, lows, highs in self._with_parts(rows, parts, values):
+            columns = np.array(self.signatures.columns[signature], dtype=np.int64)[tests]
+            old = self._links_of(chosen, len(lows))[tests]
+            places = self.arrays.rows[chosen, ROW_PLACE].astype(np.int64)
+            fresh = self._acquire(columns, lows[tests], highs[tests])
+            self._links[places + np.array(tests)[:, None]] = fresh
+            k.release_predicates(self.predicates, old.reshape(-1))
+            self._become(chosen, _YOUNG)
+
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+        bounds = self.predicates.bounds[self._links_of(rows, tests)]
+        return np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1])
+
+    def _links_of(self, rows: Numbers, tests: int) -> npt.NDArray[np.int32]:
+        """[t, i]: the predicate of test t of each of these rows."""
+        links: npt.NDArray[np.int32] = self._links[
+            self.arrays.rows[rows, ROW_PLACE] + np.arange(tests)[:, None]
+        ]
+        return links
+
+    def _become(self, rows: Numbers, state: int) -> None:
+        """Take rows out of the structure, if they are there."""
+        before = self._where[rows]
+        placed = before[before >= 0]
+        self._members[placed] = -1
+        self._arranged -= len(placed)
+        self._young += (len(rows) if state == _YOUNG else 0) - int(np.count_nonzero(before == _YOUNG))
+        self._where[rows] = state
+        self._rows = None
+
+    def _resize_rows(self, size: int) -> None:
+        super()._resize_rows(size)
+        self._where = grown(self._where, size, _ABSENT)
+        self._rows = None
+
+    def _acquire(self, columns: Keys, lows: Keys, highs: Keys) -> npt.NDArray[np.int32]:
+        """The numbers [t, i] of predicates, each with one user more."""
+        out = np.empty(lows.shape, dtype=np.int32)
+        done, lows, highs = 0, np.ascontiguousarray(lows), np.ascontiguousarray(highs)
+        while (done := k.acquire_predicates(self.predicates, columns, lows, highs, done, out)) < len(out.T):
+            table, tests = self.predicates, len(columns)
+            if table.state[k.TOP] + tests > len(table.columns):
+                size = 2 * len(table.columns) + tests
+                table = table._replace(
+                    columns=grown(table.columns, size, -1),
+                    bounds=grown(table.bounds, size),
+                    users=grown(table.users, size),
+                )
+            if 2 * (table.state[k.USED] + tests) > len(table.hashed):
+                live = int(np.count_nonzero(table.columns >= 0))
+                index = np.full(1 << (3 * (live + tests) + 64).bit_length(), k.FREE, dtype=np.int32)
+                table.state[k.USED] = k.rehash_predicates(table, index)
+                table = table._replace(hashed=index)
+            self.predicates = table
+        self._rows = None
+        return out
+
+    # --- the structure ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None: ...
+    def _build(self, tests: Tests) -> npt.NDArray[np.int32]:
+        """Build the structure of these rows; returns the row at each place in it, -1 for none. The search
+        answers with places.
+        """
 
-    @abstractmethod
-    def _remove(self, rows: Numbers) -> None: ...
+    def begin_match(self, keys: Keys) -> None:
+        if self._young > max(_FEW_YOUNG, self._arranged >> 5) or (
+            len(self._members) > 4 * (self._arranged + self._young) + 1024
+        ):
+            tests = self._tests(np.flatnonzero(self._where[: self.row_top] != _ABSENT))
+            self._members = self._build(tests)
+            self._width = int(tests.columns.max(initial=-1)) + 1
+            placed = np.flatnonzero(self._members >= 0)
+            self._where[self._members[placed]] = placed
+            self._arranged, self._young, self._rows = len(placed), 0, None
 
-    @abstractmethod
-    def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
-        """Give these rows of one signature new bounds on one test."""
+    def rows(self) -> k.Rows:
+        """The rows, for kernels."""
+        if self._rows is None:
+            self._rows = k.Rows(
+                fields=self.arrays.rows,
+                links=self._links,
+                sizes=np.array([*map(len, self.signatures.columns), 0], dtype=np.int32),
+                columns=self.predicates.columns,
+                bounds=self.predicates.bounds,
+                members=self._members,
+                young=np.flatnonzero(self._where[: self.row_top] == _YOUNG).astype(np.int32),
+            )
+        return self._rows
+
+    def tops_of(self, columns: Numbers) -> Keys:
+        """The key of the largest value of each of these columns; the largest key for derived ones."""
+        tops = np.append(self.schema.tops(), LAST)
+        return tops[np.minimum(columns, len(tops) - 1)]
+
+    def _tests(self, rows: Numbers) -> Tests:
+        lengths = np.array([*map(len, self.signatures.columns), 0], dtype=np.int64)
+        sizes = lengths[self.arrays.rows[rows, ROW_SIGNATURE]]
+        starts = np.cumsum(sizes) - sizes
+        places = np.repeat(self.arrays.rows[rows, ROW_PLACE] - starts, sizes) + np.arange(int(sizes.sum()))
+        predicates = self._links[places]
+        bounds = self.predicates.bounds[predicates]
+        columns = self.predicates.columns[predicates].astype(np.int64)
+        return Tests(rows, sizes, starts, predicates, columns, bounds[:, 0], bounds[:, 1])
+
+    def _match_all(self, keys: Keys) -> tuple[Numbers, Numbers]:
+        if keys.shape[1] < self._width:  # columns of rows that are gone
+            padding = ((0, 0), (0, self._width - keys.shape[1]))
+            keys = np.pad(keys, padding, constant_values=MISSING)
+        return super()._match_all(keys)
+
+    def _most_matches(self) -> int:
+        return max(self.row_top, len(self._members))
+
+    # --- inspection -------------------------------------------------------------------------------
+
+    def row_bytes(self) -> int:
+        return super().row_bytes() + self._where.nbytes + self._members.nbytes
+
+    def structure_bytes(self) -> dict[str, int]:
+        table = self.predicates
+        return {
+            "predicates": table.columns.nbytes + table.bounds.nbytes + table.users.nbytes,
+            "predicate hash": table.hashed.nbytes,
+            "subscription-predicate table": self._links.nbytes,
+        }
+
+    def summary(self) -> str:
+        """How many predicates and young rows there are, for people."""
+        return f"{int(np.count_nonzero(self.predicates.columns >= 0))} predicates, {self._young} young rows"

@@ -5,7 +5,7 @@ Bounds are stored as narrow codes, columnwise; the code of a key counts the boun
 that comparing codes is as exact as comparing keys, and one byte serves a column with at most 255 different
 bounds:
 
-    members [ row row row -1 -1 | row row ... ]      group 0 | group 1 ...; -1 where there is none (any more)
+    members [ row row row -1 -1 | row row ... ]      group 0 | group 1 ...; -1 where there is none
     bytes   [ lo of test 0 ... | hi of test 0 ... | ... ]       one memory, seen as words of 8, 16 and 32 bits
     tails   [ column lo hi | column lo hi | ... ]    tests beyond the third; member m's from starts[m] on
     groups  [ first count slots | column kind width lo hi | column kind width lo hi | ... ]
@@ -13,7 +13,7 @@ bounds:
 A block of 1,024 rows is compared column by column into one byte per row, which compilers turn into vector
 instructions, and as soon as few rows are left they are finished one by one, on the remaining columns and then
 on their tails (checking the row's own bounds instead, by its number, cost four cache misses each and made BOX
-take half as long again). Rows that have come or changed since the last arrangement are checked one by one.
+take half as long again).
 
 Blocks of 256 rows were up to a fifth slower (W0, 100,000), blocks of 64 rows half as fast.
 """
@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.reference.predicate_kernels import ROWS, finish_event
+from covey.matcher.events.int64 import FIRST
 from covey.matcher.jit.kernel import (
     array,
     frozen,
@@ -55,7 +56,6 @@ GROUP_FIELDS = GROUP_SLOT + SLOTS * SLOT_FIELDS
 EQUAL, RANGE, BELOW, ABOVE = range(4)
 """Kinds of a slot: lo = hi and one column of codes; both ends; only hi; only lo."""
 
-FIRST = np.int64(-(2**63) + 1)
 EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 EVERY_SHORT = np.uint64(0x0001000100010001)
 BYTE_NUMBERS = np.uint64(0x0001020304050607)
@@ -63,10 +63,9 @@ BYTE_NUMBERS = np.uint64(0x0001020304050607)
 
 
 class Scan(NamedTuple):
-    """The arrangement, and the bounds of all rows."""
+    """The groups."""
 
     groups: npt.NDArray[np.int64]  # [groups, GROUP_FIELDS]
-    members: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]  # [members + 1]
     tails: npt.NDArray[np.int64]  # [tests after the third, 3]
     bytes: npt.NDArray[np.uint8]
@@ -75,15 +74,11 @@ class Scan(NamedTuple):
     coding: npt.NDArray[np.int64]  # [columns, 3]: is linear, first cut or base, how many
     cuts: npt.NDArray[np.int64]
     tops: npt.NDArray[np.int64]  # [columns]: the largest key of a value
-    bounds: npt.NDArray[np.int64]  # [tests, 2], a stretch per row
-    signatures: npt.NDArray[np.int32]  # [signatures + 1]: first of its columns
-    columns: npt.NDArray[np.int32]  # columns of all signatures
-    young: npt.NDArray[np.int32]  # rows
 
 
 SCAN = record(
-    [array(int64, 2), array(int32), array(int32), array(int64, 2), array(uint8), array(uint16), array(uint32),
-     array(int64, 2), array(int64), array(int64), array(int64, 2), array(int32), array(int32), array(int32)],
+    [array(int64, 2), array(int32), array(int64, 2), array(uint8), array(uint16), array(uint32),
+     array(int64, 2), array(int64), array(int64)],
     Scan,
 )  # fmt: skip
 
@@ -158,19 +153,6 @@ def within(pool, low, high, kind, code):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def row_passes(scan, rows, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether event e is within all bounds of a row."""
-    signature = rows[row, ROW_SIGNATURE]
-    at = rows[row, ROW_PLACE]
-    for c in range(scan.signatures[signature], scan.signatures[signature + 1]):
-        key = keys[e, scan.columns[c]]
-        if key < scan.bounds[at, 0] or key > scan.bounds[at, 1]:
-            return False
-        at += 1
-    return True
-
-
-@inlined
 def tail_passes(starts, tails, member, keys, e):  # type: ignore[no-untyped-def]
     """Whether event e passes the tests of a member that its group's columns do not have."""
     for t in range(starts[member], starts[member + 1]):
@@ -216,19 +198,19 @@ def may_pass(scan, g, keys, e):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    SCAN, frozen(int32, 2), frozen(int64, 2), int64, int64,
+    SCAN, ROWS, frozen(int64, 2), int64, int64,
     array(int64), array(uint8), array(uint64), array(int64), array(int64),
 )  # fmt: skip
 def scan_events(  # type: ignore[no-untyped-def]
-    scan, rows, keys, start, row_top, codes, ok, ok_words, offsets, found
+    scan, rows, keys, start, room, codes, ok, ok_words, offsets, found
 ):
-    """Rows that match events `start` and later, CSR; returns the first event without room for `row_top` rows.
+    """Rows that match events `start` and later, CSR; returns the first event without room for `room` rows.
 
     `codes` has a place per column; `ok` has BLOCK bytes, and `ok_words` is the same memory.
     """
-    end = offsets[start]
     for e in range(start, keys.shape[0]):
-        if end + row_top > found.size:
+        end = offsets[e]
+        if end + room > found.size:
             return e
         for column in range(scan.coding.shape[0]):
             codes[column] = code_of(scan, column, keys[e, column])
@@ -268,13 +250,10 @@ def scan_events(  # type: ignore[no-untyped-def]
                         i = block + 8 * w + np.int64((lowest * BYTE_NUMBERS) >> np.uint64(56))
                         if slot < slots and not slots_pass(scan, g, slot, i, codes):
                             continue
-                        row = scan.members[first + i]
-                        if row >= 0 and tail_passes(scan.starts, scan.tails, first + i, keys, e):
-                            found[end] = row
+                        if rows.members[first + i] >= 0 and tail_passes(
+                            scan.starts, scan.tails, first + i, keys, e
+                        ):
+                            found[end] = first + i
                             end += 1
-        for y in range(scan.young.size):
-            if row_passes(scan, rows, scan.young[y], keys, e):
-                found[end] = scan.young[y]
-                end += 1
-        offsets[e + 1] = end
+        offsets[e + 1] = finish_event(rows, keys, e, found, offsets[e], end)
     return keys.shape[0]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.bounds import Operands
-from covey.matcher.compile.operands import Values, evaluate_column
+from covey.matcher.compile.bounds import Operands, Values, evaluate_column
 from covey.matcher.compile.plan import Plan
 from covey.matcher.covering.parts import PartOperand
 from covey.matcher.engine import IdArray

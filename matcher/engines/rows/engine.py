@@ -15,8 +15,8 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.bounds import Operands
-from covey.matcher.compile.operands import (
+from covey.matcher.compile.bounds import (
+    Operands,
     Values,
     bound_key,
     check_columns,
@@ -46,13 +46,11 @@ from covey.matcher.engines.rows.additions import Addition, check_names, operands
 from covey.matcher.engines.rows.arrays import Numbers, positions_by_value
 from covey.matcher.engines.rows.box_rows import BoxRows
 from covey.matcher.engines.rows.gated import GatedSubscriptions, update_both
-from covey.matcher.engines.rows.id_kernels import UNORDERED
-from covey.matcher.engines.rows.ids import IdMap
-from covey.matcher.engines.rows.interfaces import Interfaces
+from covey.matcher.engines.rows.ids import IdMap, Interfaces
 from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
-from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
+from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, UNORDERED, describe_rows
 from covey.matcher.engines.rows.row_search import RowSearch, ids_of_event, interfaces_of_event
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError

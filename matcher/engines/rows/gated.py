@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.operands import part_of
+from covey.matcher.compile.bounds import part_of
 from covey.matcher.engine import Engine, IdArray
 from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.errors import VariableError

@@ -1,15 +1,19 @@
-"""The map from subscription ids to rows: a few bytes per subscription, thousands of look-ups per call.
+"""The map from subscription ids to rows: a few bytes per subscription, thousands of look-ups per call; and
+how many subscriptions each interface has.
 
-Invariant: an id is in the map while its row is entered. The ids are stored with the rows (`id_kernels.py`).
+Invariant: an id is in the map while its row is entered. The ids are stored with the rows (`row_kernels.py`).
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from covey.matcher.engine import MAX_INTERFACE
 from covey.matcher.engines.rows.arrays import Ids, Numbers
-from covey.matcher.engines.rows.id_kernels import (
+from covey.matcher.engines.rows.row_kernels import (
     FREE,
+    count_interfaces,
     enter_rows,
     find_row,
     find_rows,
@@ -77,3 +81,21 @@ class IdMap:
         remove_rows(self._places, self._bits, ids, rows)
         if self._count < _SPARSE * len(self._places) and len(self._places) > _SMALLEST:
             self._rehash(ids, self._count, self._bits)
+
+
+class Interfaces:
+    """Subscriptions by interface; `highest` is the highest interface ever used, `in_use` how many have
+    subscriptions.
+    """
+
+    def __init__(self) -> None:
+        self.highest = self.in_use = 0
+        self._counts = np.zeros(64, dtype=np.int64)
+
+    def count(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
+        """Count subscriptions of these interfaces in (`sign` 1) or out (-1)."""
+        while not count_interfaces(interfaces, sign, self._counts):
+            grown = np.zeros(min(2 * int(interfaces.max()) + 2, MAX_INTERFACE + 1), dtype=np.int64)
+            grown[: len(self._counts)] = self._counts
+            self._counts = grown
+        self.in_use = int(np.count_nonzero(self._counts))

@@ -1,5 +1,7 @@
 """The plans of an engine by number: subscriptions of one structure share a plan, which lives while it has
 any.
+
+The plans of an engine that matches filters as trees have the shapes of their trees beside them.
 """
 
 from __future__ import annotations
@@ -8,11 +10,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, SkeletonPlan, make_plan, plan_key
+from covey.matcher.compile.plan import (
+    BoxPlan,
+    Plan,
+    PlanKey,
+    SkeletonPlan,
+    make_plan,
+    plan_key,
+    structure_key,
+    variables_of,
+)
+from covey.matcher.compile.tree_plan import OR, TreeShape, make_tree
 from covey.matcher.covering.parts import PartOperand
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import Variable
+from covey.matcher.expressions.expression import Operand, Variable
 from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 
@@ -200,3 +212,51 @@ def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
                     assert variable is not None
                     column = box_plan.columns[t] if test.kind is Kind.STRING else NONE
                     yield box, part, variable, test.kind, side.strict, column, side.past
+
+
+class TreePlans(PlanTable):
+    """Plans by number, and the shapes of their trees."""
+
+    def __init__(self, schema: SchemaColumns) -> None:
+        super().__init__(schema)
+        self.shapes: dict[int, TreeShape] = {}
+        self.version = 0
+
+    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
+        """The number of a filter's plan and its operands."""
+        skeleton, columns, operands = structure_key(filter)
+        key: PlanKey = (skeleton, columns, variables_of(operands), False)
+        number = self._numbers.get(key)
+        if number is None:
+            plan, shape = make_tree(filter, key[2], self._schema)
+            number = self._enter(PlanUse(filter, key, operands, self._schema, plan))
+            self.shapes[number] = shape
+            self.version += 1
+        return number, operands
+
+    def release(self, number: int, subscriptions: int) -> None:
+        super().release(number, subscriptions)
+        if self._uses[number] is None:
+            del self.shapes[number]
+
+
+def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
+    """An explanation of a plan's leaves, below its tree."""
+    if plans[number].plan.boxes:
+        tree, _ = _show(plans.shapes[number].words.tolist(), 0)
+        lines[0] = f"  {tree}, of these predicates:"
+    return lines
+
+
+def _show(words: list[int], at: int) -> tuple[str, int]:
+    """The node at a word with its leaves counted from 1, and the next word."""
+    word = words[at]
+    at += 1
+    if word >= 0:
+        return str(word + 1), at
+    operator, end = (-1 - word) & 1, at + ((-1 - word) >> 1)
+    parts = []
+    while at < end:
+        part, at = _show(words, at)
+        parts.append(part)
+    return f"({(' or ' if operator == OR else ' and ').join(parts)})", end

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import Engine, IdArray, bits_of
 from covey.matcher.engines.rows.gated import GatedSearch
-from covey.matcher.engines.rows.interfaces import Interfaces
+from covey.matcher.engines.rows.ids import Interfaces
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.matches import Matches, Search
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.tree_plans import TreePlans, show_tree
+from covey.matcher.engines.rows.plans import TreePlans, show_tree
 from covey.matcher.engines.trees.tree_store import TreeStore
 from covey.matcher.events.batch import EventBatch
 

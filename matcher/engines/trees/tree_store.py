@@ -22,12 +22,12 @@ from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster.store import ClusterStore
-from covey.matcher.engines.cluster.tuning.policy import Policy
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.reference_store import SearchedStore
 from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.object_sizes import object_bytes
+from covey.matcher.engines.rows.plans import TreePlans
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE, describe_rows
-from covey.matcher.engines.rows.tree_plans import TreePlans
 from covey.matcher.engines.trees import tree_kernels as k
 from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import EventType

@@ -64,9 +64,9 @@ def test_columns_and_single_values_give_the_bounds_of_each(
 
 
 def test_types_without_a_kernel_give_the_same_bounds() -> None:
-    (box,) = plan_of("f > $x and i <= $y").boxes
+    (box,) = plan_of("i <= $x and f > $y").boxes
     of_test = {test.kind: t for t, test in enumerate(box.tests)}
-    operands: Operands = {0: np.array([1, 2**53 + 1], dtype=np.int64), 1: np.array([0.5, 7.0])}
+    operands: Operands = {1: np.array([1, 2**53 + 1], dtype=np.int64), 0: np.array([0.5, 7.0])}
     lows, highs = box_bounds(box, operands, 2, Columns(T))
     assert lows[of_test[Kind.FLOAT64]].tolist() == [lower_key(Kind.FLOAT64, v, True) for v in (1, 2**53 + 1)]
     assert highs[of_test[Kind.INT64]].tolist() == [0, 7]

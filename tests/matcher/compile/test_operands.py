@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.matcher import EventType, VariableError, parse
-from covey.matcher.compile.operands import check_columns
+from covey.matcher.compile.bounds import check_columns
 
 T = EventType("T", {"i": "int64", "f": "float64"})
 FILTER = parse("i > $a and f < $b and i <= $c and f between $d and $e", T)

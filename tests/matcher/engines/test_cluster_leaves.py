@@ -15,7 +15,7 @@ import pytest
 from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout import leaf_arrays as f
+from covey.matcher.engines.cluster.layout import arrays as f
 from covey.matcher.engines.cluster.tuning import planning as cluster_planning
 from covey.matcher.engines.cluster.tuning.costs import leaf_cost, range_costs
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE

@@ -18,7 +18,7 @@ from oracles import check_products
 from random_filters import POOLS, event_types, events, family_of, filters, values_of
 
 from covey.matcher.engine import Engine, create_engine, engine_names
-from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF_ROWS
+from covey.matcher.engines.cluster.layout.arrays import LEAF_ROWS
 from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch

@@ -13,8 +13,8 @@ import pytest
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.engines.rows.id_kernels import NONE
 from covey.matcher.engines.rows.ids import IdMap
+from covey.matcher.engines.rows.row_kernels import NONE
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit import sort_kernels as k
 from covey.matcher.jit.kernel import INTERPRETED

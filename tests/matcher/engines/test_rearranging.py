@@ -93,8 +93,8 @@ def test_answers_equal_the_oracle_s_while_rows_move(
     }.items():
         monkeypatch.setattr(f"{PLACEMENT}.{name}", number)
     monkeypatch.setattr(f"{PLACEMENT}._MOST_WAITING", 64)
-    monkeypatch.setattr("covey.matcher.engines.cluster.rearranging._ROWS_PER_STEP", 16)
-    monkeypatch.setattr("covey.matcher.engines.cluster.rearranging._CHUNK", 64)
+    monkeypatch.setattr("covey.matcher.engines.cluster.placement._ROWS_PER_STEP", 16)
+    monkeypatch.setattr("covey.matcher.engines.cluster.placement._CHUNK", 64)
     in_two = 0
     for history in range(HISTORIES):
         rng = np.random.default_rng([SEED, history])

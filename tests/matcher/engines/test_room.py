@@ -22,7 +22,6 @@ from covey.matcher.engines.cluster import room
 from covey.matcher.engines.cluster import store as cluster_store
 from covey.matcher.engines.cluster.arrangement import Arrangement
 from covey.matcher.engines.cluster.engine import ClusterEngine
-from covey.matcher.engines.cluster.leaves import leaves
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.rows import arrays, ids
 from covey.matcher.engines.rows.arrays import Runs
@@ -112,7 +111,7 @@ def test_a_call_for_which_memory_runs_out_changes_nothing(nth: int, monkeypatch:
 
         return fail_or_grow
 
-    for module in (room, cluster_store, leaves):
+    for module in (room, cluster_store):
         monkeypatch.setattr(module, "grown", failing(arrays.grown))
     monkeypatch.setattr(cluster_store, "resized", failing(arrays.resized))
     rehash = ids.IdMap._rehash

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from covey.matcher import EventType, compile_kernels, create_engine, parse
-from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster.store import ClusterStore
-from covey.matcher.engines.cluster.tuning.policy import Policy
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.counting import CountingStore
-from covey.matcher.engines.reference.predicates import PredicateTable
 from covey.matcher.engines.reference.rete import ReteStore
 from covey.matcher.engines.reference.scan import ScanStore
 from covey.matcher.engines.reference.search_tree import SearchTreeStore
@@ -193,21 +191,19 @@ def test_rows_change_after_they_were_arranged(name: str) -> None:
         model.check(2)
 
 
-def test_equal_predicates_share_a_number_while_in_use() -> None:
-    table = PredicateTable(SchemaColumns(TYPE))
-    columns = np.array([0, 1], dtype=np.int64)
+def test_equal_predicates_share_a_number_while_rows_have_them() -> None:
+    store = CountingStore(TYPE)
+    rows = store.new_rows(3, 1)
     lows, highs = np.array([[1, 1, 2], [3, 3, 3]]), np.array([[1, 1, 9], [LAST, LAST, LAST]])
-    numbers = table.acquire(columns, lows, highs)
-    assert numbers[0, 0] == numbers[0, 1] != numbers[0, 2]
-    assert len(set(numbers[1].tolist())) == 1
-    assert len(table) == 3
-    table.release(numbers[:, :1])
-    assert len(table) == 3
-    table.release(numbers[:, 1:])
-    assert len(table) == 0
-    again = table.acquire(columns, lows, highs)
-    assert len(table) == 3
-    assert len(set(again.reshape(-1).tolist())) == 3
+    signature = store.signature((0, 1))
+    store.insert(rows, signature, lows, highs)
+    assert store.summary() == "3 predicates, 3 young rows"
+    store.remove(rows[:1])
+    assert store.summary() == "3 predicates, 2 young rows"
+    store.remove(rows[1:])
+    assert store.summary() == "0 predicates, 0 young rows"
+    store.insert(rows, store.signature((0, 1)), lows, highs)
+    assert store.summary() == "3 predicates, 3 young rows"
 
 
 def test_the_noncanonical_engine_evaluates_trees() -> None:

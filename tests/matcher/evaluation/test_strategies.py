@@ -115,9 +115,9 @@ def test_strategies_decide_as_brute_force(name, seed, events, chains, predicates
 @pytest.mark.parametrize("grouped", [False, True])
 def test_batches_and_chains_that_are_larger_than_a_block(name, grouped, monkeypatch):
     monkeypatch.setattr("covey.matcher.evaluation.chainwise._CELLS", 100)
-    monkeypatch.setattr("covey.matcher.evaluation.greedy._CELLS", 100)
-    monkeypatch.setattr("covey.matcher.evaluation.linked_chains._BLOCK", 50)
-    monkeypatch.setattr("covey.matcher.evaluation.linked_chains._NODES", 3)
+    monkeypatch.setattr("covey.matcher.evaluation.strategies._CELLS", 100)
+    monkeypatch.setattr("covey.matcher.evaluation.chainwise._BLOCK", 50)
+    monkeypatch.setattr("covey.matcher.evaluation.chainwise._NODES", 3)
     case = make(3, events=40, chains=150, predicates=30, longest=7, grouped=grouped)
     check(name, case)
 

@@ -11,7 +11,7 @@ from covey.matcher.jit.kernel import inlined
 
 @inlined
 def block_of(store, row):  # type: ignore[no-untyped-def]
-    """The block of a placed row; `leaf_arrays.IN_LEAF` where it is in a leaf."""
+    """The block of a placed row; `arrays.IN_LEAF` where it is in a leaf."""
     return np.int64(store.where[row, a.BLOCK]) >> 1
 
 

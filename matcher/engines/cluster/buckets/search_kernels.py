@@ -16,7 +16,7 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     tests_of,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
+from covey.matcher.engines.cluster.layout.code_kernels import passes_bounds
 from covey.matcher.jit.kernel import inlined
 
 ONE = np.uint8(1)

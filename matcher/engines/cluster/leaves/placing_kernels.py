@@ -1,4 +1,4 @@
-"""Helpers of kernels that place rows in leaves; the arrays are drawn in `layout/leaf_arrays.py`."""
+"""Helpers of kernels that place rows in leaves; the arrays are drawn in `layout/arrays.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from covey.matcher.engines.cluster.buckets.block_kernels import set_place
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout import leaf_arrays as f
+from covey.matcher.engines.cluster.layout import arrays as f
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, id_of
 from covey.matcher.jit.kernel import inlined, trailing_zeros
 from covey.matcher.jit.sort_kernels import sort_range

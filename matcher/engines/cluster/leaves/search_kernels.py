@@ -1,5 +1,5 @@
 """The kernel that searches leaves, one after the other, for many events; the arrays are drawn in
-`layout/leaf_arrays.py`.
+`layout/arrays.py`.
 
 A leaf and its bitmaps take 32 KiB, and an event reads some 33 lines of them. So leaves are outside, and the
 events of a slice of a batch inside: a leaf is read from memory once per slice. What is found is brought into
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout import leaf_arrays as f
-from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
+from covey.matcher.engines.cluster.layout import arrays as f
+from covey.matcher.engines.cluster.layout.code_kernels import passes_bounds
 from covey.matcher.engines.rows.row_kernels import interface_of
 from covey.matcher.jit.kernel import (
     array,

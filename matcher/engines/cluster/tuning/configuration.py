@@ -4,6 +4,15 @@ A *template* is what rows of one signature share in a configuration: the equalit
 are, how many tests are left to have codes, and, where many rows of a bucket test the same column first, that
 column, which groups them. Invariant: every signature with placed rows has a template; template 0 hashes
 nothing.
+
+The kinds of configurations, and what each allows:
+
+- `static`: the greedy choice of schemas under a space bound (Fabret et al. 2001, 3.3), together with ranges
+  as access predicates.
+- `dynamic`: maintenance alone, from single equalities on (their 4).
+- `propagation`: one equality per access predicate, the most selective, and no ranges (their 2), row by row;
+  `propagation_lookahead`: a block at a time, prefetched, as in all other kinds.
+- `adaptive`: the greedy choice whenever the engine has doubled, and maintenance in between.
 """
 
 from __future__ import annotations
@@ -18,6 +27,33 @@ from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning import schema_kernels as k
 from covey.matcher.engines.cluster.tuning.costs import Schema
 from covey.matcher.engines.cluster.tuning.steps import Steps, parts
+from covey.matcher.errors import CoveyError
+
+KINDS = ("adaptive", "static", "dynamic", "propagation", "propagation_lookahead")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a kind of configuration allows."""
+
+    chooses_schemas: bool
+    maintains: bool
+    propagation: bool
+    """One equality per access predicate, no ranges, no leaves; large buckets are not kept in order."""
+    lookahead: bool
+
+    @classmethod
+    def of(cls, kind: str) -> Policy:
+        """The policy of one of `KINDS`, else `CoveyError`."""
+        if kind not in KINDS:
+            raise CoveyError(f"configuration {kind!r}: expected one of {', '.join(KINDS)}")
+        return cls(
+            chooses_schemas=kind != "dynamic",
+            maintains=kind in ("adaptive", "dynamic"),
+            propagation=kind.startswith("propagation"),
+            lookahead=kind != "propagation",
+        )
+
 
 Head = tuple[int, int, bool]
 """Column and shape of the first test, and whether it is the only one."""

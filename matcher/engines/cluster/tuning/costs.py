@@ -21,8 +21,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.cluster.layout.arrays import ACCESS
-from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF
+from covey.matcher.engines.cluster.layout.arrays import ACCESS, LEAF
 from covey.matcher.engines.cluster.tuning.schema_kernels import add_savings
 from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, parts
 

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engines.cluster.layout.arrays import ACCESS, NARROW_COLUMNS
-from covey.matcher.engines.cluster.leaves.leaves import MOST_COLUMNS
-from covey.matcher.engines.cluster.tuning.configuration import Configuration, Head, head_of
+from covey.matcher.engines.cluster.tuning.configuration import Configuration, Head, Policy, head_of
 from covey.matcher.engines.cluster.tuning.costs import Schema, best_schemas, leaf_cost, range_costs
-from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.cluster.tuning.statistics import RangeSample, SignatureUse, Statistics
 from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps
 
@@ -29,6 +27,8 @@ _ALIKE, _APART = 48, 192
 """Rows of one first test that an event reaches, from which on they get a table of their own: where most of a
 schema's rows have that test, and where not.
 """
+_MOST_BITMAPS = 64
+"""Columns of leaves that have bitmaps."""
 _FEWEST_IN_LEAVES = 4096
 _SELDOM = 64
 """A column has a bitmap when one row in this many tests it."""
@@ -136,7 +136,7 @@ def _leaf_columns(
     columns = sorted(
         (c for c, count in tests.items() if c < NARROW_COLUMNS and _SELDOM * count >= rows),
         key=lambda column: (-tests[column], column),
-    )[:MOST_COLUMNS]
+    )[:_MOST_BITMAPS]
     ranges = sample.ranges[np.isin(sample.signatures, members)]
     if not columns or not len(ranges):
         return ()

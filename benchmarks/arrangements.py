@@ -1,0 +1,226 @@
+"""`arrangements`: what each arrangement of the cluster engine brings, measured with it and without it.
+
+Per workload, one engine as it is and one per arrangement that is switched off, which are measured by turns. A
+figure is a ratio to the engine as it is, the median of the rounds: 0.5 is half as fast, or half the bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from time import process_time
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import numpy as np
+import typer
+
+from covey.cli.support.options import Json, Seed, counts, words
+from covey.cli.support.output import print_json, print_table
+from covey.cli.support.progress import load_kernels
+from covey.matcher import Engine, EventBatch, create_engine
+from covey.matcher.engines.cluster import placement, row_bounds_kernels, store
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.placement import Placement
+from covey.matcher.engines.cluster.tuning import planning
+from covey.matcher.engines.cluster.tuning.configuration import Policy
+from covey.matcher.engines.cluster.tuning.costs import range_costs
+from covey.matcher.engines.rows.store import RowStore
+from covey.sim.workload import WORKLOADS, Boolean, Fabret, Subscriptions, Workload
+from covey.sim.workload.boolean import pairs
+
+NOTHING = "as it is"
+MEASURES = ("load", "ids", "counts", "interfaces", "one event", "updates", "bytes")
+_BATCH = 1_000
+_UPDATES = 100_000
+_INTERFACES = 16
+
+Patches = Callable[[], Iterator[Any]]
+
+
+def _ranges(most: int) -> Iterator[Any]:
+    costs = range_costs
+    yield patch.object(
+        planning, "range_costs", lambda *given: [*costs(*given)[: most + 1], *[np.inf] * (2 - most)]
+    )
+
+
+def _unordered() -> Iterator[Any]:
+    empty = Placement._empty
+
+    def without(placement: Placement, arrays: a.StoreArrays) -> Any:
+        arrangement = empty(placement, arrays)
+        arrangement._ordered = False
+        return arrangement
+
+    yield patch.object(Placement, "_empty", without)
+
+
+def _row_by_row() -> Iterator[Any]:
+    of = Policy.of
+    yield patch.object(Policy, "of", lambda kind: replace(of(kind), lookahead=False))
+
+
+def _static() -> Iterator[Any]:
+    of = Policy.of
+    yield patch.object(Policy, "of", lambda kind: replace(of(kind), maintains=False))
+
+
+def _wide_bounds() -> Iterator[Any]:
+    def find_widths(_signatures: Any, _signature: int, _lows: Any, _highs: Any, widths: Any) -> int:
+        widths[:] = a.EIGHT_BYTES
+        return int(a.EIGHT_BYTES)
+
+    yield patch.object(row_bounds_kernels, "find_widths", find_widths)
+
+
+def _apart() -> Iterator[Any]:
+    yield patch.object(store.ClusterStore, "insert_alike", RowStore.insert_alike)
+
+
+ARRANGEMENTS: dict[str, Patches] = {
+    NOTHING: lambda: iter(()),
+    "zones of ordered buckets": _unordered,
+    "tables by first test": lambda: iter(
+        [patch.object(planning, "_ALIKE", np.inf), patch.object(planning, "_APART", np.inf)]
+    ),
+    "several equalities": lambda: iter([patch.object(planning, "ACCESS", 1)]),
+    "hashed ranges": lambda: _ranges(0),
+    "a second hashed range": lambda: _ranges(1),
+    "leaves with bitmaps": lambda: iter([patch.object(planning, "_FEWEST_IN_LEAVES", 1 << 60)]),
+    "blocks and prefetching": _row_by_row,
+    "maintenance": _static,
+    "narrow bounds": _wide_bounds,
+    "searches of a few events": lambda: iter([patch.object(store, "MOST_FEW", 0)]),
+    "structures loaded together": _apart,
+    "codes kept while loading": lambda: iter([patch.object(placement, "_KEPT_TESTS", 0)]),
+    "the model of forms": lambda: iter(()),
+}
+"""By name: what switches one off."""
+
+
+@dataclass(slots=True)
+class _Contender:
+    name: str
+    engine: Engine
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        with ExitStack() as off:
+            for each in ARRANGEMENTS[self.name]():
+                off.enter_context(each)
+            yield
+
+    def measure(self, name: str, action: Callable[[], object]) -> None:
+        with self.switched():
+            start = process_time()
+            action()
+            self.seconds.setdefault(name, []).append(process_time() - start)
+
+
+def measure(
+    workload: Workload, subscriptions: int, names: tuple[str, ...], rounds: int, events: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """By name of an arrangement, the ratio of each of MEASURES without it."""
+    groups = workload.subscriptions(subscriptions, seed=seed)
+    every = Subscriptions.of(groups)
+    batch = workload.events(events, seed=seed)
+    moves = workload.moves(groups[0], seed=seed)
+    contenders = []
+    for name in (NOTHING, NOTHING, *names):  # the first of a round finds cold caches, and is left out
+        contender = _Contender(name, _engine(name, workload))
+        with contender.switched():
+            contender.engine = _engine(name, workload)
+        contender.measure("load", lambda it=contender.engine: _load(it, every, batch))  # type: ignore[misc]
+        contenders.append(contender)
+    gc.collect()
+    for _ in range(rounds):
+        for contender in contenders:
+            engine = contender.engine
+            contender.measure("ids", lambda it=engine: _match(it, batch, lambda m: m.ids()))  # type: ignore[misc]
+            contender.measure("counts", lambda it=engine: _match(it, batch, lambda m: m.counts))  # type: ignore[misc]
+            contender.measure(
+                "interfaces",
+                lambda it=engine: _match(it, batch, lambda m: m.interfaces()),  # type: ignore[misc]
+            )
+            contender.measure("one event", lambda it=engine: _one_by_one(it, batch))  # type: ignore[misc]
+            if moves:
+                ids = groups[0].ids[:_UPDATES]
+                values = {variable: column[:_UPDATES] for variable, column in moves.items()}
+                contender.measure(
+                    "updates",
+                    lambda it=engine, i=ids, v=values: (it.update_many(i, v), it.match(batch.slice(0, 1))),  # type: ignore[misc]
+                )
+    result = {}
+    first = contenders[1]
+    for contender in contenders[1:]:
+        result[contender.name] = {
+            name: median(first.seconds[name]) / median(contender.seconds[name]) for name in first.seconds
+        } | {"bytes": _bytes(contender.engine) / _bytes(first.engine)}
+    return result
+
+
+def _engine(name: str, workload: Workload) -> Engine:
+    forms = "normal" if name == "the model of forms" else "model"
+    return create_engine("cluster", workload.event_type, forms=forms)
+
+
+def _load(engine: Engine, every: Subscriptions, batch: EventBatch) -> None:
+    engine.add_all(
+        every.ids, every.filters, every.values, numbers=every.numbers, interface=every.ids % _INTERFACES
+    )
+    for start in range(0, len(batch), _BATCH):  # what is due is done
+        engine.match(batch.slice(start, _BATCH)).counts  # noqa: B018
+
+
+def _match(engine: Engine, batch: EventBatch, product: Callable[[Any], object]) -> None:
+    for start in range(0, len(batch), _BATCH):
+        product(engine.match(batch.slice(start, _BATCH)))
+
+
+def _one_by_one(engine: Engine, batch: EventBatch) -> None:
+    for at in range(min(500, len(batch))):
+        engine.event_ids(batch.slice(at, 1))
+
+
+def _bytes(engine: Engine) -> int:
+    return sum(engine.memory_bytes().values())
+
+
+def arrangements(
+    workload: Annotated[
+        str, typer.Option(help="Workloads, fabret and boolean among them; several separated by commas.")
+    ] = "SYMBOLS,VEHICLES,BOX,fabret,boolean",
+    subscriptions: Annotated[str, typer.Option(help="Numbers of subscriptions.")] = "10000,100000",
+    only: Annotated[str, typer.Option(help="Arrangements to switch off; all by default.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements by turns; the median counts.")] = 5,
+    events: Annotated[int, typer.Option(min=1, help="Events per measurement.")] = 4_000,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Measure what each arrangement of the cluster engine brings: without it, as a ratio to the engine.
+
+    Speeds are ratios of processor time: 0.50 is half as fast without. The ratio of bytes is of memory.
+
+    Example: python -m benchmarks arrangements --workload BOX --subscriptions 100000
+    """
+    known = {**WORKLOADS, "fabret": Fabret(), "boolean": Boolean(shape=pairs(10, 2), fulfilled=0.02)}
+    names = words(only) if only else tuple(name for name in ARRANGEMENTS if name != NOTHING)
+    load_kernels()
+    tables = []
+    for each in words(workload):
+        for size in counts("subscriptions", subscriptions):
+            ratios = measure(known[each], size, names, rounds, events, seed)
+            tables.append({"workload": each, "subscriptions": size, "without": ratios})
+            if not json_output:
+                rows = [
+                    (name, *(f"{line[m]:.2f}" if m in line else None for m in MEASURES))
+                    for name, line in ratios.items()
+                ]
+                print_table(f"{each}, {size:,} subscriptions", ("without", *MEASURES), rows)
+    if json_output:
+        print_json(tables)

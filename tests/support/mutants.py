@@ -1,0 +1,118 @@
+"""Mutants of the matcher: small defects, each of which some test is to find.
+
+    .venv/bin/python tests/support/mutants.py [NUMBER ...]
+
+Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
+kernels. Before tests are cut, and after, the set of those found is to be the same.
+"""
+
+# ruff: noqa: E501 (a table)
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")
+LIMIT_S = 300
+
+ENGINES = "engines/test_engines.py engines/test_reference_engines.py"
+CLUSTER = "engines/test_cluster.py engines/test_rearranging.py engines/test_cluster_bounds.py"
+STORES = "engines/test_stores.py engines/test_kernels.py"
+REFERENCE, TUNED = "engines/reference", "engines/cluster"
+
+MUTANTS: tuple[tuple[str, str, str, str], ...] = (
+    # module of matcher/, text, what stands in its place, tests
+    ("compile/plan.py", "(upper.strict or lower.strict)", "(upper.strict and lower.strict)", f"compile {ENGINES}"),
+    ("compile/plan.py", "len(constants) == len(operands)", "len(constants) >= 1", f"compile {ENGINES}"),
+    ("compile/plan.py", "if b in part.upper and not b.strict]", "if b in part.upper]", f"compile {ENGINES}"),
+    ("compile/plan.py", "return most < (other.low", "return most <= (other.low", f"compile {ENGINES}"),
+    ("encoding/keys.py", "max(min(cut - 1, LAST), MISSING)", "max(min(cut, LAST), MISSING)", "encoding compile"),
+    ("encoding/keys.py", "min(max(cut, FIRST), NOTHING)", "max(cut, FIRST)", "encoding compile"),
+    ("encoding/keys.py", "(np.floor if strict is lower else np.ceil)", "(np.floor if lower else np.ceil)", "encoding compile"),
+    ("covering/boxes.py", "if low < high else None", "if low <= high else None", "covering"),
+    ("covering/boxes.py", "return attribute not in self.tests and", "return", "covering"),
+    ("covering/boxes.py", "if kind is Kind.FLOAT64:\n        gaps.append", "if False:\n        gaps.append", "covering"),
+    ("covering/intervals.py", "if merged and low <= merged[-1]", "if merged and low < merged[-1]", "covering"),
+    ("covering/intervals.py", "or inner[i + 1] > outer[j + 1]", "", "covering"),
+    ("covering/cuts.py", "float_cut(nearest) + (nearest <= value)", "float_cut(nearest) + 1", "covering encoding"),
+    ("covering/call_atoms.py", "(b, a) if a.expected else (a, b)", "(b, a)", "covering"),
+    ("covering/call_atoms.py", "< len(constraint.terms):\n        return False", "< 0:\n        return False", "covering"),
+    ("covering/call_atoms.py", "if is_stateful(name):\n        return False", "", "covering"),
+    ("evaluation/chainwise.py", "left = left[answers != FALSE]", "left = left[answers == TRUE]", "evaluation"),
+    ("evaluation/asking.py", "if entry.stateful and not self._readers:", "if False:", "evaluation"),
+    ("evaluation/asking.py", "if not call.columns:  # of", "if False:  # of", "evaluation"),
+    ("embedded/matcher.py", "                engine.remove_many(ids)\n            self._forget", "                pass\n            self._forget", "embedded"),
+    ("embedded/matcher.py", "for changed, earlier in parts[:done]:", "for changed, earlier in parts[:0]:", "embedded"),
+    ("embedded/table.py", "                    if family is Family.STRING:\n                        self.texts.release(old)\n", "", "embedded"),
+    ("embedded/snapshot.py", "if found != count:", "if found < 0:", "embedded"),
+    ("engines/rows/plans.py", "if use.subscriptions == 0:\n            del", "if use.subscriptions <= 1:\n            del", ENGINES),
+    ("engines/rows/engine.py", "len(firsts) if plan.overlaps else 0\n        self._interfaces", "0\n        self._interfaces", ENGINES),
+    (f"{TUNED}/store.py", "if highest <= variant < a.EIGHT_BYTES:", "if highest >= 0:", CLUSTER),
+    (f"{TUNED}/store.py", "answers[1], distinct=shared)", "answers[1], distinct=False)", CLUSTER),
+    (f"{TUNED}/placement.py", "self.former.remove(rows, a.WAITING)", "pass", CLUSTER),
+    (f"{TUNED}/placement.py", "some, room = some[stayed], room[stayed]", "pass", CLUSTER),
+    (f"{TUNED}/placement.py", "            self.was_interrupted = True\n            raise", "            raise", f"{CLUSTER} engines/test_room.py"),
+    (f"{TUNED}/placing_kernels.py", "if stays and zones > 0:", "if False:", f"{STORES} engines/test_cluster_zones.py"),
+    (f"{TUNED}/placing_kernels.py", "store.buckets[bucket, a.BUCKET_KEYS + part] == store.keys[part]\n    zones", "store.keys[part] == store.keys[part]\n    zones", STORES),
+    (f"{TUNED}/probe_kernels.py", "first = max(code - reach, 0) >> shift", "first = max(code - reach + 2, 0) >> shift", STORES),
+    (f"{TUNED}/match_kernels.py", "if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:", "if whole and not shared:", f"{STORES} engines/test_cluster_zones.py"),
+    (f"{TUNED}/row_bounds_kernels.py", "elif shape <= a.FIXED and is_high and", "elif shape <= a.FIXED and not is_high and", STORES),
+    (f"{REFERENCE}/predicate_kernels.py", "        if table.users[p] > 0:\n            continue\n", "", STORES),
+    (f"{REFERENCE}/reference_store.py", "self._members[placed] = -1", "pass", STORES),
+    (f"{REFERENCE}/index_kernels.py", "if key > index.tops[column]:\n            continue", "", STORES),
+    (f"{REFERENCE}/index_kernels.py", "segments[RANGE, 1], key + 1)", "segments[RANGE, 1], key)", STORES),
+    (f"{REFERENCE}/counting.py", "always=np.flatnonzero(tests.sizes == 0)", "always=np.flatnonzero(tests.sizes < 0)", STORES),
+    (f"{REFERENCE}/rete_kernels.py", "if true[beta.ranks[child]] == true[last]:", "if true[beta.ranks[child]] > 0:", STORES),
+    (f"{REFERENCE}/search_tree_kernels.py", "if via == BY_STAR and nodes[child, STAR] == NONE:", "if via == BY_STAR:", STORES),
+    (f"{REFERENCE}/search_tree.py", "roots[rows, k.ROOT_MASK] |= 1 << level", "roots[rows, k.ROOT_MASK] |= 1", STORES),
+    (f"{REFERENCE}/scan.py", "highs[holds & ((highs < tops) | (lows == FIRST))] + 1", "highs[holds & (highs < tops)] + 1", STORES),
+    (f"{REFERENCE}/noncanonical_kernels.py", "value == (operator == AND)", "value == (operator != AND)", STORES),
+)  # fmt: skip
+
+
+def is_found(number: int) -> bool | None:
+    """Whether a test fails with a mutant; None where the text that it changes is not there once."""
+    module, old, new, tests = MUTANTS[number]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        place = copy / "matcher" / module
+        text = place.read_text()
+        if text.count(old) != 1:
+            return None
+        place.write_text(text.replace(old, new))
+        (Path(folder) / "path" / "covey").mkdir(parents=True)
+        for room in ROOMS:
+            (Path(folder) / "path" / "covey" / room).symlink_to(copy / room)
+        files = [str(copy / "tests" / "matcher" / name) for name in tests.split()]
+        environment = os.environ | {
+            "PYTHONPATH": str(Path(folder) / "path"),
+            "COVEY_ONE_IN": "4",
+            "COVEY_SEED": "1",
+        }
+        if "kernels" in module or "engines/test_stores.py" in tests:
+            environment["NUMBA_DISABLE_JIT"] = "1"
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
+        try:
+            ran = subprocess.run(
+                command, cwd=copy, env=environment, capture_output=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return True
+        return ran.returncode == 1
+
+
+if __name__ == "__main__":
+    for number in map(int, sys.argv[1:] or range(len(MUTANTS))):
+        found = is_found(number)
+        verdict = {True: "found", False: "NOT FOUND", None: "NOT MADE"}[found]
+        print(
+            f"{number:3} {verdict:9} {MUTANTS[number][0]}: {MUTANTS[number][1].splitlines()[0].strip()}",
+            flush=True,
+        )
