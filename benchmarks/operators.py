@@ -31,9 +31,8 @@ from covey.cli.support.output import print_table
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.engine import Engine
 from covey.matcher.errors import CoveyError, InputError
-from covey.matcher.evaluation.chainwise import ChainTable
+from covey.matcher.evaluation.chainwise import ChainTable, Naive
 from covey.matcher.evaluation.evaluator import Evaluator
-from covey.matcher.evaluation.naive import Naive
 from covey.matcher.evaluation.problem import FALSE, TRUE, Chains, Int64s, Truths
 from covey.matcher.evaluation.runner import Compute, Outcome
 from covey.matcher.evaluation.strategies import STRATEGIES
