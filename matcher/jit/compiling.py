@@ -33,6 +33,7 @@ KERNEL_MODULES = (
     "covey.matcher.covering.region_kernels",
     # of the engine of trees
     "covey.matcher.engines.reference.answer_kernels",
+    "covey.matcher.engines.reference.predicate_kernels",
     "covey.matcher.engines.trees.tree_kernels",
 )
 
