@@ -4,7 +4,7 @@
 # EXTRAS are extras of Covey; the packages of the shipped operators (shapely, google-re2) add 11 MB, those of security
 # (cryptography, PyJWT) 16 MB, those of otel (OpenTelemetry) 11 MB. OPERATORS are more packages for pip, with operators of your own: docker build --build-arg OPERATORS="company-operators scikit-learn" -t covey .
 FROM python:3.11-slim AS build
-ARG EXTRAS=uvloop,operators,otel,security
+ARG EXTRAS=operators,otel,security
 ARG OPERATORS=
 ENV NUMBA_CACHE_DIR=/var/cache/covey
 COPY . /source

@@ -1,4 +1,4 @@
-"""The event loop of Covey's processes: uvloop's where it is installed, else asyncio's own."""
+"""The event loop of Covey's processes: uvloop's, or asyncio's own on Windows, which uvloop does not support."""
 
 from __future__ import annotations
 
