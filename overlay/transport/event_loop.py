@@ -1,4 +1,4 @@
-"""The event loop of Covey's processes: uvloop's, or asyncio's own on Windows, which uvloop does not support."""
+"""The event loop of Covey's processes: uvloop's, or asyncio's own on Windows."""
 
 from __future__ import annotations
 
