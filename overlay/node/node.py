@@ -277,7 +277,7 @@ class Node:
         endpoint.clock_offset_ns = time.time_ns() - began_ns
         try:
             handled = endpoint.receive(interface, connection, frames, began_ns)
-        except LinkError:
+        except (LinkError, ConnectionRefusedError):
             raise
         except BaseException as error:
             self.fail(error)
