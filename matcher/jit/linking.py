@@ -8,9 +8,9 @@ kernels without constants of Python need to exist and do not read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.matcher.jit.image import Image
 
@@ -28,6 +28,9 @@ _UNDEFINED, _FIRST_RESERVED, _COMMON = 0, 0xFF00, (0xFFF2, 0xFF02)
 _ALIGNMENT = 64
 _ENVIRONMENT_BYTES = 256
 """More than an environment of Numba has."""
+
+
+_Record = dict[str, Any]
 
 
 class LinkError(Exception):
@@ -51,10 +54,10 @@ class _Linker:
 
     def add(self, content: bytes, entry: str) -> int:
         """Add an object file; the place of a symbol in the image."""
-        (header,) = np.frombuffer(content, _HEADER, 1)
+        (header,) = _records(content, _HEADER, 1, 0)
         if header["magic"] != _MAGIC or header["machine"] != _X86_64:
             raise LinkError("no object file of x86-64")
-        sections = np.frombuffer(content, _SECTION, header["count"], header["sections"])
+        sections = _records(content, _SECTION, header["count"], header["sections"])
         section_names = sections[header["names"]]
         places: dict[int, int] = {}
         for number, section in enumerate(sections):
@@ -71,11 +74,12 @@ class _Linker:
                 for relocation in _entries(content, section, _RELOCATION):
                     if relocation["type"] != _R_X86_64_64:
                         raise LinkError(f"a relocation of type {relocation['type']}")
-                    number, addend = relocation["symbol"], int(relocation["addend"])
-                    at = places[section["info"]] + int(relocation["offset"])
+                    number, addend = relocation["symbol"], relocation["addend"]
+                    at = places[section["info"]] + relocation["offset"]
                     self._relocate(at, symbols[number], symbol_names[number], addend, places)
         number = symbol_names.index(entry)
-        return places[symbols[number]["section"]] + int(symbols[number]["value"])
+        place: int = places[symbols[number]["section"]] + symbols[number]["value"]
+        return place
 
     def image(self, entries: Mapping[str, int]) -> Image:
         inner, outer = np.array(self._inner).T, np.array(self._outer, dtype=np.int64).reshape(-1, 2).T
@@ -90,22 +94,28 @@ class _Linker:
             entries=np.array(list(entries.values()), dtype=np.int64),
         )
 
-    def _relocate(self, at: int, symbol: np.void, name: str, addend: int, places: dict[int, int]) -> None:
-        section = int(symbol["section"])
+    def _relocate(self, at: int, symbol: _Record, name: str, addend: int, places: dict[int, int]) -> None:
+        section = symbol["section"]
         if section == _UNDEFINED and not addend:
             self._outer.append((at, self._names.setdefault(name, len(self._names))))
         elif section in _COMMON and name.startswith("_ZN08NumbaEnv") and not addend:
             self._inner.append((at, _ENVIRONMENT_BYTES))
         elif section < _FIRST_RESERVED and section in places:
-            self._inner.append((at, places[section] + int(symbol["value"]) + addend))
+            self._inner.append((at, places[section] + symbol["value"] + addend))
         else:
             raise LinkError(f"a relocation to {name!r} in section {section}")
 
 
-def _entries(content: bytes, section: np.void, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    return np.frombuffer(content, kind, int(section["size"]) // kind.itemsize, int(section["offset"]))
+def _records(content: bytes, kind: np.dtype[np.void], count: int, offset: int) -> list[_Record]:
+    """With integers of Python: those of NumPy before 2.0 have no `&` for a uint64 and a constant."""
+    rows = np.frombuffer(content, kind, count, offset).tolist()
+    return [dict(zip(kind.names or (), row, strict=True)) for row in rows]
 
 
-def _text(content: bytes, table: np.void, at: int) -> str:
-    start = int(table["offset"]) + int(at)
+def _entries(content: bytes, section: _Record, kind: np.dtype[np.void]) -> list[_Record]:
+    return _records(content, kind, section["size"] // kind.itemsize, section["offset"])
+
+
+def _text(content: bytes, table: _Record, at: int) -> str:
+    start: int = table["offset"] + at
     return content[start : content.index(b"\0", start)].decode()
