@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from covey.overlay.client import Client, ClosedError, Subscription
-from covey.overlay.core.client.actions import ClientAction, Matches, Refused, Settled
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled
 from covey.overlay.core.client.session import ClientSession
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.schedule import UpdateStep
@@ -98,13 +98,13 @@ class ObservedSession(ClientSession):
 
     # --- messages of the broker -----------------------------------------------------------------------------
 
-    def matches(self, message: Deliver) -> Matches | None:
+    def shares(self, message: Deliver) -> list[DeliverTo]:
         self._notify_received(message)
-        matches = super().matches(message)
-        for share in matches.divided() if matches is not None and self.present else ():
+        shares = super().shares(message)
+        for share in shares if self.present else ():
             for observer in self._observers:
                 observer.delivered(self, share)
-        return matches
+        return shares
 
     def _notify_received(self, message: Message) -> None:
         for observer in self._observers if self.present else ():
