@@ -53,18 +53,28 @@ def held_types_in_the_way_of_others(patch: Patch) -> None:
         self._count(entry)
         self.ready.append(entry)
 
-    def head(self: EventQueue) -> Any:
-        blocked = not self.ready or self.ready[0].type_name in self._held
-        return None if blocked else self.ready[0]
-
     def set_held(self: EventQueue, type_name: str, held: bool) -> None:
-        for each, empty in ((self._held, deque()), (self._held_bytes, 0)):
+        for each, empty in ((self.aside, deque()), (self._held_bytes, 0)):
             each[type_name] = empty
             if not held:
                 del each[type_name]
 
-    for method in (append, head, set_held):
+    def behind_held(genuine: Callable[[Link], Any]) -> Callable[[Link], Any]:
+        def call(self: Link) -> Any:
+            events, ready = self.events, self.events.ready
+            if ready and ready[0].type_name in events.aside:
+                events.ready = deque()
+            try:
+                return genuine(self)
+            finally:
+                events.ready = ready
+
+        return call
+
+    for method in (append, set_held):
         patch.setattr(EventQueue, method.__name__, method)
+    patch.setattr(Link, "next_frame", behind_held(Link.next_frame))
+    patch.setattr(Link, "ready", property(behind_held(Link.ready.fget)))
 
 
 def gaps_that_are_not_told(patch: Patch) -> None:
