@@ -64,7 +64,7 @@ def test_the_page_has_every_option() -> None:
 
 @pytest.mark.thorough
 def test_match_and_joins_find_the_same_pairs() -> None:
-    results = measure_spark(SparkPlan(500, (20,), 20))
+    results = measure_spark(SparkPlan(filters=(20,), events=500, join_filters=20))
     assert [(result.form, result.system) for result in results] == [
         ("ranges", "match"),
         ("ranges", "cross join"),
