@@ -170,7 +170,7 @@ async def _serve(
     # two events.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000, 5, 4_000)  # some 2 ms for a million new objects: full collections are rare
+    gc.set_threshold(5_000, 5, 1_000_000)  # a full collection is for cycles, and nothing makes any
     dialers = Dialers(node, node.fail)
     dialers.update()
     reloader = Reloader(file, node, server, dialers, set_level=_set_level, leave=stop.set)

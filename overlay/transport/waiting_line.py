@@ -14,6 +14,7 @@ import gc
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -45,16 +46,11 @@ class WaitingLine:
     async def run(self, call: Callable[[], T]) -> T:
         """What a call returns or raises, when it is its turn."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def serve() -> None:
-            if not result.done():
-                try:
-                    result.set_result(call())
-                except Exception as error:
-                    result.set_exception(error)
-
-        self.join(serve)
-        return await result
+        self.join(partial(_settle, result, call))
+        try:
+            return await result
+        finally:
+            del result  # a traceback with this frame would keep it, and itself, until a full collection
 
     def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -77,3 +73,14 @@ class WaitingLine:
             loop.call_soon(self._serve)
         elif self._due:
             loop.call_later(spent, self._serve)
+
+
+def _settle(result: asyncio.Future[T], call: Callable[[], T]) -> None:
+    """Make the call for who waits for its result, unless he has gone."""
+    try:
+        if not result.done():
+            result.set_result(call())
+    except Exception as error:
+        result.set_exception(error)
+    finally:
+        del result  # as above

@@ -15,7 +15,9 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.transport.channel import CONNECT, Channel
+from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.channel import CONNECT, DESCRIBE, Channel
+from covey.proto import broker_pb2 as pb
 
 OWN = EventType("Own", {"firm": "string", "number": "int64"})
 
@@ -68,6 +70,9 @@ async def _refused(address: str) -> None:
         call = channel.call(CONNECT)
         call.send(b"no hello")
         await call.ended()
+        for request in (pb.DescribeRequest(type_name="Unknown").SerializeToString(), b"no request"):
+            with suppress(CallError):
+                await channel.unary(DESCRIBE, request)
 
 
 def _sessions(brokers: Brokers) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -95,3 +96,17 @@ def test_what_is_computed_in_the_line_returns_and_raises() -> None:
             await line.run(lambda: 1 // 0)
 
     asyncio.run(main())
+
+
+def test_young_objects_are_collected_after_each_slice(loop: VirtualLoop) -> None:
+    """Or those of a flood of sessions, which frees as many old ones, would be looked at all together."""
+    line, young = WaitingLine(), list[object]()
+
+    def serve() -> None:
+        loop.now += 0.001
+        young.append([])
+
+    gc.collect()
+    line.join(serve)
+    loop.run()
+    assert not any(each is young[0] for each in gc.get_objects(0))
