@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -77,6 +78,9 @@ class HostilePlan:
         tuple[str, ...], Words("Which", ATTACKS, {"all": tuple(ATTACKS), "floods": tuple(FLOODS)})
     ] = tuple(ATTACKS)
     connections: Annotated[tuple[int, ...], Counts("Of a flood at once: numbers, each tried")] = (3, 100)
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds through all attacks; medians are shown, and the most memory.")
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +161,10 @@ class _Run:
                 for attack in self._plan.attacks
                 for connections in (self._plan.connections if attack in FLOODS else (1,))
             ]
-            for at, (attack, connections) in enumerate(runs):
-                progress(f"{attack}: it {ATTACKS[attack]}", at / len(runs))
+            for at, (attack, connections) in enumerate(runs * self._plan.rounds):
+                progress(f"{attack}: it {ATTACKS[attack]}", at / (len(runs) * self._plan.rounds))
                 results.append(await self._result(attack, connections, sessions))
-            return results
+            return [_median(results[at :: len(runs)]) for at in range(len(runs))]
         finally:
             publishing.cancel()
             with suppress(asyncio.CancelledError):
@@ -227,6 +231,24 @@ class _Run:
             if time.perf_counter() > deadline:
                 raise CoveyError(f"sessions of a hostile client: expected to end within {_LEAVING_S:g} s")
             await asyncio.sleep(0.1)
+
+
+def _median(rounds: list[HostileResult]) -> HostileResult:
+    """Of the rounds of one attack: medians, sums of what was done and closed, and the most memory."""
+
+    names = ("silent", "computing", "attacked", "neighbour_silent", "neighbour_computing", "neighbour")
+    latencies: dict[str, Any] = {}
+    for name in names:
+        each = [astuple(getattr(result, name)) for result in rounds]
+        latencies[name] = Latency(*np.median(each, axis=0).tolist())
+    return replace(
+        rounds[0],
+        done=sum(result.done for result in rounds),
+        closed=dict(sum((Counter(result.closed) for result in rounds), Counter[str]())),
+        memory_mb=max(result.memory_mb for result in rounds),
+        ended_s=float(np.median([result.ended_s for result in rounds])),
+        **latencies,
+    )
 
 
 def show(plan: HostilePlan, results: list[HostileResult]) -> None:
