@@ -1,8 +1,9 @@
 """A client session at the broker, and the browsers that it serves.
 
 Browsers without a token share one, whose cost is per batch and not per browser; a browser with a token, or
-that wants to block publishers, has its own, so that rights and stalls are its own. Invariant: a subscription
-gets every event that its client is given, also those that come before `subscribe` has returned.
+that wants to block publishers, has its own, so that rights and stalls are its own. Browsers with equal tokens
+share none: a renewal would give one tab the rights of another. Invariant: a subscription gets every event
+that its client is given, also those that come before `subscribe` has returned.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ same client; the exception is `block`, whose browser has a client of its own. Wh
 keys of the view: its changes are never dropped, or what the browser has inside would be wrong from then on,
 but those of a key become one. A browser that has not got the key yet gets an enter or nothing, one that has
 it a change or a leave, with the newest event. Keys leave in the order in which they first came, so whatever
-waits at some moment leaves, in its newest state, however much comes meanwhile.
+waits at some moment leaves, in its newest state, however much comes meanwhile. The whole content is never
+sent anew: a browser that is always a little behind would always get it.
 """
 
 from __future__ import annotations

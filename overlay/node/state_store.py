@@ -3,7 +3,8 @@
 Each call is one transaction, on disk when it returns, but for new values of subscriptions, which wait for
 `sync`: their file is synced in the thread that syncs the logs. A row that has not changed is not written. A
 cursor and a watermark say no more than what is synced in the log beside them. A damaged state is not opened
-(`state_checks.py`).
+(`state_checks.py`). There is no second connection to the database in that thread: its writes and those of the
+event loop would have to agree on their order.
 """
 
 from __future__ import annotations

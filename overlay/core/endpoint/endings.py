@@ -5,7 +5,7 @@ behind it, waits for the parts before it, which come in the turns of the client.
 
 Invariant: a part costs the broker half a millisecond, and the parts of all sessions that have ended together
 no more than a quarter of its time, on a busy machine as well. Until its last part such a session counts for
-the quotas, and its name is taken.
+the quotas, and its name is taken: to free it at once needs subscriptions without an interface in every table.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ followed by as long a rest.
 
 Invariant: all clients with dear turns together have at most half of the broker's time while others need any,
 whatever they send; a client that is alone has all of it. Neighbours never rest, and a frame of theirs has no
-parts, since merged updates take effect together.
+parts, since merged updates take effect together. Longer rests after one long message were rejected: an update
+without gaps that replays takes as long on a busy machine, and who moves a box would have waited for seconds.
 """
 
 from __future__ import annotations

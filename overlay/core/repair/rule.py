@@ -8,7 +8,8 @@ others of lower rank, the lowest first. `fallbacks` replace whatever comes after
 Invariant: every candidate has a lower rank than its broker. So whatever each broker believes about who is
 dead, the upward links have no cycle: following them, ranks only fall. And where being reachable is mutual and
 transitive, the brokers that reach each other are one tree, since all but the first of them have a candidate
-among them (without `fallbacks`).
+among them (without `fallbacks`). The last candidates are all brokers of lower rank, not the other children of
+the root alone: with the root and one of its children dead, the children of that one would have none.
 """
 
 from __future__ import annotations

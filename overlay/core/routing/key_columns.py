@@ -5,7 +5,9 @@
 Only what the filter of a view compares has a column, and only where its kind is a number, a time or a bool. A
 column is brought up to date when it is read, by the rows with an event since the last time. The cuts of a
 region are in the same order as keys, so an interval is two comparisons; strings, lists and calls have no
-column, and a region with such is only bounded by the rest.
+column, and a region with such is only bounded by the rest. Rejected: an engine, made for many filters and few
+events (10 ms for 100,000 keys and a box; columns take under 1 ms), and an index over places, which every
+event would have to update.
 """
 
 from __future__ import annotations
