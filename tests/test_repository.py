@@ -285,6 +285,25 @@ def test_files_that_documents_name_exist() -> None:
     assert missing == []
 
 
+def test_links_of_documents_lead_to_files_and_headings() -> None:
+    texts = {path: re.sub(r"(?ms)^```.*?^```", "", path.read_text()) for path in DOCUMENTS}
+    headings = {
+        path: [
+            re.sub(r"[^\w -]", "", line).replace(" ", "-")
+            for line in re.findall("(?m)^#+ (.*)", text.lower())
+        ]
+        for path, text in texts.items()
+    }
+    broken = [
+        f"{path.name}: {link}#{heading}"
+        for path, text in texts.items()
+        for link, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text)
+        for target in [(path.parent / link).resolve() if link else path]
+        if not target.exists() or (heading and heading not in headings.get(target, ()))
+    ]
+    assert broken == []
+
+
 def test_commands_that_are_named_exist() -> None:
     """As `covey NAME`, in documents, docstrings and comments; so do benchmarks."""
     programs = {"covey": {name for name, *_ in COMMANDS} - {"bench"}, "covey bench": {"chain", "match"}}
