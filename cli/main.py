@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("gateway", "covey.cli.gateway", "gateway", "Serve browsers: WebSocket and server-sent events."),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
+    ("filter", "covey.cli.filter", "filter_", "Translate filters of SQL and EventBridge."),
     ("operators", "covey.cli.operators", "operators", "List the named operators that a filter may call."),
     ("follow", "covey.cli.follow", "follow", "Follow one event through the overlay."),
     ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),

@@ -44,6 +44,9 @@ def subscribe(
         str | None,
         typer.Option(help="Attributes as name:kind,.... Default: the broker's.", show_default=False),
     ] = None,
+    language: Annotated[
+        str, typer.Option(help="Of the filter: covey, sql or eventbridge (docs/dialects.md).")
+    ] = "covey",
     modules: Modules = None,
     gapless: Annotated[
         bool,
@@ -72,6 +75,9 @@ def subscribe(
     import_modules(modules or ())
     if valid_for is not None:
         check_validity(valid_for)
+    from covey.matcher.dialects import translate
+
+    filter = translate(filter, language)
     words = [word for option in set_values or [] for word in split_words(option)]
     run_until_signal(
         _subscribe(

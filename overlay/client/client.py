@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
+from covey.matcher.dialects import translate
 from covey.matcher.errors import FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
@@ -435,6 +436,7 @@ class Client:
         valid_for: float | None = None,
         max_rate: float | None = None,
         timeout: float | None = None,
+        language: str = "covey",
         **variables: object,
     ) -> Subscription:
         """Subscribe to the events of a type that match a filter; returns when the overlay has applied it.
@@ -451,7 +453,10 @@ class Client:
         With `max_rate` each key has at most so many events per second, the newest; what later ones have
         superseded is counted (`Subscription.conflated`), and told to `on_gap` and in `gaps`. `ValueError`
         for a type without a key, `SubscriptionError` for a client with `deliveries()`.
+
+        `language` is that of a text: "covey", "sql" or "eventbridge" (docs/dialects.md).
         """
+        filter = _translated(filter, language)
         valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
         self._driver.check_open()
         if isinstance(event_type, str):
@@ -501,6 +506,7 @@ class Client:
         values: Mapping[str, object] | None = None,
         max_keys: int = MAX_KEYS,
         timeout: float | None = None,
+        language: str = "covey",
         **variables: object,
     ) -> View:
         """A view of the keys whose last event matches a filter (docs/views.md); returns when the overlay has
@@ -514,6 +520,7 @@ class Client:
         a durable one has no views.
         """
         check_max_keys(max_keys)
+        filter, leave = _translated(filter, language), leave and _translated(leave, language)
         self._driver.check_open()
         if self._durable:
             raise SubscriptionError(f"a view of durable client {self.name}: expected one that is not durable")
@@ -596,6 +603,11 @@ class Client:
         """
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")
+
+
+def _translated(filter: object, language: str) -> object:
+    """Text of another language as text of the filter language."""
+    return translate(filter, language) if isinstance(filter, str) else filter
 
 
 def _filter(filter: object, event_type: EventType) -> Filter:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch, EventType, EventTypeError
+from covey.matcher import EventBatch, EventType, EventTypeError, FilterError
 from covey.overlay import Client, NotSettledError, RefusedError
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
@@ -102,3 +102,18 @@ async def test_a_name_is_no_event_type() -> None:
         for call in (client.advertise(wrong), client.widen(wrong), client.subscribe(wrong, "price < 3")):
             with pytest.raises(EventTypeError, match=r"event type \['Quote'\]: expected an EventType"):
                 await call
+
+
+@on_a_loop
+async def test_a_filter_may_be_in_another_language() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(QUOTE)
+        selected = await me.subscribe("Quote", "firm LIKE 'I%' AND price < :top", language="sql", top=5)
+        pattern = '{"firm": [{"prefix": "I"}], "price": [{"numeric": ["<", 5]}]}'
+        matched = await me.subscribe("Quote", pattern, language="eventbridge")
+        assert str(selected.filter) == 'firm prefix "I" and price < $top'
+        assert str(matched.filter) == 'firm prefix "I" and price < 5.0'
+        await me.publish("Quote", firm="IBM", price=4.0, volume=1)
+        assert (await anext(selected))["price"] == (await anext(matched))["price"] == 4.0
+        with pytest.raises(FilterError, match="language 'xpath': expected covey, sql, eventbridge"):
+            await me.subscribe("Quote", "", language="xpath")
