@@ -1,6 +1,6 @@
-"""docs/wire.md: its numbers are the code's, and its session in bytes is what an endpoint sends.
+"""docs/wire.md: its numbers are the code's, and its session in packets is what an endpoint sends.
 
-`python tests/overlay/transport/test_wire_page.py` writes the bytes anew.
+`python tests/overlay/transport/test_wire_page.py` writes the packets anew.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def test_its_table_of_messages_and_fields_is_whole() -> None:
         assert named == set(fields)
 
 
-# --- the session in bytes -----------------------------------------------------------------------------------
+# --- the session in packets ---------------------------------------------------------------------------------
 
 TICK = EventType("Tick", {"price": "float64", "firm": "string"})
 
@@ -303,15 +303,15 @@ def conversation() -> str:
         packet = pb.Packet.FromString(data)
         text = text_format.MessageToString(packet, as_one_line=True)
         lines += [f"{side} → {'client' if side == 'broker' else 'broker'}, {len(data)} bytes", f"    {text}"]
-        octets = data.hex(" ").split(" ")
-        lines += ["    " + " ".join(octets[i : i + 32]) for i in range(0, len(octets), 32)]
+        if packet.HasField("hello") and side == "client":
+            lines += ["    " + data[i : i + 32].hex(" ") for i in range(0, len(data), 32)]
     return "\n".join(lines) + "\n"
 
 
 _BLOCK = re.compile(r"(<!-- bytes: .*?-->\n\n```text\n)(.*?)(```\n\n<!-- end of bytes -->)", re.DOTALL)
 
 
-def test_its_session_in_bytes_is_what_the_endpoints_send() -> None:
+def test_its_session_in_packets_is_what_the_endpoints_send() -> None:
     block = _BLOCK.search(PAGE.read_text())
     assert block is not None
     assert block[2] == conversation()
