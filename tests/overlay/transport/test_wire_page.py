@@ -79,7 +79,7 @@ def of_bytes(count: int) -> str:
 def rows(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its head."""
     text = PAGE.read_text().partition(f"\n## {heading}\n")[2]
-    table = re.search(r"(?m)^\| -.*\n((?:\|.*\n)+)", text)
+    table = re.search(r"(?m)^\|-.*\n((?:\|.*\n)+)", text)
     assert table is not None
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
 
