@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, run in their order, and `python -m benchmarks spark` on a few rows."""
+"""The examples of docs/how-to-spark.md and docs/spark.md, run in their order, and `python -m benchmarks spark` on a few rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from covey.spark.options import HistoryOptions, SinkOptions, StreamOptions
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "how-to-spark.md").read_text() + (DOCS / "spark.md").read_text()
 
 
 def test_the_examples_of_the_page_run(
