@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.installed-docs
 CACHE := .cache
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3 …` chooses another.
@@ -53,13 +54,21 @@ compile: $(STAMP)
 lint: $(STAMP)  ## ruff: common mistakes and style
 	@$(BIN)/ruff check .
 
-# mypy does not follow the import hook of an editable install, so it is shown the folders under their package's name.
-.PHONY: types
-types: $(STAMP)  ## mypy --strict
+# mypy and mkdocstrings do not follow the import hook of an editable install, so they are shown the folders under their
+# package's name.
+.PHONY: rooms
+rooms:
 	@mkdir -p $(CACHE)/types/covey
 	@for room in cli gateway matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@ln -sfn "$(CURDIR)/benchmarks" $(CACHE)/types/benchmarks
+
+.PHONY: types
+types: $(STAMP) rooms  ## mypy --strict
 	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey -p benchmarks
+
+.PHONY: docs
+docs: $(DOCS) rooms  ## the documents as a site in .cache/site; a dead link or anchor ends it
+	@$(BIN)/mkdocs build --strict $(ARGS)
 
 # An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself. In its .pyi
 # a field that is called `bool`, as one of Value is, hides the type from the fields behind it.
@@ -108,6 +117,10 @@ $(RUN): pyproject.toml
 	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
 	@$(PIP) -e '.[gateway]'
 	@$(PIP) --no-deps 'bokeh-sampledata>=2026.1'
+	@touch $@
+
+$(DOCS): pyproject.toml | $(RUN)
+	@$(PIP) -e '.[docs]'
 	@touch $@
 
 $(STAMP): pyproject.toml | $(RUN)

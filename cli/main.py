@@ -10,9 +10,12 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("up", "covey.cli.up", "up", "Start the brokers of an overlay file on this machine."),
@@ -55,6 +58,10 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Name, module, function or typer app in it, and one line of help: to add a subcommand, add a row."""
 
+ABOUT = """Publish/subscribe by content, with subscriptions that move.
+
+Example: covey up examples/five.yaml"""
+
 _INTERRUPTED = 130
 """The status after Ctrl-C: 128 and the number of the signal."""
 
@@ -63,8 +70,7 @@ def main(
     arguments: list[str] | None = None,
     commands: Sequence[tuple[str, str, str, str]] = COMMANDS,
     program: str = "covey",
-    about: str = "Publish/subscribe by content, with subscriptions that move.\n\n"
-    "Example: covey up examples/five.yaml",
+    about: str = ABOUT,
 ) -> None:
     """Run the command line; ends the process. Another program has a table of its own."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -88,41 +94,15 @@ def _run(
     words: list[str], commands: Sequence[tuple[str, str, str, str]], program: str, about: str
 ) -> int:
     """The exit status: 2 for input that is wrong (`ValueError`), 1 for what else went wrong."""
-    import typer
-
-    def group(
-        version: bool = typer.Option(
-            False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
-        ),
-    ) -> None: ...
-
-    app = typer.Typer(
-        name=program,
-        help=about,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(group)
     called = next((word for word in words if not word.startswith("-")), None)
+    app = app_of(commands, program, about, (called,))
     command = program
-    for name, module, attribute, text in commands:
-        if name != called:
-            app.command(name, help=text)(_stub)
-            continue
-        command = f"{program} {name}"
-        subcommand: Any = getattr(import_module(module), attribute)
-        if isinstance(subcommand, typer.Typer):
-            for inner in subcommand.registered_commands:
-                inner.help = inner.help or _paragraphs(inner.callback)
-            described = subcommand.registered_callback
-            text = (described and _paragraphs(described.callback)) or text
-            app.add_typer(subcommand, name=name, help=text)
-            after = words[words.index(name) + 1 :][:1]
-            if any([inner.name] == after for inner in subcommand.registered_commands):
+    if any(name == called for name, *_ in commands):
+        command = f"{program} {called}"
+        after = words[words.index(str(called)) + 1 :][:1]
+        for group in app.registered_groups:
+            if group.typer_instance and after in [[i.name] for i in group.typer_instance.registered_commands]:
                 command += f" {after[0]}"
-        else:
-            app.command(name, help=_paragraphs(subcommand))(subcommand)
     try:
         status = app(args=words, prog_name=program, standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -142,6 +122,43 @@ def _run(
             return 2
         said = _expected(" ".join(message().split()), error)
         return _complain(f"{said} (see {command} --help)", 2)
+
+
+def app_of(
+    commands: Sequence[tuple[str, str, str, str]], program: str, about: str, loaded: Collection[str | None]
+) -> Typer:
+    """The parser of a command line. Of its subcommands those in `loaded` are imported; of the others it has
+    the line of help."""
+    import typer
+
+    def group(
+        version: bool = typer.Option(
+            False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
+    ) -> None: ...
+
+    app = typer.Typer(
+        name=program,
+        help=about,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(group)
+    for name, module, attribute, text in commands:
+        if name not in loaded:
+            app.command(name, help=text)(_stub)
+            continue
+        subcommand: Any = getattr(import_module(module), attribute)
+        if isinstance(subcommand, typer.Typer):
+            for inner in subcommand.registered_commands:
+                inner.help = inner.help or _paragraphs(inner.callback)
+            described = subcommand.registered_callback
+            text = (described and _paragraphs(described.callback)) or text
+            app.add_typer(subcommand, name=name, help=text)
+        else:
+            app.command(name, help=_paragraphs(subcommand))(subcommand)
+    return app
 
 
 def _expected(message: str, error: Exception) -> str:

@@ -4,8 +4,8 @@ The values come from state that the broker keeps in any case, so the data path p
 is there for them. No label grows without bound: neighbours come from the overlay file, event types are at
 most `MOST_TYPES`, operators are those installed, and the rest are words of this code.
 
-Invariant: a counter never decreases while the broker runs; `METRICS` has every metric, and docs/operations.md
-its table.
+Invariant: a counter never decreases while the broker runs; `METRICS` has every metric, and the
+site of the documents shows it as a table.
 """
 
 from __future__ import annotations
