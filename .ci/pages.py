@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -74,8 +75,9 @@ def command_line() -> str:
 
 def overlay_file() -> str:
     """Every field and its default."""
-    head = "# The overlay file\n\nA dot leads into a section, `[]` to each of several.\n\n| field | default |\n|---|---|"
-    return "\n".join([head, *fields(OverlayFile, "")])
+    about = "A dot leads into a section, `[]` to each of several."
+    head = ["# The overlay file", "", about, "", "| field | default |", "|---|---|"]
+    return "\n".join([*head, *fields(OverlayFile, "")])
 
 
 def fields(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -85,8 +87,8 @@ def fields(model: type[BaseModel], prefix: str) -> Iterator[str]:
             default = "required" if field.is_required() else field.get_default(call_default_factory=True)
             yield f"| `{prefix}{name}` | {'' if default in ('', None, (), [], {}) else default} |"
         else:
-            plain = field.annotation is inner or inner.__name__ in ("TlsSection", "ClientsSection", "TokensSection")
-            yield from fields(inner, f"{prefix}{name}{'.' if plain else '[].'}")
+            several = get_origin(field.annotation) in (list, dict)
+            yield from fields(inner, f"{prefix}{name}{'[].' if several else '.'}")
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
@@ -96,5 +98,5 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
         kind = pending.pop()
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
-        pending.extend(getattr(kind, "__args__", ()))
+        pending.extend(get_args(kind))
     return None

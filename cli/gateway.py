@@ -92,7 +92,7 @@ def gateway(
     everything. The options for TLS and tokens are those of the gateway as a client of the broker: browsers
     that bring no token of their own may do what it may.
 
-    Needs Covey's extra `gateway`. docs/gateway.md has an example of a page.
+    Needs Covey's extra `gateway`. docs/how-to-browser.md has an example of a page.
 
     Example: covey gateway --broker localhost:7001 --listen 127.0.0.1:8080
     """

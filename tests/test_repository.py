@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -13,12 +14,14 @@ from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import requires
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
+from typer.main import get_command
 
 from benchmarks.__main__ import BENCHMARKS
-from covey.cli.main import COMMANDS
+from covey.cli.main import COMMANDS, app_of
 from covey.proto import broker_pb2
 
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
@@ -316,6 +319,25 @@ def test_commands_that_are_named_exist() -> None:
         if name not in names
     ]
     assert wrong == []
+
+
+def test_options_of_commands_in_documents_exist() -> None:
+    """In blocks of code, on lines that begin with `covey`."""
+    app: Any = get_command(app_of(COMMANDS, "covey", "", [name for name, *_ in COMMANDS]))
+    wrong = []
+    lines = 0
+    for document in DOCUMENTS:
+        for line in re.findall(r"(?m)^ *(?:\$ )?covey ([^`\n]+)$", document.read_text()):
+            words, command = shlex.split(line, comments=True), app
+            while words and words[0] in getattr(command, "commands", {}):
+                command = command.commands[words.pop(0)]
+            known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+            given = {word.partition("=")[0] for word in words if word.startswith("--")}
+            wrong += [f"{document.name}: covey {line}: {option}" for option in given - known]
+            wrong += [f"{document.name}: covey {line}"] if command is app else []
+            lines += 1
+    assert wrong == []
+    assert lines > 50
 
 
 def test_nothing_that_ships_needs_the_benchmarks() -> None:

@@ -1,4 +1,5 @@
-"""The examples of docs/how-to-spark.md and docs/spark.md, run in their order, and `python -m benchmarks spark` on a few rows."""
+"""The examples of docs/how-to-spark.md and docs/spark.md, run in their order, and the benchmark of Spark
+on a few rows."""
 
 from __future__ import annotations
 

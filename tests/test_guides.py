@@ -1,0 +1,283 @@
+"""The tutorial and the how-tos: their commands and blocks run, as they stand but for ports.
+
+Commands that need a Docker engine or systemd do not run; tests/test_compose.py and tests/test_deploy.py have
+their files. docs/how-to-spark.md is in tests/spark/test_spark_page.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from textwrap import dedent
+from time import monotonic, sleep
+
+import pytest
+import yaml
+from chromium import chromium
+from commands import run
+from running import free_ports
+
+from covey.overlay.node.config import load_overlay
+
+ROOT = Path(__file__).resolve().parent.parent
+PORTS = (*range(7001, 7006), *range(9101, 9106), 7501, 8000, 8080)
+PROGRAMS = {
+    "covey": [sys.executable, "-m", "covey.cli.main"],
+    "python": [sys.executable],
+    "python3": [sys.executable],
+}
+_PATIENCE_S = 60
+
+pytestmark = pytest.mark.xdist_group("guides")  # one overlay serves all
+
+
+class Terminal:
+    """A command of a page that runs, with its output so far."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        program, *words = shlex.split(command)
+        self._process = subprocess.Popen(
+            [*PROGRAMS[program], *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            bufsize=1,
+        )
+
+    def type(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+
+    def line(self, text: str) -> str:
+        """The next line with this text."""
+        seen = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            seen.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=100)
+
+
+@contextmanager
+def terminal(command: str, folder: Path) -> Iterator[Terminal]:
+    running = Terminal(command, folder)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+class Pages:
+    """The documents with other ports, and a folder with examples/five.yaml, whose brokers run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        (folder / "examples").mkdir()
+        self._write("examples/five.yaml")
+
+    def _write(self, name: str) -> None:
+        (self.folder / name).write_text(self.moved((ROOT / name).read_text()))
+
+    def moved(self, text: str) -> str:
+        ports = "|".join(map(str, PORTS))
+        return re.sub(rf"\b(?:{ports})\b", lambda port: str(self._ports[int(port[0])]), text)
+
+    def text(self, name: str) -> str:
+        return self.moved((ROOT / "docs" / name).read_text())
+
+
+def blocks(text: str, language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [dedent(code) for _, code in found]
+
+
+def commands(text: str) -> list[str]:
+    return "".join(blocks(text, "sh")).splitlines()
+
+
+def execute(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python with these words."""
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def answer(url: str) -> str:
+    """What a server says, once it does."""
+    deadline = monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as reply:
+                return str(reply.read().decode())
+        except OSError:
+            assert monotonic() < deadline, f"{url} does not answer"
+            sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    pages = Pages(tmp_path_factory.mktemp("guides"))
+    with terminal("covey up examples/five.yaml", pages.folder) as up:
+        up.line("ready: ")
+        yield pages
+
+
+def test_the_tutorial(five: Pages) -> None:
+    text = five.text("tutorial.md")
+    assert len(text.split()) <= 1_200
+    lines = [line for line in commands(text) if line != ". .venv/bin/activate"]
+    make, install, up, subscribe, publish, drive, look, gateway, serve = lines
+    assert (make, up) == ("python3 -m venv .venv", "covey up examples/five.yaml")
+    assert install == "pip install '.[gateway]'"
+    (event,), (python,), (page,) = (blocks(text, language) for language in ("json", "python", "html"))
+    (move,) = blocks(text, "text")
+    with terminal(subscribe, five.folder) as reader, terminal(publish, five.folder) as writer:
+        reader.line("subscribed to Quote")
+        writer.type(event.strip())
+        assert "price=95.0" in reader.line("Quote ")
+        writer.type(event.strip().replace("95.0", "105.0"))
+        reader.type(move.strip())
+        reader.line("applied in")
+        writer.type(event.strip())
+        writer.type(event.strip().replace("95.0", "85.0"))
+        assert "price=85.0" in reader.line("Quote ")
+    (five.folder / "drive.py").write_text(python)
+    (five.folder / "page").mkdir()
+    (five.folder / "page" / "index.html").write_text(page)
+    dark = "((x, y) => map.getContext('2d').getImageData(x, y, 180, 180).data.some((value) => value))"
+    with ExitStack() as running:
+        for command in (drive, gateway, serve):
+            running.enter_context(terminal(command, five.folder))
+        with terminal(look, five.folder) as looking:
+            looking.line("Vehicle id=v")
+        (url,), (listen,) = re.findall(r"<(http://\S+)>", text), re.findall(r"--listen (\S+)", text)
+        answer(f"http://{listen}/health")
+        answer(url)
+        tab = running.enter_context(chromium()).new_page()
+        tab.call("Page.navigate", url=url)
+        tab.until("document.readyState === 'complete'")
+        tab.until(f"{dark}(110, 110)")
+        tab.move_to(9 + 400, 9 + 400)
+        tab.until(f"{dark}(310, 310) && !{dark}(110, 110)")
+        usual = ("favicon", "404", "willReadFrequently")  # the last is of this test's own reading
+        assert [each for each in tab.logged if not any(text in each for text in usual)] == []
+
+
+def test_browser(five: Pages) -> None:
+    text = five.text("how-to-browser.md")
+    _, up, gateway = commands(text)
+    assert up == "covey up examples/five.yaml"
+    (page,) = blocks(text, "html")
+    folder = five.folder / "quotes"
+    folder.mkdir()
+    (folder / "index.html").write_text(page)
+    (url,) = set(re.findall(r"`(http://127\.0\.0\.1:\d+)`", text))
+    (serve, publish) = re.findall(r"`((?:python3|covey publish) [^`]*)`", text)
+    (event,) = re.findall(r"`(\{.*?\})`", text)
+    with ExitStack() as running:
+        running.enter_context(terminal(gateway, five.folder))
+        running.enter_context(terminal(serve, folder))
+        writer = running.enter_context(terminal(publish, five.folder))
+        answer(re.findall(r'Client\("(.*?)"', page)[0] + "/health")
+        answer(url)
+        tab = running.enter_context(chromium()).new_page()
+        tab.call("Page.navigate", url=url)
+        tab.until("typeof document.getElementById('limit')?.oninput === 'function'")
+        writer.type(event)
+        tab.until("quotes.textContent.includes('IBM 9.5')")
+        tab.value("limit.value = 90; limit.oninput({target: limit})")
+        deadline = monotonic() + _PATIENCE_S
+        while not tab.value("quotes.textContent.includes('IBM 50')"):
+            assert monotonic() < deadline
+            writer.type(event.replace("9.5", "50.0"))
+            sleep(0.2)
+
+
+def test_pandas(five: Pages) -> None:
+    pytest.importorskip("pandas")
+    (code,) = blocks(five.text("how-to-pandas.md"), "python")
+    done = execute("-c", code, folder=five.folder)
+    assert "IBM" in done.stdout, done.stderr
+    assert "HP" not in done.stdout
+
+
+def test_monitoring(five: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    text = five.text("how-to-monitor.md")
+    (metrics,) = blocks(text, "yaml")
+    shown = load_overlay(five.folder / "examples" / "five.yaml", {}).metrics
+    assert yaml.safe_load(metrics)["metrics"].items() <= shown.items()
+    subscribing = five.moved("covey subscribe --broker localhost:7001 --name trader-1 Quote 'price < 10'")
+    publishing = five.moved("covey publish --broker localhost:7005 Quote")
+    with terminal(subscribing, five.folder) as reader, terminal(publishing, five.folder) as writer:
+        reader.line("subscribed to Quote")
+        writer.type('{"firm": "IBM", "price": 9.5}')
+        reader.line("price=9.5")
+        for line in commands(text):
+            program, *words = shlex.split(line)
+            if program == "curl":
+                assert "covey_ready" in answer(words[-1])
+            else:
+                assert run(*words) == 0, line
+    printed = capsys.readouterr().out
+    assert "SERVING" in printed
+    assert "trader-1" in printed
+
+
+def test_secure(five: Pages, tmp_path: Path) -> None:
+    pytest.importorskip("jwt")
+    text = five.text("how-to-secure.md")
+    ports = sorted(set(re.findall(r"localhost:(\d+)", text)))
+    for port, other in zip(ports, free_ports(len(ports)), strict=True):  # those of five.yaml are in use
+        text = text.replace(port, str(other))
+    (file,), (code,) = blocks(text, "yaml"), blocks(text, "python")
+    (tmp_path / "overlay.yaml").write_text(file)
+    *keys, up = commands(text)
+    for line in keys:
+        command = line.replace("covey ", f"{shlex.join(PROGRAMS['covey'])} ", 1)
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True, timeout=200)
+    with terminal(up, tmp_path) as overlay:
+        overlay.line("ready: ")
+        done = execute("-c", code, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "500.0\n"), done.stderr
+
+
+def test_testing(five: Pages, tmp_path: Path) -> None:
+    (code,) = blocks(five.text("how-to-test.md"), "python")
+    (tmp_path / "test_limit.py").write_text(code)
+    done = execute("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_limit.py", folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def simulated(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[list[str]]:
+    """The words of the commands of the page, in a folder with its scenario."""
+    text = (ROOT / "docs" / "how-to-simulate.md").read_text()
+    (scenario,) = blocks(text, "yaml")
+    (folder / "mine.yaml").write_text(scenario)
+    monkeypatch.chdir(folder)
+    return [shlex.split(line)[1:] for line in commands(text)]
+
+
+def test_simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [each for each in simulated(monkeypatch, tmp_path) if "--real" not in each]
+    assert len(words) == 5
+    assert [run(*each) for each in words] == [0] * 5
+    assert (tmp_path / "run" / "manifest.json").exists()
+
+
+@pytest.mark.thorough  # a process for each broker
+def test_simulating_over_real_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (words,) = [each for each in simulated(monkeypatch, tmp_path) if "--real" in each]
+    assert run(*words) == 0
