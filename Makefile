@@ -68,7 +68,7 @@ types: $(STAMP) rooms  ## mypy --strict
 
 .PHONY: docs
 docs: $(DOCS) rooms  ## the documents as a site in .cache/site; a dead link or anchor ends it
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS) && echo ".cache/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS) && echo ".cache/site/index.html"
 
 # An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself. In its .pyi
 # a field that is called `bool`, as one of Value is, hides the type from the fields behind it.
