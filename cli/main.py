@@ -29,6 +29,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("gateway", "covey.cli.gateway", "gateway", "Serve browsers: WebSocket and server-sent events."),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
+    ("top", "covey.cli.top", "top", "Show all brokers of an overlay in one table, and what is wrong."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
     ("filter", "covey.cli.filter", "filter_", "Translate filters of SQL and EventBridge."),
     ("operators", "covey.cli.operators", "operators", "List the named operators that a filter may call."),

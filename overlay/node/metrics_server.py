@@ -1,4 +1,4 @@
-"""Serves a broker's metrics to Prometheus, by HTTP at an address of their own.
+"""Serves a broker's metrics to Prometheus, by HTTP at an address of their own, and a page of all brokers.
 
 The event loop only reads the values (`metrics.py`); threads write the text.
 
@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -28,6 +32,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from covey.overlay.client.errors import ConnectError
+from covey.overlay.client.overview import OverviewReader
+from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.timings import Histogram
 from covey.overlay.node.metrics import METRICS, Samples, Value, snapshot
 from covey.overlay.node.node import Node
@@ -40,6 +47,8 @@ _REQUEST_WITHIN_S = 10.0
 _CONNECTIONS = 8
 """Requests at once; a further connection waits for `_FREE_WITHIN_S`, and then is closed."""
 _FREE_WITHIN_S = 1.0
+_OVERVIEW_EVERY_S = 1.0
+_PAGE = Path(__file__).with_name("overview.html")
 
 log = logging.getLogger("covey.broker")
 
@@ -134,8 +143,19 @@ class _Handler(MetricsHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:  # noqa: N802
-        if self.path.partition("?")[0] != "/metrics":
-            self.send_error(404, "expected /metrics")
+        assert isinstance(self.server, ScrapeServer)
+        path, overview = self.path.partition("?")[0], self.server.overview
+        if path == "/" and overview is not None:
+            self._answer("text/html; charset=utf-8", _PAGE.read_bytes())
+            return
+        if path == "/overview.json" and overview is not None:
+            try:
+                self._answer("application/json", overview.read())
+            except (ConnectError, RefusedError, UnreadableError) as error:
+                self.send_error(503, str(error) or "the overlay is being read")
+            return
+        if path != "/metrics":
+            self.send_error(404, f"expected /metrics{'' if overview is None else ', / or /overview.json'}")
             return
         try:
             super().do_GET()
@@ -148,6 +168,38 @@ class _Handler(MetricsHandler):
             self.send_error(500, "the metrics could not be read")
 
 
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class OverviewOfAll:
+    """What the page shows, read from this broker on by who asks first; others get the same for a second."""
+
+    def __init__(self, node: Node) -> None:
+        self._reader = OverviewReader(node.overlay.brokers[node.name].address, node.credentials)
+        self._reading = threading.Lock()
+        self._read_at = -_OVERVIEW_EVERY_S
+        self._json = b""
+
+    def read(self) -> bytes:
+        """JSON of an `Overview`. `UnreadableError` if another request has read for too long."""
+        if not self._reading.acquire(timeout=_ANSWER_WITHIN_S):
+            raise UnreadableError
+        try:
+            if time.monotonic() - self._read_at >= _OVERVIEW_EVERY_S:
+                overview = asyncio.run(self._reader.read())
+                self._json = json.dumps(asdict(overview)).encode()
+                self._read_at = time.monotonic()
+            return self._json
+        finally:
+            self._reading.release()
+
+
 class ScrapeServer(socketserver.ThreadingTCPServer):
     """Answers requests for the metrics of a registry, in threads."""
 
@@ -155,7 +207,10 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, overview: OverviewOfAll | None = None
+    ) -> None:
+        self.overview = overview
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._free = threading.Semaphore(_CONNECTIONS)
         super().__init__((host, port), _Handler.factory(registry))
@@ -192,7 +247,7 @@ class MetricsServer:
         ProcessCollector(registry=registry)
         where = parse_address(self._address)
         assert isinstance(where, TcpAddress)
-        self._server = ScrapeServer(where.host, where.port, registry)
+        self._server = ScrapeServer(where.host, where.port, registry, OverviewOfAll(self._node))
         threading.Thread(target=self._server.serve_forever, name="covey-metrics", daemon=True).start()
         self._measuring = asyncio.create_task(self._measure())
 

@@ -8,6 +8,8 @@ import asyncio
 import os
 import time
 from dataclasses import asdict
+from heapq import nlargest
+from pathlib import Path
 from typing import Any
 
 from covey.matcher.jit.kernel_loader import loader
@@ -18,6 +20,9 @@ from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.node.node import Node
 from covey.overlay.node.operator_state import inspect_operators, render_operators
 from covey.overlay.node.readiness import missing
+
+_MOST_SHOWN = 5
+"""Connections in each of the lists that `covey top` shows."""
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
@@ -67,10 +72,64 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "held": node.endpoint.holds.as_dict(),
         "refused": dict(node.endpoint.refused),
         "tasks": len(asyncio.all_tasks()),
+        **_waiting(node),
+        **_subscriptions(node),
+        "update_delay_s": _update_delay(node),
+        "stored_bytes": None if node.storage is None else sum(log.bytes for log in node.storage.log_states()),
+        "resident_bytes": _resident_bytes(),
+        **_neighbours(node),
         "refused_connections": dict(node.refused_connections),
         "denied": dict(node.denials),
         "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
+
+
+def _waiting(node: Node) -> dict[str, Any]:
+    """What waits for all connections, and those for which most bytes do."""
+    waiting = [queue for queue in node.queues.values() if queue.link.backlog_bytes]
+    slowest = nlargest(_MOST_SHOWN, waiting, key=lambda queue: queue.link.backlog_bytes)
+    return {
+        "waiting_events": sum(queue.link.backlog_events for queue in waiting),
+        "waiting_bytes": sum(queue.link.backlog_bytes for queue in waiting),
+        "slowest": [
+            {
+                "interface": queue.interface,
+                "connected": queue.connected,
+                "full": queue.full,
+                "events": queue.link.backlog_events,
+                "bytes": queue.link.backlog_bytes,
+            }
+            for queue in slowest
+        ],
+    }
+
+
+def _subscriptions(node: Node) -> dict[str, Any]:
+    """Those of all sessions, and the sessions with most."""
+    peers = node.core.tables.peers.values()
+    counts = [(len(peer.subscriptions), peer.name) for peer in peers if not peer.is_broker]
+    largest = nlargest(_MOST_SHOWN, counts)
+    return {
+        "subscriptions": sum(count for count, _ in counts),
+        "largest": [{"interface": name, "subscriptions": count} for count, name in largest if count],
+    }
+
+
+def _update_delay(node: Node) -> dict[str, float] | None:
+    """Bounds of the median and of the 99th percentile of updates, where timings are taken (`metrics:`)."""
+    timings = node.endpoint.timings
+    if timings is None or not (count := sum(timings.updates.counts)):
+        return None
+    return {"p50": timings.updates.quantile(0.5), "p99": timings.updates.quantile(0.99), "updates": count}
+
+
+def _resident_bytes() -> int | None:
+    """Of this process; None on systems that do not show it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def render_node(node: Node, listed: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 
 from covey.overlay.core.messages import Interface, Message, Update
 
@@ -32,6 +33,15 @@ class Histogram:
     def observe(self, value: float, times: int = 1) -> None:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
+
+    def quantile(self, share: float) -> float:
+        """The least bound that so much of the observations do not exceed; infinite above all bounds."""
+        wanted, below = share * sum(self.counts), 0
+        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
+            below += count
+            if below >= wanted:
+                return bound
+        return inf
 
 
 class Timings:

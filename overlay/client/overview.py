@@ -1,0 +1,203 @@
+"""All brokers of an overlay at one moment, read from any of them: what `covey top` shows.
+
+A broker names its neighbours and their addresses, so that one address leads to all. What is counted becomes
+a rate by the reading before; what is wrong becomes a sentence with the page that says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.overlay.client.errors import ConnectError
+from covey.overlay.client.unary import inspect_as
+from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.transport.credentials import PLAIN, Credentials
+
+MOST_BROKERS = 1_000
+"""Further ones are not read."""
+_AT_ONCE = 32
+_SLOW_EVENTS = 100
+"""A receiver for whom as many wait in two readings, and not fewer in the second, is too slow."""
+_SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
+_NEIGHBOURS_ALONE = 0
+"""Items of each list that are asked for: neighbours are listed in any case."""
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker. Rates are events per second since the reading before, 0 in the first; None is unknown."""
+
+    broker: str
+    address: str
+    state: str
+    """`serving`, `not ready`, or `no answer`."""
+    links: str
+    """Connected ones of all."""
+    events_in: float = 0.0
+    events_out: float = 0.0
+    updates: float = 0.0
+    sessions: int = 0
+    subscriptions: int = 0
+    waiting_events: int = 0
+    waiting_bytes: int = 0
+    dropped: int = 0
+    update_p99_s: float | None = None
+    stored_bytes: int | None = None
+    resident_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong at a broker, and the page of the documents that says what to do."""
+
+    broker: str
+    text: str
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The brokers by name; what is wrong; the connections for which most bytes wait, the sessions with most
+    subscriptions, both with their broker.
+    """
+
+    brokers: list[BrokerRow]
+    problems: list[Problem]
+    slowest: list[dict[str, Any]]
+    largest: list[dict[str, Any]]
+
+
+class OverviewReader:
+    """Reads an overlay again and again, from the broker at an address on."""
+
+    def __init__(self, address: str, credentials: Credentials = PLAIN) -> None:
+        self._credentials = credentials
+        self._first = address
+        self._addresses: dict[str, str] = {}
+        self._before: dict[str, tuple[float, State]] = {}
+
+    async def read(self) -> Overview:
+        """The overlay now. `ConnectError` or `RefusedError` if no broker answers at first; later, those that
+        were found before are rows without an answer.
+        """
+        states, failed = await self._walk()
+        now = time.monotonic()
+        before, self._before = self._before, {name: (now, state) for name, state in states.items()}
+        rows, problems = [], []
+        for name in sorted(self._addresses):
+            address = self._addresses[name]
+            if name in states:
+                rows.append(row_of(address, states[name], now, before.get(name)))
+                problems += problems_of(states[name], before.get(name, (0.0, {}))[1])
+            else:
+                rows.append(BrokerRow(name, address, "no answer", ""))
+                problems.append(Problem(name, failed.get(name, "no answer"), "operations.md"))
+        slowest, largest = _first(states, "slowest", "bytes"), _first(states, "largest", "subscriptions")
+        return Overview(rows, problems, slowest, largest)
+
+    async def _walk(self) -> tuple[dict[str, State], dict[str, str]]:
+        """The state of each broker that answers, and why others do not."""
+        states: dict[str, State] = {}
+        failed: dict[str, str] = {}
+        if not self._addresses:
+            state = await self._state(self._first)
+            self._addresses[state["broker"]] = self._first
+            states[state["broker"]] = state
+            self._note_neighbours(state)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(name: str) -> None:
+            try:
+                async with gate:
+                    states[name] = await self._state(self._addresses[name])
+            except (ConnectError, RefusedError) as error:
+                failed[name] = str(error)
+
+        while todo := [name for name in self._addresses if name not in states and name not in failed]:
+            await asyncio.gather(*map(read, todo))
+            for state in list(states.values()):
+                self._note_neighbours(state)
+        return states, failed
+
+    async def _state(self, address: str) -> State:
+        return (await inspect_as(address, self._credentials, _NEIGHBOURS_ALONE))[1]
+
+    def _note_neighbours(self, state: State) -> None:
+        for name, neighbour in state["neighbours"].items():
+            if len(self._addresses) < MOST_BROKERS:
+                self._addresses.setdefault(name, neighbour["address"])
+
+
+def row_of(address: str, state: State, now: float, before: tuple[float, State] | None) -> BrokerRow:
+    """A broker by its state, with rates since an earlier one."""
+    neighbours = state["neighbours"].values()
+
+    def rate(count: Callable[[State], int]) -> float:
+        if before is None or before[1]["process"] != state["process"]:
+            return 0.0
+        return max(0.0, (count(state) - count(before[1])) / max(now - before[0], 1e-3))
+
+    return BrokerRow(
+        state["broker"],
+        address,
+        "not ready" if state["missing"] else "serving",
+        f"{sum(each['connected'] for each in neighbours)}/{len(neighbours)}",
+        rate(lambda each: each["core"]["totals"]["events_received"]),
+        rate(lambda each: each["core"]["totals"]["events_sent"]),
+        rate(lambda each: each["core"]["totals"]["received"].get("Update", 0)),
+        state["sessions"],
+        state["subscriptions"],
+        state["waiting_events"],
+        state["waiting_bytes"],
+        _dropped(state),
+        None if state["update_delay_s"] is None else state["update_delay_s"]["p99"],
+        state["stored_bytes"],
+        state["resident_bytes"],
+    )
+
+
+def problems_of(state: State, before: State) -> list[Problem]:
+    """What is wrong at a broker by its state and an earlier one, most serious first."""
+    name = state["broker"]
+    cut = {f"broker/{neighbour}" for neighbour, link in state["neighbours"].items() if not link["connected"]}
+    found = [
+        Problem(name, f"not ready: {each['what']}, {each['why']}", "operations.md#health-and-readiness")
+        for each in state["missing"]
+        if each["what"] not in cut
+    ]
+    found += [
+        Problem(name, f"no connection to {neighbour} at {link['address']}", "operations.md#run")
+        for neighbour, link in state["neighbours"].items()
+        if not link["connected"]
+    ]
+    waited = {each["interface"]: each["events"] for each in before.get("slowest", ())}
+    for queue in state["slowest"]:
+        events = queue["events"]
+        if queue["full"] or _SLOW_EVENTS <= waited.get(queue["interface"], 0) <= events:
+            size = f"{events:,} events wait, {queue['bytes'] / 2**20:.1f} MiB"
+            full = ", its queue is full" if queue["full"] else ""
+            text = f"{queue['interface'].partition('/')[2]} is too slow: {size}{full}"
+            found.append(Problem(name, text, _SLOW_PAGE))
+    if (lost := _dropped(state) - _dropped(before)) > 0 and before:
+        found.append(Problem(name, f"{lost:,} events dropped since the last reading", "guarantees.md"))
+    if state["held"]:
+        text = f"sources are held, since receivers are slow: {', '.join(list(state['held'])[:3])}"
+        found.append(Problem(name, text, _SLOW_PAGE))
+    return found
+
+
+def _dropped(state: State) -> int:
+    if not state:
+        return 0
+    return int(sum(state["dropped"].values())) + int(state["core"]["totals"]["events_dropped"])
+
+
+def _first(states: Mapping[str, State], of: str, by: str) -> list[dict[str, Any]]:
+    every = [{"broker": name, **each} for name, state in states.items() for each in state[of]]
+    return sorted(every, key=lambda each: -each[by])[:10]

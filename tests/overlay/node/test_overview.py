@@ -1,0 +1,134 @@
+"""`covey top` and its page: all brokers from any of them, rates, and what is wrong, within five seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from chromium import chromium
+from running import QUOTE, Brokers, on_a_loop, until
+
+from covey.cli.top import cells
+from covey.matcher import EventBatch
+from covey.overlay import Client, ConnectError
+from covey.overlay.client.overview import OverviewReader
+from covey.overlay.node.metrics_server import MetricsServer
+from covey.sim.experiments.local_overlay import free_addresses
+
+LINKS = [("b1", "b2"), ("b2", "b3")]
+
+
+async def flood(publisher: Client, batches: int) -> None:
+    for number in range(batches):
+        rows = [{"firm": "IBM", "price": 1.0, "volume": number}] * 500
+        await publisher.publish_batch("Quote", EventBatch.from_pylist(QUOTE, rows).record_batch)
+
+
+@on_a_loop
+async def test_all_brokers_are_read_from_one_with_what_is_wrong() -> None:
+    async with Brokers(LINKS) as brokers, Client(brokers.address("b1"), name="source") as source:
+        await source.advertise(QUOTE)
+        proxy = await brokers.proxy("b3")
+        slow = Client(proxy.address, name="slow")
+        await slow.open()
+        await slow.subscribe(QUOTE, "price < $limit", limit=5)
+        reader = OverviewReader(brokers.address("b1"))
+        overview = await reader.read()
+        assert [row.broker for row in overview.brokers] == ["b1", "b2", "b3"]
+        assert [row.links for row in overview.brokers] == ["1/1", "2/2", "1/1"]
+        assert [row.subscriptions for row in overview.brokers] == [0, 0, 1]
+        assert overview.problems == []
+        assert [(each["interface"], each["broker"]) for each in overview.largest] == [("client/slow", "b3")]
+        proxy.freeze()
+        await flood(source, 20)
+        waiting = brokers.nodes["b3"].queues["client/slow"].link
+        await until(lambda: waiting.backlog_events > 1_000, "events wait for the slow client")
+        await reader.read()
+        overview = await reader.read()
+        (problem,) = [each for each in overview.problems if "slow is too slow" in each.text]
+        assert (problem.broker, problem.page) == ("b3", "publishing.md#events-that-a-subscriber-does-not-get")
+        assert overview.slowest[0]["interface"] == "client/slow"
+        assert overview.brokers[2].waiting_events > 1_000
+        await brokers.crash("b2")
+        await until(lambda: not brokers.nodes["b1"].queues["broker/b2"].connected, "b2 has gone")
+        overview = await reader.read()
+        assert [row.state for row in overview.brokers] == ["not ready", "no answer", "not ready"]
+        assert {each.broker for each in overview.problems} == {"b1", "b2", "b3"}
+        proxy.thaw()
+        await slow.close(grace=0.0)
+
+
+@on_a_loop
+async def test_rates_are_those_since_the_reading_before() -> None:
+    async with Brokers() as brokers, Client(brokers.address("b1")) as client:
+        await client.advertise(QUOTE)
+        wanted = await client.subscribe(QUOTE, "price < $limit", limit=5)
+        reader = OverviewReader(brokers.address("b1"))
+        (row,) = (await reader.read()).brokers
+        assert (row.events_in, row.events_out, row.updates) == (0, 0, 0)
+        await flood(client, 2)
+        await wanted.update(limit=6)
+        core = brokers.nodes["b1"].core.tables.peers[f"client/{client.name}"].counters
+        await until(lambda: core.events_sent == 1_000, "all are delivered")
+        (row,) = (await reader.read()).brokers
+        assert row.events_in == row.events_out > 0
+        assert row.updates == pytest.approx(row.events_in / 1_000)
+        assert cells(row)[0] == "b1"
+
+
+@on_a_loop
+async def test_without_a_broker_there_is_one_sentence() -> None:
+    (address,) = free_addresses(1)
+    with pytest.raises(ConnectError, match=address):
+        await OverviewReader(address).read()
+
+
+@on_a_loop
+async def test_the_page_shows_what_the_command_shows() -> None:
+    (address,) = free_addresses(1)
+    async with Brokers(LINKS, metrics={"b1": address}) as brokers:
+        server = MetricsServer(brokers.nodes["b1"], address)
+        server.start()
+        try:
+            answer = await asyncio.to_thread(lambda: urlopen(f"http://{address}/overview.json").read())
+            assert [row["broker"] for row in json.loads(answer)["brokers"]] == ["b1", "b2", "b3"]
+            with pytest.raises(HTTPError, match=r"expected /metrics, / or /overview\.json"):
+                await asyncio.to_thread(urlopen, f"http://{address}/nothing")
+
+            def shown() -> str:
+                with chromium() as browser:
+                    page = browser.new_page()
+                    page.call("Page.navigate", url=f"http://{address}/")
+                    page.until("document.querySelectorAll('tbody tr').length === 3")
+                    text: str = page.value("document.body.innerText")
+                    assert page.logged == []
+                    return text
+
+            text = await asyncio.to_thread(shown)
+            assert "b3\tserving\t1/1" in text
+            assert "nothing" in text
+        finally:
+            await server.stop()
+
+
+@on_a_loop
+async def test_the_command_prints_one_table_where_there_is_no_terminal() -> None:
+    async with Brokers(LINKS) as brokers:
+        command = [sys.executable, "-m", "covey.cli.main", "top", "--broker", brokers.address("b3")]
+        told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        assert [line.split()[:3] for line in told.stdout.splitlines()[1:4]] == [
+            ["b1", "serving", "1/1"], ["b2", "serving", "2/2"], ["b3", "serving", "1/1"],
+        ]  # fmt: skip
+        assert "nothing is wrong" in told.stdout
+        told = await asyncio.to_thread(subprocess.run, [*command, "--json"], capture_output=True, text=True)
+        assert len(json.loads(told.stdout)["brokers"]) == 3
+    told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("covey: ")
+    assert told.stderr.count("\n") == 1
