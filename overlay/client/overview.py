@@ -20,8 +20,6 @@ from covey.overlay.transport.credentials import PLAIN, Credentials
 MOST_BROKERS = 1_000
 """Further ones are not read."""
 _AT_ONCE = 32
-_SLOW_EVENTS = 100
-"""A receiver for whom as many wait in two readings, and not fewer in the second, is too slow."""
 _SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
 _NEIGHBOURS_ALONE = 0
 """Items of each list that are asked for: neighbours are listed in any case."""
@@ -176,13 +174,13 @@ def problems_of(state: State, before: State) -> list[Problem]:
         for neighbour, link in state["neighbours"].items()
         if not link["connected"]
     ]
-    waited = {each["interface"]: each["events"] for each in before.get("slowest", ())}
+    taken = {each["interface"]: each["frames_acknowledged"] for each in before.get("slowest", ())}
     for queue in state["slowest"]:
-        events = queue["events"]
-        if queue["full"] or _SLOW_EVENTS <= waited.get(queue["interface"], 0) <= events:
-            size = f"{events:,} events wait, {queue['bytes'] / 2**20:.1f} MiB"
-            full = ", its queue is full" if queue["full"] else ""
-            text = f"{queue['interface'].partition('/')[2]} is too slow: {size}{full}"
+        stalled = taken.get(queue["interface"]) == queue["frames_acknowledged"]
+        if queue["full"] or stalled:
+            size = f"{queue['events']:,} events wait, {queue['bytes'] / 2**20:.1f} MiB"
+            why = "its queue is full" if queue["full"] else "it takes nothing"
+            text = f"{queue['interface'].partition('/')[2]} is too slow: {size}, {why}"
             found.append(Problem(name, text, _SLOW_PAGE))
     if (lost := _dropped(state) - _dropped(before)) > 0 and before:
         found.append(Problem(name, f"{lost:,} events dropped since the last reading", "guarantees.md"))

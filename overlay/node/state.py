@@ -98,6 +98,7 @@ def _waiting(node: Node) -> dict[str, Any]:
                 "full": queue.full,
                 "events": queue.link.backlog_events,
                 "bytes": queue.link.backlog_bytes,
+                "frames_acknowledged": queue.link.acknowledged,
             }
             for queue in slowest
         ],
