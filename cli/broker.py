@@ -11,6 +11,8 @@ from covey.cli.support.access import NO_ACCESS, Access, with_access
 
 if TYPE_CHECKING:
     from covey.cli.administration.membership import Change
+    from covey.overlay.client.overview import OverviewReader
+    from covey.overlay.transport.credentials import Credentials
 
 broker = typer.Typer(help="Run one broker of an overlay; let one join or leave.")
 
@@ -48,7 +50,14 @@ def run(
         return
     from covey.overlay.node.main import run_broker
 
-    raise typer.Exit(run_broker(config, name, parent))
+    raise typer.Exit(run_broker(config, name, parent, _overview))
+
+
+def _overview(address: str, credentials: Credentials) -> OverviewReader:
+    """For the page of a broker; loaded where there is one."""
+    from covey.overlay.client.overview import OverviewReader
+
+    return OverviewReader(address, credentials)
 
 
 @broker.command()

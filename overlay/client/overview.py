@@ -7,9 +7,10 @@ a rate by the reading before; what is wrong becomes a sentence with the page tha
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from covey.overlay.client.errors import ConnectError
@@ -98,6 +99,10 @@ class OverviewReader:
                 problems.append(Problem(name, failed.get(name, "no answer"), "operations.md"))
         slowest, largest = _first(states, "slowest", "bytes"), _first(states, "largest", "subscriptions")
         return Overview(rows, problems, slowest, largest)
+
+    async def read_json(self) -> str:
+        """As `read`, for a page."""
+        return json.dumps(asdict(await self.read()))
 
     async def _walk(self) -> tuple[dict[str, State], dict[str, str]]:
         """The state of each broker that answers, and why others do not."""

@@ -47,7 +47,7 @@ from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.event_loop import run
 
 if TYPE_CHECKING:
-    from covey.overlay.node.metrics_server import MetricsServer
+    from covey.overlay.node.metrics_server import MetricsServer, NewOverview
     from covey.overlay.node.node import Node
     from covey.overlay.node.node_tracing import NodeTracing
 
@@ -62,11 +62,17 @@ EXPORT_S = 2.0
 _PARENT_POLL_S = 1.0
 
 
-def run_broker(config: str | Path | None, name: str | None, parent: int | None = None) -> int:
+def run_broker(
+    config: str | Path | None,
+    name: str | None,
+    parent: int | None = None,
+    overview: NewOverview | None = None,
+) -> int:
     """Run one broker until a signal stops it, or until the process `parent` has ended that started it;
     returns the exit status of the process. With a parent, Ctrl-C in a terminal is for that alone.
 
-    COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
+    COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None. `overview` reads all brokers, for the
+    page at the address of the metrics.
     """
     if parent is not None and os.name == "posix" and os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
@@ -103,7 +109,7 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
     _leave_out_pandas()
     if overlay.tls is None and overlay.insecure:
         log.warning("insecure: connections are neither encrypted nor authenticated")
-    return run(_serve(Path(path), overlay, broker, parent, limit.suppressed, changed))
+    return run(_serve(Path(path), overlay, broker, parent, limit.suppressed, changed, overview))
 
 
 class _NoPandas(MetaPathFinder):
@@ -136,6 +142,7 @@ async def _serve(
     parent: int | None,
     suppressed: Mapping[str, int],
     changed: Sequence[int],
+    overview: NewOverview | None,
 ) -> int:
     from covey.overlay.node.dialer import Dialers
     from covey.overlay.node.node import Node
@@ -160,7 +167,7 @@ async def _serve(
         print(f"covey: {error}", file=sys.stderr)
         node.close()
         return 1
-    metrics = _serve_metrics(node, suppressed)
+    metrics = _serve_metrics(node, suppressed, overview)
     if metrics is None and broker.name in overlay.metrics:
         await server.stop(0.0)
         return 1
@@ -212,14 +219,16 @@ def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
     return NodeTracing(broker, overlay.name, otlp_processor("" if of_environment else overlay.tracing))
 
 
-def _serve_metrics(node: Node, suppressed: Mapping[str, int]) -> MetricsServer | None:
+def _serve_metrics(
+    node: Node, suppressed: Mapping[str, int], overview: NewOverview | None
+) -> MetricsServer | None:
     """The server of the metrics, if the overlay file has an address for it and that can be bound."""
     address = node.overlay.metrics.get(node.name)
     if address is None:
         return None
     from covey.overlay.node.metrics_server import MetricsServer
 
-    server = MetricsServer(node, address, suppressed)
+    server = MetricsServer(node, address, suppressed, overview)
     try:
         server.start()
     except OSError as error:

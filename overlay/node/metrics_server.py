@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import MetricsHandler
@@ -32,13 +30,12 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from covey.overlay.client.errors import ConnectError
-from covey.overlay.client.overview import OverviewReader
-from covey.overlay.core.endpoint.errors import RefusedError
+from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.timings import Histogram
 from covey.overlay.node.metrics import METRICS, Samples, Value, snapshot
 from covey.overlay.node.node import Node
 from covey.overlay.transport.address import TcpAddress, parse_address
+from covey.overlay.transport.credentials import Credentials
 
 _LAG_EVERY_S = 0.5
 _LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -151,7 +148,7 @@ class _Handler(MetricsHandler):
         if path == "/overview.json" and overview is not None:
             try:
                 self._answer("application/json", overview.read())
-            except (ConnectError, RefusedError, UnreadableError) as error:
+            except (CoveyError, UnreadableError) as error:
                 self.send_error(503, str(error) or "the overlay is being read")
             return
         if path != "/metrics":
@@ -177,23 +174,32 @@ class _Handler(MetricsHandler):
         self.wfile.write(body)
 
 
+class OverviewReader(Protocol):
+    async def read_json(self) -> str:
+        """The brokers of the overlay and what is wrong with them. `CoveyError` if none answers."""
+        ...
+
+
+NewOverview = Callable[[str, Credentials], OverviewReader]
+"""From the address of a broker on."""
+
+
 class OverviewOfAll:
     """What the page shows, read from this broker on by who asks first; others get the same for a second."""
 
-    def __init__(self, node: Node) -> None:
-        self._reader = OverviewReader(node.overlay.brokers[node.name].address, node.credentials)
+    def __init__(self, reader: OverviewReader) -> None:
+        self._reader = reader
         self._reading = threading.Lock()
         self._read_at = -_OVERVIEW_EVERY_S
         self._json = b""
 
     def read(self) -> bytes:
-        """JSON of an `Overview`. `UnreadableError` if another request has read for too long."""
+        """JSON. `UnreadableError` if another request has read for too long."""
         if not self._reading.acquire(timeout=_ANSWER_WITHIN_S):
             raise UnreadableError
         try:
             if time.monotonic() - self._read_at >= _OVERVIEW_EVERY_S:
-                overview = asyncio.run(self._reader.read())
-                self._json = json.dumps(asdict(overview)).encode()
+                self._json = asyncio.run(self._reader.read_json()).encode()
                 self._read_at = time.monotonic()
             return self._json
         finally:
@@ -229,9 +235,19 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
 
 
 class MetricsServer:
-    """The metrics of one node at an address, HOST:PORT. `suppressed` counts lines of the log, by level."""
+    """The metrics of one node at an address, HOST:PORT, and with `overview` the page of all brokers.
+    `suppressed` counts lines of the log, by level.
+    """
 
-    def __init__(self, node: Node, address: str, suppressed: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        address: str,
+        suppressed: Mapping[str, int] | None = None,
+        overview: NewOverview | None = None,
+    ) -> None:
+        own = node.overlay.brokers[node.name].address
+        self._overview = None if overview is None else OverviewOfAll(overview(own, node.credentials))
         self._node = node
         self._address = address
         self._suppressed = {} if suppressed is None else suppressed
@@ -247,7 +263,7 @@ class MetricsServer:
         ProcessCollector(registry=registry)
         where = parse_address(self._address)
         assert isinstance(where, TcpAddress)
-        self._server = ScrapeServer(where.host, where.port, registry, OverviewOfAll(self._node))
+        self._server = ScrapeServer(where.host, where.port, registry, self._overview)
         threading.Thread(target=self._server.serve_forever, name="covey-metrics", daemon=True).start()
         self._measuring = asyncio.create_task(self._measure())
 

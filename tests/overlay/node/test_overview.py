@@ -98,7 +98,7 @@ async def test_without_a_broker_there_is_one_sentence() -> None:
 async def test_the_page_shows_what_the_command_shows() -> None:
     (address,) = free_addresses(1)
     async with Brokers(LINKS, metrics={"b1": address}) as brokers:
-        server = MetricsServer(brokers.nodes["b1"], address)
+        server = MetricsServer(brokers.nodes["b1"], address, overview=OverviewReader)
         server.start()
         try:
             answer = await asyncio.to_thread(lambda: urlopen(f"http://{address}/overview.json").read())
