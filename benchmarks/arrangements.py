@@ -61,7 +61,7 @@ def _unordered() -> Iterator[Any]:
 
 def _row_by_row() -> Iterator[Any]:
     of = Policy.of
-    yield patch.object(Policy, "of", lambda kind: replace(of(kind), lookahead=False))
+    yield patch.object(Policy, "of", lambda kind: replace(of(kind), lookahead=0))
 
 
 def _static() -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,26 +14,30 @@ from covey.cli.support.output import print_json, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from covey.sim.experiments.papers import PaperFinding, PaperReport
+    from covey.sim.experiments.papers import PaperReport
 
 
-_COLOURS = {"REACHED": "green", "SMALLER": "yellow", "DIFFERS": "red"}
+_COLOURS = {"HOLDS": "green", "SMALLER": "yellow", "NOT_HERE": "red", "OPPOSITE": "red"}
 """Of verdicts, by name."""
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram or liu.")],
+    paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram, liu, or all of them.")],
     quick: Annotated[bool, typer.Option("--quick", help="A size that takes a few minutes.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (HTML, JSON) and its plots (PNG).")
     ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the results into docs/ of the checkout in this folder.")
+    ] = False,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
     """Measure what a paper's figures show, and print each with the paper's claim and a verdict.
 
     Rates depend on the machine and its other load: compare only engines of the same run. For jayaram, whose
-    costs are calibrated, --out keeps traces and results as well, and an interrupted run resumes there.
+    costs are calibrated, --out keeps traces and results as well, and an interrupted run resumes there. Of
+    all papers, each has a folder in --out.
 
     Example: covey reproduce bittner --quick --out bittner/
     """
@@ -43,21 +46,33 @@ def reproduce(
     from covey.cli.support.progress import compile_once, progress
     from covey.sim.experiments.papers import PAPERS, PaperPlan
     from covey.sim.experiments.papers import reproduce as run
+    from covey.sim.experiments.papers.documents import check_documents, write_results
     from covey.sim.extras import need
 
-    if out is not None:
+    docs = Path("docs")
+    if out is not None or write:
         need("a report", "bokeh", "matplotlib")
-        make_folder(out)
-    if paper in PAPERS:
+    if write:
+        check_documents(docs)
+    papers = list(PAPERS) if paper == "all" else [paper]
+    folders = {each: out / each if out is not None and paper == "all" else out for each in papers}
+    for folder in folders.values():
+        if folder is not None:
+            make_folder(folder)
+    if {*papers} & {*PAPERS}:
         compile_once()
-    with progress() as on_progress:
-        report = run(paper, PaperPlan("quick" if quick else "full", seed, str(out or "")), on_progress)
-    if json_output:
-        print_json(report.as_json())
-    else:
-        print_report(report, Console())
-    if out is not None:
-        write_files(report, out)
+    for each, folder in folders.items():
+        with progress() as on_progress:
+            plan = PaperPlan("quick" if quick else "full", seed, str(folder or ""))
+            report = run(each, plan, on_progress)
+        if json_output:
+            print_json(report.as_json())
+        else:
+            print_report(report, Console())
+        if folder is not None:
+            write_files(report, folder)
+        if write:
+            write_results(report, docs)
 
 
 def print_report(report: PaperReport, console: Console) -> None:
@@ -92,6 +107,7 @@ def write_files(report: PaperReport, folder: Path) -> None:
     Raises `CoveyError` if that fails.
     """
     from covey.matcher import CoveyError
+    from covey.sim.experiments.papers.documents import picture_name
     from covey.sim.experiments.papers.report import page
     from covey.sim.reports import png, write_report
 
@@ -100,12 +116,7 @@ def write_files(report: PaperReport, folder: Path) -> None:
         write_report(folder / "report.html", page(report))
         for finding in report.findings:
             if finding.plot is not None and not finding.plot.empty:
-                (folder / plot_name(report, finding)).write_bytes(png(finding.plot))
+                name = picture_name(report.paper, finding.figure)
+                (folder / name).write_bytes(png(finding.plot))
     except OSError as error:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
-
-
-def plot_name(report: PaperReport, finding: PaperFinding) -> str:
-    """The file name of a finding's plot: `fabret-fig-3a.png`."""
-    slug = re.sub(r"[^a-z0-9]+", "-", finding.figure.lower().replace("(", "")).strip("-")
-    return f"{report.paper}-{slug}.png"

@@ -1,29 +1,51 @@
-"""Progress on stderr: a bar on a terminal, and a line before kernels are compiled."""
+"""Progress on stderr: a bar on a terminal, else lines; and a line before kernels are compiled."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import sleep
+from contextlib import ExitStack, contextmanager, suppress
+from io import UnsupportedOperation
+from time import monotonic, sleep
+from typing import TextIO
+
+EVERY_S = 10.0
+"""Between two lines of progress where stderr is redirected."""
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
-    """A callback for the current step and the completed share (0 to 1), displayed during the `with` block."""
+    """A callback for the current step and the completed share (0 to 1), displayed during the `with` block:
+    where stderr is redirected, as a line at most every `EVERY_S` seconds, the first after as many.
+    """
+    with ExitStack() as stack:
+        stderr: TextIO = sys.stderr
+        with suppress(UnsupportedOperation):
+            # A duplicate, since the start of Spark redirects stderr to a file.
+            stderr = stack.enter_context(os.fdopen(os.dup(stderr.fileno()), "w", encoding="utf-8"))
+        yield stack.enter_context(_bar(stderr)) if sys.stderr.isatty() else _lines(stderr)
+
+
+def _lines(stderr: TextIO) -> Callable[[str, float], None]:
+    last = monotonic()
+
+    def line(step: str, share: float) -> None:
+        nonlocal last
+        if monotonic() - last >= EVERY_S:
+            last = monotonic()
+            print(f"{share:4.0%}  {step}", file=stderr, flush=True)
+
+    return line
+
+
+@contextmanager
+def _bar(stderr: TextIO) -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    if not sys.stderr.isatty():
-        yield lambda step, share: None
-        return
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    # A duplicate, since the start of Spark redirects stderr to a file.
-    with (
-        os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stderr,
-        Progress(*columns, console=Console(file=stderr), transient=True) as bar,
-    ):
+    with Progress(*columns, console=Console(file=stderr), transient=True) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda step, share: bar.update(task, description=step, completed=share)
 

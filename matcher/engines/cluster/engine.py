@@ -80,7 +80,7 @@ class ClusterEngine(RowEngine):
 
 class PropagationEngine(ClusterEngine):
     """Fabret's propagation algorithm: access predicates of one equality; with `lookahead`, clusters are
-    prefetched, and searched in blocks.
+    prefetched, which is the one difference.
     """
 
     name: ClassVar[str] = "propagation"

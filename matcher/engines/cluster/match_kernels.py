@@ -122,8 +122,9 @@ def match_events(  # type: ignore[no-untyped-def]
     `product`: IDS are written to `out`, CSR in `offsets`; COUNTS to offsets[1:], INTERFACES to `bits`. The
     search of an event ends once left[e], at first `most`, subscriptions or interfaces match. `ahead`: so many
     events look up their buckets together, the next buckets are prefetched while one is searched, and rows are
-    compared a block at a time; if 0, row by row. `shared`: some subscription has several rows: seen[its first
-    row] is the last event that it matched, by the counter in seen[-1].
+    compared a block at a time; if negative, the same without any prefetch; if 0, row by row. `shared`: some
+    subscription has several rows: seen[its first row] is the last event that it matched, by the counter in
+    seen[-1].
     """
     end = offsets[start]
     queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
@@ -131,7 +132,7 @@ def match_events(  # type: ignore[no-untyped-def]
     q, queued, known = np.int64(0), np.int64(0), start
     for e in range(start, stop):
         if e == known:
-            known = min(e + max(ahead, 1), stop)
+            known = min(e + max(abs(ahead), 1), stop)
             q, queued = np.int64(0), np.int64(0)
             for event in range(e, known):
                 for table in range(store.state[a.TABLES]):
@@ -177,7 +178,7 @@ def match_events(  # type: ignore[no-untyped-def]
                             end += count
                         left[e] -= count
                 else:
-                    if ahead > 0:
+                    if ahead != 0:
                         listed = shared or product != COUNTS
                         matched = search_block(store, block, table, whole, listed, keys, codes, e, buffers)
                     else:

@@ -391,7 +391,7 @@ class ClusterStore(RowStore):
         out = worker.answer() if product == IDS else _NO_IDS
         left = np.empty(len(keys), dtype=np.int64)
         left.fill(most)  # np.full takes twice as long
-        ahead = worker.ahead if self._policy.lookahead else 0
+        ahead = worker.ahead * self._policy.lookahead
         in_leaves = leaves.state[LEAF_ROWS] > 0
         for first in range(0, len(keys), SLICE if in_leaves else max(len(keys), 1)):
             done, stop = first, min(first + SLICE, len(keys)) if in_leaves else len(keys)

@@ -125,19 +125,19 @@ class FewSearch:
         "width",
     )
 
-    def __init__(self, columns: int, width: int, worker: Worker, *, shared: bool, lookahead: bool) -> None:
+    def __init__(self, columns: int, width: int, worker: Worker, *, shared: bool, lookahead: int) -> None:
         self._code_events, self._match_events = entry_point(m.code_events), entry_point(m.match_events)
         self._columns = columns
         self.width = width
         self.shared = shared
         self._worker = worker
-        self._ahead = worker.ahead if lookahead else 0
+        self._ahead = worker.ahead * lookahead
         self._memory: dict[int, _Memory] = {}
         self._out = np.zeros(_ROOM, dtype=np.int64)
 
     @classmethod
     def of(
-        cls, arrangement: Arrangement, worker: Worker, keys: Keys, *, shared: bool, lookahead: bool
+        cls, arrangement: Arrangement, worker: Worker, keys: Keys, *, shared: bool, lookahead: int
     ) -> FewSearch | None:
         """A search for events with such keys; None where rows lie in leaves, which are searched before."""
         columns, arrays = arrangement.codes(keys).shape[1], arrangement.arrays

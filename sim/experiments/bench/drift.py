@@ -62,6 +62,8 @@ class DriftResult:
     subscriptions: int
     rates: dict[str, list[float]] = field(default_factory=dict)
     optimum: float = 0.0
+    repetitions: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Of `rates`, which are their medians; of the optimum as of `static`."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -134,3 +136,4 @@ def _measure_rates(
                 rates[name].append(len(events) / (plan.clock() - start))
     for name, repetitions in rates.items():
         result.rates.setdefault(name, []).append(median(repetitions))
+        result.repetitions.setdefault(name, []).append(repetitions)

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from covey.matcher.errors import InputError
-from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport, Verdict
+from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.verdicts import Verdict
 from covey.sim.progress import Progress
 
 __all__ = ["PAPERS", "PaperFinding", "PaperPlan", "PaperReport", "Verdict", "reproduce"]
@@ -34,5 +35,5 @@ class _Paper(Protocol):
 def reproduce(paper: str, plan: PaperPlan, progress: Progress) -> PaperReport:
     """Measure what a paper's figures show. Raises `InputError` for an unknown paper."""
     if paper not in PAPERS:
-        raise InputError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}")
+        raise InputError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}, all")
     return cast(_Paper, import_module(PAPERS[paper])).run(plan, progress)

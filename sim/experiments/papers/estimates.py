@@ -22,7 +22,8 @@ _UNLIKELY = 0.05
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A value and its interval. Where `above`, nothing was counted in the denominator, and the value is a
-    lower bound; from one run there is no interval (`low` is 0, `high` infinite)."""
+    lower bound; from one run there is no interval (`low` is 0, `high` infinite). Of no runs is what was
+    counted, not sampled."""
 
     value: float
     low: float
@@ -33,9 +34,30 @@ class Estimate:
     def __str__(self) -> str:
         if self.above:
             return f"> {_short(self.value)}"
-        if not isfinite(self.high):
+        if self.low == 0 and self.high == self.value:
+            return f"< {_short(self.value)}"
+        if self.is_exact or not isfinite(self.high):
             return _short(self.value)
         return f"{_short(self.value)} ({_short(self.low)} to {_short(self.high)})"
+
+    @classmethod
+    def exact(cls, value: float) -> Estimate:
+        """A number that has no interval, as bytes of memory."""
+        return cls(value, value, value, 0)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.runs == 0
+
+    @property
+    def drawn(self) -> tuple[float, float, float] | float:
+        """The value and the ends of its interval, for a figure; the value alone where it has none."""
+        return self.value if self.is_exact or not isfinite(self.high) else (self.value, self.low, self.high)
+
+    def under(self, limit: float) -> Estimate:
+        """How many times it is below a limit; below 1, the ratio the other way round."""
+        low = limit / self.high if isfinite(self.high) else 0.0
+        return Estimate(limit / self.value, low, limit / self.low if self.low > 0 else inf, self.runs)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; no infinity."""
@@ -53,12 +75,6 @@ class Estimate:
         high = document["high"]
         return cls(**{**document, "high": inf if high is None else high})
 
-    def within(self, other: Estimate) -> bool:
-        """Whether the value is inside of the other's interval, widened by its own."""
-        if self.above or other.above:
-            return self.above == other.above or (self.value <= other.high and other.value <= self.high)
-        return self.low <= other.high and other.low <= self.high
-
 
 def mean(values: Sequence[float]) -> Estimate:
     """The mean of one value per run. Raises `ValueError` without values."""
@@ -75,11 +91,15 @@ def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> 
 
     Where a run counted none, the ratio is that of the sums, with an interval by leaving out one run at a
     time; where no run counted any in `worse`, it is a bound: of n events that come to either side by chance
-    all come to `better`. `unit` is the value in a run of a single event.
+    all come to `better`; and likewise an upper one where none came to `better`. `unit` is the value in a run
+    of a single event.
     """
     pairs = list(zip(better, worse, strict=True))
-    if not pairs or not any(better):
+    if not pairs or not (any(better) or any(worse)):
         return None
+    if not any(better):
+        bound = gain(worse, better, unit)
+        return None if bound is None else Estimate(1 / bound.value, 0.0, 1 / bound.value, bound.runs)
     if all(a > 0 and b > 0 for a, b in pairs):
         logs = [log(a / b) for a, b in pairs]
         middle, half = fmean(logs), _half(logs)

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from covey.sim.experiments.papers.jayaram_agreement import agreement, full_factors
 from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in, most_filters
-from covey.sim.experiments.papers.jayaram_cases import Grid, grid, pilots_of, warm_up_s
+from covey.sim.experiments.papers.jayaram_cases import Case, Grid, grid, pilots_of, warm_up_s
 from covey.sim.experiments.papers.jayaram_findings import (
     assumptions,
+    base_factor,
     best,
     costs,
     figures,
+    gains,
     prediction,
     summary,
     table_1,
@@ -61,15 +62,14 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         folder = plan.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-jayaram-"))
         calibrations = Calibrations.write(Path(folder) / "calibrations", table)
         results = run_grid(runs, calibrations, Path(folder), progress)
-    compared = [agreement(results, full_factors())] if plan.size == "quick" else []
     return PaperReport(
         "jayaram",
         CITATION,
         plan.size,
-        [*findings(results), *compared],
+        findings(results),
         notes(results),
         tuple(range(runs.first_seed, runs.first_seed + runs.seeds)),
-        summary(results, table),
+        [*summary(runs.cases, base_factor(results)), best(results).conclusion],
         list(_TERMS),
     )
 
@@ -89,16 +89,26 @@ _TERMS = (
 
 
 def findings(results: Results) -> list[PaperFinding]:
-    """Table 1 first, then A, B, C, D."""
-    table = checked_in()
+    """Table 1 and the gains first, then A, B, C, D."""
+    table, cases, factor = checked_in(), results.grid.cases, base_factor(results)
+    changed = [assumptions(results)] if results.grid.assumptions else []
     return [
-        table_1(results),
+        table_1(cases, factor),
+        *gains(cases, factor),
         best(results),
         costs(table),
-        prediction(results, table),
+        prediction(cases, table),
         *figures(results, table),
-        assumptions(results),
+        *changed,
     ]
+
+
+def _described(case: Case) -> str:
+    of = case.scenario
+    return (
+        f"{case.title}: {of.brokers} brokers, {of.publishers} publishers with windows of {of.window}, "
+        f"{of.subscribers} subscribers"
+    )
 
 
 def notes(results: Results) -> list[str]:
@@ -109,6 +119,14 @@ def notes(results: Results) -> list[str]:
     return [
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
+        "rho is the share of the busiest broker that re-subscription takes. The paper draws 10 to 100 "
+        "updates per second and edge broker: "
+        + ", ".join(f"{case.title} rho 1 is {case.full_rate:g}/s" for case in results.grid.cases)
+        + ". Fig. 9 goes to 1,000 per second and subscriber, more than a broker with these costs can serve.",
+        "Base: with the poset as matcher one lane, first come, first served, as primitives are atomic and in "
+        "order of invocation (section 4.2); with Rete two lanes, since forwarding is independent of updates "
+        "(section 5.6), so throughput gains exactly nothing there, by construction.",
+        "; ".join(_described(case) for case in results.grid.cases) + ".",
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
         f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up; these "

@@ -4,10 +4,7 @@
 same on every machine, byte for byte. From it follow
 
 - *filters-1000* and *filters-10000*: the costs at so many filters, charged to brokers with as many as a case
-  has subscribers, which would take too long to simulate;
-- *siena*: Siena's own costs of subscribe and unsubscribe in Java as they are quoted, 0.8 to 1.0 ms each at
-  1,000 filters, in proportion to the filters. The paper does not state them, and none are quoted for an
-  update or an event: those are the measured ones.
+  has subscribers, which would take too long to simulate.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from covey.sim.simulator.calibration import CostTable, save_costs
 
 FILE = "jayaram_costs.json"
 """In this package; `docs/evaluation.md` states the machine."""
-SIENA_NS_PER_FILTER = 900.0
 _FILTERS = {"boxes": 120, "thresholds": 150, "types": 150}
 """The number of subscribers of the cases of a shape."""
 
@@ -73,7 +69,6 @@ class Calibrations:
             "measured": table,
             "filters-1000": _as_with(table, 1_000),
             "filters-10000": _as_with(table, 10_000),
-            "siena": _siena(table),
         }
         folder.mkdir(parents=True, exist_ok=True)
         written = {}
@@ -102,22 +97,3 @@ def _as_with(table: CostTable, filters: int) -> CostTable:
         }
         for system, shapes in table.items()
     }
-
-
-def _siena(table: CostTable) -> CostTable:
-    quoted = {
-        system: {
-            shape: {
-                operation: (
-                    [[count, SIENA_NS_PER_FILTER * count] for count, _ in points]
-                    if operation in ("subscribe", "unsubscribe")
-                    else points
-                )
-                for operation, points in operations.items()
-            }
-            for shape, operations in shapes.items()
-        }
-        for system, shapes in table.items()
-        if system.startswith("siena-")
-    }
-    return {**table, **quoted}

@@ -3,9 +3,14 @@
 A *case* is a load and one of the paper's two matchers, at the paper's sizes: 20 brokers; HTM with 200
 publishers, and 120 vehicles, since the paper's cluster has places for 128 subscribers; AT with 5 publishers,
 150 subscribers and 200 types; Fig. 9 with 100 publishers. Its *base* assumptions are what the paper says of
-the matcher: Siena has one poset for everything, so one lane, in which changes go first; EventJava forwards
-events independently of updates (section 5.6, item 2), so two lanes. UPD looks its variable up and reorders
-only against neighbours. Publishers have a window, and costs are those of `jayaram_costs.py`.
+the matcher: primitives execute atomically and in order of invocation (section 4.2), and Siena has one poset
+for everything, so one lane, first come, first served; EventJava forwards events independently of updates
+(section 5.6, item 2), so two lanes. UPD looks its variable up and reorders only against neighbours.
+Publishers have a window, and costs are those of `jayaram_costs.py`.
+
+The paper draws its curves over 10 to 100 updates per second and edge broker (section 5.4); here a curve has
+`RATES`, and beyond them utilisations near one. Fig. 9 goes to 1,000 per second and subscriber, at which a
+broker with these costs would be busy more than ten times over: it has utilisations alone.
 
 A warm-up lasts until the events that fill the windows at the start have drained, and changes have reached
 the last broker: in HTM, where 200 events wait for brokers that need a tenth of a second for each and serve
@@ -31,14 +36,17 @@ from covey.sim.scenario.systems import find_system
 
 METRICS = ("throughput", "delay", "spurious")
 COVEY = "covey-parametric"
-RHOS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
+RATES = (10.0, 50.0, 100.0)
+"""Of the paper's axis: updates per second and edge broker."""
+BEYOND = (0.8, 0.9, 0.95)
 KNEE = 0.9
 """The control utilisation of D."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`."""
+    """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`; over
+    `rhos`, of which those up to `paper_rho` are on the paper's axis."""
 
     key: str
     title: str
@@ -46,6 +54,20 @@ class Case:
     scenario: Scenario
     figures: tuple[str, ...]
     claims: tuple[float, ...]
+    rhos: tuple[float, ...]
+    full_rate: float
+    """Updates per second and edge broker, at full speed, at which re-subscription keeps the busiest broker
+    busy all the time: from a pilot under the checked-in costs."""
+    paper_rho: float = 1.0
+
+    def rate(self, rho: float) -> float:
+        """Updates per second and edge broker, at full speed."""
+        return rho * self.full_rate
+
+    @property
+    def drawn(self) -> tuple[float, ...]:
+        """The utilisations on the paper's axis."""
+        return tuple(rho for rho in self.rhos if 0 < rho <= self.paper_rho)
 
     @property
     def static(self) -> str:
@@ -77,6 +99,8 @@ class Assumption:
     matchers: tuple[str, ...] = ("siena", "rete")
 
 
+_FACTORS = ("cpu_scale", "warm_up_s", "duration_s")
+"""The fields of assumptions that multiply those of the base."""
 BASE = Assumption("base", "as the paper says of the system")
 ASSUMPTIONS = (
     Assumption("fifo", "one lane, first come, first served", {"service": "fifo"}),
@@ -89,12 +113,12 @@ ASSUMPTIONS = (
     Assumption("exact", "UPD searches the whole poset", exact=True),
     Assumption("filters-1000", "costs at 1,000 filters", costs="filters-1000", filters=1_000),
     Assumption("filters-10000", "costs at 10,000 filters", costs="filters-10000", filters=10_000),
-    Assumption("siena-costs", "Siena's quoted costs", costs="siena", matchers=("siena",)),
     Assumption("random", "changes at random times", {"updates": "random"}),
-    Assumption("slower", "brokers slowed twice as much", {"cpu_scale": 2.0, "warm_up_s": 2.0}),
+    *(
+        Assumption(f"slowed-{n}", f"brokers slowed 1/{n} as much", dict.fromkeys(_FACTORS, 1 / n))
+        for n in (10, 100)
+    ),
 )
-_FACTORS = ("cpu_scale", "warm_up_s")
-"""The fields of assumptions that multiply those of the base."""
 _WARM_UP = {"two-lanes": 0.25, "control-first": 1.0, "fifo": 3.0, "broker": 3.0}
 """By service, how often a case's warm-up is needed."""
 
@@ -133,24 +157,26 @@ class Pilot:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is run: all systems of all cases over `rhos` (C), and the assumptions of D at the knee, each with
-    its number of seeds."""
+    """What is run: all systems of all cases over their utilisations (C), and the assumptions of D at the
+    knee, each with its number of seeds. `covey_rhos` are those at which Covey's own routing runs as well, all
+    if it is empty."""
 
     cases: tuple[Case, ...]
-    rhos: tuple[float, ...]
     seeds: int
     assumptions: tuple[Assumption, ...]
     assumption_seeds: int
     first_seed: int
+    covey_rhos: tuple[float, ...] = ()
 
     def points(self) -> Iterator[Point]:
         """All points, the first seed of everything first."""
         for seed in range(max(self.seeds, self.assumption_seeds)):
             for case in self.cases:
                 if seed < self.seeds:
-                    for rho in self.rhos:
+                    for rho in case.rhos:
                         for system in case.systems:
-                            yield Point(case, BASE, system, rho, self.first_seed + seed)
+                            if system != COVEY or not self.covey_rhos or rho in self.covey_rhos:
+                                yield Point(case, BASE, system, rho, self.first_seed + seed)
                 if seed < self.assumption_seeds:
                     for assumption in self.assumed(case):
                         for system in (case.static, case.parametric):
@@ -163,10 +189,9 @@ class Grid:
 
 
 def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
-    """The runs at a size: `quick` has fewer utilisations and seeds, runs of half the length and, in D, the
-    other number of lanes, which settles within its short warm-ups. Costs are known up to `most_filters`."""
+    """The runs at a size: `quick` has the paper's highest rate and the knee alone, runs of half the length,
+    and no D. Costs are known up to `most_filters`."""
     known = [each for each in ASSUMPTIONS if each.filters <= most_filters]
-    lanes = [each for each in ASSUMPTIONS if each.key in ("control-first", "two-lanes")]
     brokers = plan.pick(6, 20, 20)
     common = Scenario(
         brokers=brokers,
@@ -181,9 +206,9 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         publishers=10 * brokers,
         subscribers=6 * brokers,
         window=1,
-        service="control-first",
+        service="fifo",
         cpu_scale=1000.0,
-        warm_up_s=plan.pick(1.0, 15.0, 60.0),
+        warm_up_s=plan.pick(1.0, 10.0, 60.0),
     )
     trading = common.having(
         load="trading",
@@ -194,7 +219,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         service="two-lanes",
         cpu_scale=200.0,
     )
-    market = trading.having(load="market", service="control-first", cpu_scale=100.0)
+    market = trading.having(load="market", service="fifo", cpu_scale=100.0)
     artificial = trading.having(
         topology="random",
         publishers=plan.pick(10, 100, 100),
@@ -202,29 +227,33 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         cpu_scale=1000.0,
         warm_up_s=plan.pick(1.0, 15.0, 20.0),
     )
+
+    def case(
+        key: str, title: str, scenario: Scenario, figures: str, claims: tuple[float, ...], full_rate: float
+    ) -> Case:
+        paper = () if figures == "9" else tuple(round(rate / full_rate, 3) for rate in RATES)
+        top, beyond = max(paper, default=0.5), tuple(rho for rho in BEYOND if rho > max(paper, default=0))
+        return Case(
+            key, title, key.partition("-")[2] or "rete", scenario, tuple(figures.split()), claims,
+            plan.pick((0.0, KNEE), (top, KNEE), (0.0, *(paper or (0.2, 0.4, 0.6)), *beyond)),
+            full_rate, max(paper, default=1.0),
+        )  # fmt: skip
+
+    rete_highway = highway.having(service="two-lanes")
     cases = (
-        Case("htm-siena", "HTM, the poset matches", "siena", highway, ("8a", "8b", "8c"), (8.0, 6.0, 6.0)),
-        Case(
-            "htm-rete",
-            "HTM, Rete matches",
-            "rete",
-            highway.having(service="two-lanes"),
-            ("8d", "8e", "8f"),
-            (1.53, 2.0, 2.2),
-        ),
-        Case(
-            "at-siena", "AT, one poset, which matches", "siena", market, ("8g", "8h", "8i"), (4.4, 3.0, 6.0)
-        ),
-        Case("at-rete", "AT, Rete matches", "rete", trading, ("8j", "8k", "8l"), (1.25, 4.4, 3.4)),
-        Case("fig9", "artificial load, Rete matches", "rete", artificial, ("9",), (2.25,)),
+        case("htm-siena", "HTM, the poset matches", highway, "8a 8b 8c", (8.0, 6.0, 6.0), 198.5),
+        case("htm-rete", "HTM, Rete matches", rete_highway, "8d 8e 8f", (1.53, 2.0, 2.2), 150.3),
+        case("at-siena", "AT, one poset, which matches", market, "8g 8h 8i", (4.4, 3.0, 6.0), 321.2),
+        case("at-rete", "AT, Rete matches", trading, "8j 8k 8l", (1.25, 4.4, 3.4), 444.6),
+        case("fig9", "artificial load, Rete matches", artificial, "9", (2.25,), 570.9),
     )
     return Grid(
         cases=plan.pick((cases[0], cases[4]), cases, cases),
-        rhos=plan.pick((0.0, 0.9), (0.6, 0.9), RHOS),
-        seeds=plan.pick(2, 3, 5),
-        assumptions=tuple(plan.pick(known[:1], lanes, known)),
-        assumption_seeds=plan.pick(1, 1, 3),
+        seeds=plan.pick(2, 5, 5),
+        assumptions=tuple(plan.pick(known[1:2], [], known)),
+        assumption_seeds=plan.pick(1, 0, 5),
         first_seed=2010 + 100 * plan.seed,
+        covey_rhos=plan.pick((), (KNEE,), ()),
     )
 
 

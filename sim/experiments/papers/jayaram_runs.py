@@ -1,8 +1,9 @@
 """The runs of C and D: pilots, then all points of a grid, in a folder that keeps their traces and results.
 
-An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`. The
-points of one seed are run and measured before those of the next, so that what is there is always complete
-over cases.
+An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`, all
+in a folder named after the digest of the code that they measure (`provenance.py`), so that none of other code
+is taken. The points of one seed are run and measured before those of the next, so that what is there is
+always complete over cases.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from covey.sim.experiments.papers.jayaram_cases import (
     point_scenario,
     rate_for_one,
 )
+from covey.sim.experiments.papers.provenance import digest
 from covey.sim.experiments.runs.executors import Processes
 from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_all
 from covey.sim.progress import Progress, labelled, part
@@ -121,9 +122,7 @@ class Results:
     ) -> Estimate | None:
         """How many times better the second of two systems is, by default the parametric one of a case."""
         old, new = systems or (case.static, case.parametric)
-        both = zip(
-            self.runs(case, assumption, old, rho), self.runs(case, assumption, new, rho), strict=True
-        )
+        both = zip(self.runs(case, assumption, old, rho), self.runs(case, assumption, new, rho), strict=True)
         return _factor([(a, b) for a, b in both if a is not None and b is not None], metric)
 
 
@@ -158,6 +157,7 @@ def run_grid(
     from covey.sim.metrics import summarise
     from covey.sim.metrics.session import check_spark
 
+    folder /= digest("jayaram")
     runs = _Runs(folder, jobs)
     points = list(grid.points())
     stored = Stored(folder / _RESULTS)
@@ -180,13 +180,6 @@ def run_grid(
             stored.save()
         measured |= {each.run: stored.get(each.run) for each in outcomes}
     return Results(grid, measured)
-
-
-def stored_results(grid: Grid, folder: Path) -> Results:
-    """The points of a grid that were measured in `folder`."""
-    stored = Stored(folder / _RESULTS)
-    names = [point.name for point in grid.points()]
-    return Results(grid, {name: stored.get(name) for name in names if name in stored.names})
 
 
 def _scenario(point: Point, pilots: Mapping[str, Mapping[str, Any]], calibrations: Calibrations) -> Scenario:
@@ -219,8 +212,8 @@ class _Runs:
 
 
 class Stored:
-    """The metrics of runs in a file, each with a digest of the run's own summary and of the version of Covey,
-    so that those of a run that was repeated with another outcome are computed again."""
+    """The metrics of runs in a file, each with a digest of the run's own summary, so that those of a run that
+    was repeated with another outcome are computed again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -257,4 +250,4 @@ class Stored:
 def _digest(outcome: RunOutcome) -> str:
     assert outcome.summary is not None
     stated = {name: value for name, value in outcome.summary.items() if name not in _OF_THE_MACHINE}
-    return sha256(json.dumps([version("covey"), stated], sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,9 @@ any algorithm has to evaluate at least, even one that guesses all answers (`liu_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from statistics import mean
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from covey.matcher.errors import CoveyError
 from covey.matcher.evaluation.problem import TRUE, Chains, Int64s, Problem, Strategy, Truths
 from covey.matcher.evaluation.strategies import create_strategy
+from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.liu_bound import lower_bound
 from covey.sim.experiments.papers.liu_experiments import (
     GREEDY,
@@ -28,7 +31,8 @@ from covey.sim.experiments.papers.liu_experiments import (
     Point,
     experiments,
 )
-from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.verdicts import Claim, compared, decide, extremes
 from covey.sim.progress import Progress
 from covey.sim.reports import Bars, Curves, Plot
 from covey.sim.workload.overlapping import Overlapping, draw_truths
@@ -40,6 +44,8 @@ CITATION = (
 BOUND, USED = "bound", "predicates used"
 _REDUCTION = 0.8
 """By how much the paper's algorithms reduce the cost of naive, "up to"."""
+_STEADY = 1.3
+"""How many times a cost may grow, to hardly depend on the length."""
 _ITERATIONS = 100
 """Of the bound, which is then within 1 % of its limit."""
 _PAIRS = 1 << 21
@@ -47,9 +53,26 @@ _PAIRS = 1 << 21
 
 Evaluated = npt.NDArray[np.bool_]
 
-Costs = Mapping[str, float]
-"""Mean cost per event by strategy and of the bound, in units of the mean cost of a predicate; and the number
-of predicates that occur in subscriptions."""
+
+@dataclass(frozen=True, slots=True)
+class Costs(Mapping[str, float]):
+    """Mean cost per event by strategy and of the bound, in units of the mean cost of a predicate; and the
+    number of predicates that occur in subscriptions. `seeds` has that of each workload."""
+
+    seeds: Mapping[str, list[float]]
+
+    def __getitem__(self, name: str) -> float:
+        return mean(self.seeds[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.seeds)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def less(self, cheap: str, dear: str) -> Estimate | None:
+        """How many times less the first costs."""
+        return gain(self.seeds[dear], self.seeds[cheap])
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
@@ -99,7 +122,7 @@ def measure(workload: Overlapping, plan: PaperPlan) -> Costs:
         bounds = [lower_bound(chains, each, _ITERATIONS) for each in truths.T]
         costs[BOUND].append(mean(bounds) / unit)
         costs[USED].append(len(np.unique(chains.predicates)))
-    return {name: mean(values) for name, values in costs.items()}
+    return Costs(costs)
 
 
 def _cost(name: str, chains: Chains, truths: Truths) -> float:
@@ -132,7 +155,7 @@ def _decide(strategy: Strategy, chains: Chains, truths: Truths, evaluated: Evalu
 
 def _repetitions(plan: PaperPlan) -> tuple[int, int]:
     """The number of runs, and of events in each."""
-    return plan.pick((1, 3), (2, 10), (5, 100))
+    return plan.pick((5, 2), (5, 4), (5, 100))
 
 
 def _row(experiment: Experiment, point: Point, costs: Costs) -> dict[str, Cell]:
@@ -152,7 +175,8 @@ def _less(costs: Costs, name: str) -> float:
 def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> PaperFinding:
     costs = [measured[point.workload] for point in experiment.points]
     rows = [_row(experiment, point, each) for point, each in zip(experiment.points, costs, strict=True)]
-    conclusion, verdict = _JUDGES[experiment.figure](experiment, costs)
+    words, claim, effects = _JUDGES[experiment.figure](experiment, costs)
+    conclusion = f"{words} So many times less, as claimed above one: {extremes(effects)}."
     ratios = [each[GREEDY] / each[SUB_ORDER] for each in costs]
     conclusion += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
     unit = "cost per event" if experiment.figure == "Sect. 4.3" else "predicates evaluated per event"
@@ -161,7 +185,7 @@ def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> P
         experiment.title,
         experiment.claim,
         conclusion,
-        verdict,
+        decide(claim, [*effects.values()]),
         rows,
         _plot(experiment, unit, costs),
     )
@@ -179,12 +203,27 @@ def _plot(experiment: Experiment, unit: str, costs: Sequence[Costs]) -> Plot:
     return Curves(experiment.axis, unit, series)
 
 
-def _ordered(costs: Sequence[Costs]) -> bool:
+Judged = tuple[str, Claim, Mapping[str, Estimate | None]]
+"""A conclusion, what the paper claims, and how many times less it costs at each point."""
+
+
+def _below_naive(experiment: Experiment, costs: Sequence[Costs]) -> dict[str, Estimate | None]:
+    return {
+        str(point.x): each.less(SUB_ORDER, NAIVE)
+        for point, each in zip(experiment.points, costs, strict=True)
+    }
+
+
+def _ordered(experiment: Experiment, costs: Sequence[Costs]) -> dict[str, Estimate | None]:
     """Naive costs more than Sequential, and that more than Sub-Order, everywhere."""
-    return all(each[NAIVE] > each[SEQUENTIAL] > each[SUB_ORDER] for each in costs)
+    return {
+        f"{cheap} under {dear}, {point.x}": each.less(cheap, dear)
+        for point, each in zip(experiment.points, costs, strict=True)
+        for cheap, dear in ((SEQUENTIAL, NAIVE), (SUB_ORDER, SEQUENTIAL))
+    }
 
 
-def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
+def _scale(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     last = costs[-1]
     words = (
         f"At {experiment.points[-1].x:,} naive evaluates {last[NAIVE]:,.0f}, Sequential "
@@ -200,21 +239,26 @@ def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict
     stated = experiment.points[-1].paper.get(NAIVE, 0)
     if stated > last[USED]:
         words += f" The paper's naive {stated:,} is more than all {last[USED]:,.0f} predicates that occur."
-    reached = _ordered(costs) and _less(last, SUB_ORDER) >= _REDUCTION - 0.05
-    return words, Verdict.of(reached, all(_less(each, SUB_ORDER) > 0 for each in costs))
+    return words, Claim(1 / (1 - _REDUCTION), up_to=True), _below_naive(experiment, costs)
 
 
-def _growing(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
+def _growing(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     growths = {name: costs[-1][name] / costs[0][name] for name in STRATEGIES}
-    words, _ = _scale(experiment, costs)
+    words, *_ = _scale(experiment, costs)
     words += " From the first to the last row costs grow " + ", ".join(
         f"{name} {growth:.1f}" for name, growth in growths.items()
     )
-    slower = growths[NAIVE] > max(growths[SEQUENTIAL], growths[SUB_ORDER])
-    return f"{words} times.", Verdict.of(_ordered(costs) and slower, slower)
+    effects = _ordered(experiment, costs)
+    for name in (SEQUENTIAL, SUB_ORDER):
+        ours, naive = (
+            [b / a for a, b in zip(costs[0].seeds[each], costs[-1].seeds[each], strict=True)]
+            for each in (name, NAIVE)
+        )
+        effects[f"growth of {name} under naive's"] = gain(naive, ours)
+    return f"{words} times.", Claim(), effects
 
 
-def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
+def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     first, last = costs[0], costs[-1]
     words = (
         f"From {experiment.points[0].x} to {experiment.points[-1].x} predicates Sequential goes from "
@@ -222,27 +266,31 @@ def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Ver
         f"{last[SUB_ORDER]:,.0f}, while naive evaluates {first[NAIVE]:,.0f} and {last[NAIVE]:,.0f}. Longer "
         "subscriptions share more, and at 0.2 % matching more of their predicates hold."
     )
-    return words, Verdict.of(_ordered(costs) and last[SEQUENTIAL] < 1.2 * first[SEQUENTIAL], _ordered(costs))
+    grown = gain(last.seeds[SEQUENTIAL], first.seeds[SEQUENTIAL])
+    steady = {f"sequential, {_STEADY:g} over its growth": None if grown is None else grown.under(_STEADY)}
+    return words, Claim(), _ordered(experiment, costs) | steady
 
 
-def _by_popularity(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
+def _by_popularity(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     words = []
-    falls, direction = _ordered(costs), True
+    effects: dict[str, Estimate | None] = {}
+    names = [point.x for point in experiment.points]
     for name in (SEQUENTIAL, SUB_ORDER):
         values = [each[name] for each in costs]
         words.append(f"{name} {values[0]:,.0f} when uniform, " + ", ".join(f"{v:,.0f}" for v in values[1:]))
-        falls = falls and values == sorted(values, reverse=True)
-        direction = direction and values[-1] < values[0]
-    return f"Costs: {'; '.join(words)} with rising exponent.", Verdict.of(falls, direction)
+        for (x, before), (y, after) in pairwise(zip(names, costs, strict=True)):
+            effects[f"{name}, {x} to {y}"] = gain(before.seeds[name], after.seeds[name])
+    return f"Costs: {'; '.join(words)} with rising exponent.", Claim(), effects
 
 
-def _by_cost(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
+def _by_cost(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     less = [_less(each, SUB_ORDER) for each in costs]
     ours = [_less(each, GREEDY) for each in costs]
     return (
         f"Sub-Order costs {min(less):.0%} to {max(less):.0%} less than naive, greedy {min(ours):.0%} to "
         f"{max(ours):.0%}.",
-        Verdict.of(all(each[NAIVE] > each[SUB_ORDER] for each in costs)),
+        Claim(),
+        _below_naive(experiment, costs),
     )
 
 
@@ -261,17 +309,16 @@ def _summary(planned: Sequence[Experiment], measured: Mapping[Overlapping, Costs
         }
         for name, (figure, point, costs) in best.items()
     ]
-    ratios = [costs[GREEDY] / costs[SUB_ORDER] for _, _, costs in points]
-    reached = _less(best[SUB_ORDER][2], SUB_ORDER)
+    greedy = [effect for _, _, costs in points if (effect := costs.less(GREEDY, SUB_ORDER)) is not None]
+    effects = {f"{figure}, {point.x}": costs.less(SUB_ORDER, NAIVE) for figure, point, costs in points}
     return PaperFinding(
         "Abstract",
         "reduction against naive, over all points",
         "The algorithms reduce the cost of matching by up to 80 %, as compared to naive.",
-        f"Sub-Order reduces the cost by up to {reached:.0%}, greedy by up to "
-        f"{_less(best[GREEDY][2], GREEDY):.0%}. Greedy is below Sub-Order at "
-        f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} points, at {mean(ratios):.2f} of its cost on "
-        "average.",
-        Verdict.of(reached >= _REDUCTION, reached > 0),
+        f"Sub-Order reduces the cost by up to {_less(best[SUB_ORDER][2], SUB_ORDER):.0%}, greedy by up to "
+        f"{_less(best[GREEDY][2], GREEDY):.0%}. So many times less by Sub-Order: {extremes(effects)}. Greedy "
+        f"is, beside Sub-Order, {compared(greedy, 'points')}.",
+        decide(Claim(1 / (1 - _REDUCTION), up_to=True), [*effects.values()]),
         rows,
         Bars(
             "share of the cost of naive",

@@ -12,9 +12,11 @@ from math import log
 from time import process_time
 
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
+from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.report import Cell, PaperPlan
+from covey.sim.experiments.papers.verdicts import LEAST_RUNS
 from covey.sim.progress import Progress, parts
-from covey.sim.workload import Workload
+from covey.sim.workload import Subscriptions, Workload
 
 
 def measure(
@@ -34,7 +36,7 @@ def measure(
         engines=tuple(engines.values()),
         events=plan.pick(200, 5_000, 10_000),
         batch=plan.pick(100, 500, 1_000),
-        repetitions=plan.pick(1, 3, 5),
+        repetitions=LEAST_RUNS,
         repetition_s=plan.pick(0.005, 0.15, 0.5),
         sample=plan.pick(50, 50, 100),
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
@@ -48,6 +50,26 @@ def measure(
         make_engine(engine, workload, 1)  # compiled before anything is measured
     results = compare_engines(workload, count, limits, progress)
     return {label: result for label, result in zip(engines, results, strict=True) if result.complete}
+
+
+def load_times(
+    workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan, progress: Progress
+) -> dict[str, list[float]]:
+    """Seconds of CPU time of loading, several times each, in turns; by the engines' labels."""
+    drawn = workload.subscriptions(count, seed=plan.seed)
+    groups = [Subscriptions.of(each) for each in workload.arrivals(drawn)]
+    event = workload.events(1, seed=plan.seed)
+    times: dict[str, list[float]] = {label: [] for label in engines}
+    for repetition in range(LEAST_RUNS):
+        progress(f"loading, {repetition + 1} of {LEAST_RUNS}", repetition / LEAST_RUNS)
+        for label, name in engines.items():
+            engine = make_engine(name, workload, 1)
+            start = process_time()
+            for each in groups:
+                engine.add_all(each.ids, each.filters, each.values, numbers=each.numbers)
+                engine.match(event).ids()
+            times[label].append(process_time() - start)
+    return times
 
 
 def measure_each(
@@ -82,6 +104,44 @@ def rate(result: MatchResult) -> float:
 def ms_per_event(result: MatchResult) -> float:
     """Milliseconds per event."""
     return 1e3 / rate(result)
+
+
+def times_faster(results: Mapping[str, MatchResult], fast: str, slow: str) -> Estimate | None:
+    """How many times the rate of one engine is that of another, over the repetitions; None if one was not
+    measured."""
+    if fast not in results or slow not in results:
+        return None
+    return rate_ratio(results[fast], results[slow])
+
+
+def rate_ratio(fast: MatchResult, slow: MatchResult) -> Estimate | None:
+    """How many times the rate of one measurement is that of another, over the repetitions."""
+    return gain(fast.rates["ids"], slow.rates["ids"])
+
+
+def times_smaller(results: Mapping[str, MatchResult], small: str, large: str) -> Estimate | None:
+    """How many times the memory of one engine is that of another, which is counted."""
+    if small not in results or large not in results:
+        return None
+    return Estimate.exact(results[large].bytes_per_subscription / results[small].bytes_per_subscription)
+
+
+def sublinear(runs: Mapping[int, MatchResult]) -> dict[str, Estimate | None]:
+    """By how much the time that one more subscription adds falls from one pair of sizes to the next.
+
+    One for time that is linear in the subscriptions, whatever an event costs besides; an exponent of growth
+    below one would not tell, as that constant lowers it for every engine. None where time did not grow.
+    """
+    points = sorted(runs.items())
+    effects: dict[str, Estimate | None] = {}
+    for (a, first), (b, second), (c, third) in zip(points, points[1:], points[2:], strict=False):
+        times = zip(
+            *([1 / rate for rate in each.rates["ids"]] for each in (first, second, third)), strict=True
+        )
+        slopes = [((y - x) / (b - a), (z - y) / (c - b)) for x, y, z in times]
+        grew = all(before > 0 and after > 0 for before, after in slopes)
+        effects[f"{a:,} to {c:,}"] = gain([x for x, _ in slopes], [y for _, y in slopes]) if grew else None
+    return effects
 
 
 def growth(points: Iterable[tuple[float, float]]) -> float:

@@ -6,9 +6,9 @@ All rows of a finding have the same keys; values are numbers, text, or None if n
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
+from covey.sim.experiments.papers.verdicts import DEFINITIONS, Verdict
 from covey.sim.reports import Badge, Figure, Origin, Plot, Report, Section, Table, Tile
 
 Cell = float | int | str | None
@@ -27,39 +27,6 @@ class PaperPlan:
     def pick(self, tiny: T, quick: T, full: T) -> T:
         """The value for this size."""
         return {"tiny": tiny, "quick": quick, "full": full}[self.size]
-
-
-class Verdict(StrEnum):
-    """A claim beside its measurement."""
-
-    REACHED = "reached"
-    SMALLER = "same direction, smaller"
-    DIFFERS = "differs"
-    UNDECIDED = "undecided"
-
-    @classmethod
-    def of(cls, reached: bool, direction: bool = False) -> Verdict:
-        """REACHED, else SMALLER where at least the direction of the claim was measured, else DIFFERS."""
-        return cls.REACHED if reached else cls.SMALLER if direction else cls.DIFFERS
-
-    @classmethod
-    def of_factor(
-        cls, here: float | None, paper: float, low: float | None = None, high: float | None = None
-    ) -> Verdict:
-        """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` and `high`
-        are its interval. UNDECIDED where that leaves both open, no factor at all and the paper's.
-        """
-        if here is None:
-            return cls.UNDECIDED
-        told = (here if low is None else low) > _EQUAL
-        possible = (here if high is None else high) >= _REACHED * paper
-        return cls.UNDECIDED if possible and not told else cls.of(here >= _REACHED * paper, told)
-
-
-_EQUAL = 1.05
-"""Up to so many times is none."""
-_REACHED = 0.9
-"""The share of a paper's factor that counts as reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +80,7 @@ class PaperReport:
         }
 
 
-_GOOD = {Verdict.REACHED: True, Verdict.DIFFERS: False}
-_DEFINITIONS = (
-    ("reached", "The claim was measured here; of a factor, at least 90 % of the paper's."),
-    ("same direction, smaller", "What the paper claims was measured to a smaller degree."),
-    ("differs", "The claim was not measured here, or the opposite of it was."),
-    (
-        "undecided",
-        "Too few events to compare, an interval that holds both no effect and the paper's, or an engine that "
-        "did not load within the limit.",
-    ),
-    ("interval", "Of a mean over runs: 95 %, by Student's distribution."),
-)
+_GOOD = {Verdict.HOLDS: True, Verdict.NOT_HERE: False, Verdict.OPPOSITE: False}
 
 
 def page(report: PaperReport) -> Report:
@@ -142,43 +98,28 @@ def page(report: PaperReport) -> Report:
         [_section(finding) for finding in report.findings],
         tiles,
         [report.citation, *report.notes],
-        [*report.terms, *_DEFINITIONS],
+        [*report.terms, *DEFINITIONS],
     )
 
 
 def conclusion(report: PaperReport) -> list[str]:
     """How many findings have which verdict, and which they are."""
-    total = len(report.findings)
     by_verdict = {
         verdict: [finding.figure for finding in report.findings if finding.verdict is verdict]
         for verdict in Verdict
     }
-    reached, smaller = by_verdict[Verdict.REACHED], by_verdict[Verdict.SMALLER]
-    sentences = [
-        f"Of {total} findings of {report.paper.capitalize()} et al., {len(reached)} "
-        f"{'is' if len(reached) == 1 else 'are'} reached on this "
-        "machine" + (f": {_listed(reached)}." if 0 < len(reached) < total else "."),
-    ]
-    if smaller:
-        sentences.append(f"{_counted(smaller, 'has', 'have')} the same direction, with a smaller effect.")
-    if differs := by_verdict[Verdict.DIFFERS]:
-        sentences.append(f"{_counted(differs, 'differs', 'differ')}.")
-    if undecided := by_verdict[Verdict.UNDECIDED]:
-        sentences.append(f"{_counted(undecided, 'is', 'are')} undecided.")
+    counts = "; ".join(
+        f"{len(figures)} {verdict} ({', '.join(figures)})"
+        for verdict, figures in by_verdict.items()
+        if figures
+    )
+    sentences = [f"Of {len(report.findings)} findings of {report.paper.capitalize()} et al. here: {counts}."]
     first = next((each for each in report.findings if each.verdict is not Verdict.UNDECIDED), None)
     if first is not None and not report.summary:
         sentences.append(f"{first.figure}: {first.conclusion}")
     if report.size != "full":
         sentences.append(f"This is the {report.size} size; the full one has more points and repetitions.")
     return [*report.summary, *sentences]
-
-
-def _counted(figures: list[str], singular: str, plural: str) -> str:
-    return f"{_listed(figures)} {singular if len(figures) == 1 else plural}"
-
-
-def _listed(figures: list[str]) -> str:
-    return figures[0] if len(figures) == 1 else f"{', '.join(figures[:-1])} and {figures[-1]}"
 
 
 def _section(finding: PaperFinding) -> Section:

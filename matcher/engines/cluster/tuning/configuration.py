@@ -10,8 +10,8 @@ The kinds of configurations, and what each allows:
 - `static`: the greedy choice of schemas under a space bound (Fabret et al. 2001, 3.3), together with ranges
   as access predicates.
 - `dynamic`: maintenance alone, from single equalities on (their 4).
-- `propagation`: one equality per access predicate, the most selective, and no ranges (their 2), row by row;
-  `propagation_lookahead`: a block at a time, prefetched, as in all other kinds.
+- `propagation`: one equality per access predicate, the most selective, and no ranges (their 2), without
+  prefetching; `propagation_lookahead`: the same with it, as in all other kinds.
 - `adaptive`: the greedy choice whenever the engine has doubled, and maintenance in between.
 """
 
@@ -40,7 +40,8 @@ class Policy:
     maintains: bool
     propagation: bool
     """One equality per access predicate, no ranges, no leaves; large buckets are not kept in order."""
-    lookahead: bool
+    lookahead: int
+    """1: memory is prefetched; -1: the same search without any prefetch; 0: row by row."""
 
     @classmethod
     def of(cls, kind: str) -> Policy:
@@ -51,7 +52,7 @@ class Policy:
             chooses_schemas=kind != "dynamic",
             maintains=kind in ("adaptive", "dynamic"),
             propagation=kind.startswith("propagation"),
-            lookahead=kind != "propagation",
+            lookahead=-1 if kind == "propagation" else 1,
         )
 
 

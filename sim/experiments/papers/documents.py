@@ -1,0 +1,193 @@
+"""Results of a reproduction in documents: kept in `docs/results/PAPER.json`, and written between marks,
+
+    <!-- results: PAPER PART -->
+    <!-- end -->
+
+where PART is `provenance`, `verdicts`, `summary`, `notes`, `rows FIGURE` or `picture FIGURE`. All tables are
+in `docs/results/PAPER.md`. `covey reproduce PAPER --write` measures and writes; where only the code has
+changed since, this writes that into the documents, and measures nothing:
+
+    python -m covey.sim.experiments.papers.documents
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.papers.provenance import SOURCES, digest, provenance
+from covey.sim.experiments.papers.report import PaperReport
+
+DOCUMENTS = ("papers.md", "evaluation.md")
+STALE = "**The code that is measured has changed since.**"
+_BLOCK = re.compile(r"(<!-- results: (?P<paper>\w+) (?P<part>[^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+_NO_FIGURE = re.compile(
+    r"```.*?```|^ {4}.*?$|`[^`]*`|\]\([^)]*\)|<!--.*?-->|\b(?:19|20)\d\d\b"
+    r"|\b(?:Figs?\.|[Ss]ect(?:ions?|\.)|Table|Equations?) ?\d[\w.()]*(?:(?:,| to| and) \d[\w.()]*)*",
+    re.DOTALL | re.MULTILINE,
+)
+"""Code, links, years, and numbers of figures and sections."""
+
+Results = Mapping[str, Any]
+"""Of a paper: `provenance`, and the report as JSON."""
+
+
+def read_results(docs: Path) -> dict[str, Results]:
+    """The checked-in results, by paper."""
+    return {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((docs / "results").glob("*.json"))
+        if path.stem in SOURCES
+    }
+
+
+def write_results(report: PaperReport, docs: Path) -> None:
+    """Keep a report that was measured now, with its pictures, and write the documents.
+
+    Raises `CoveyError` where `docs` has no documents.
+    """
+    check_documents(docs)
+    seeds = report.seeds
+    kept = {"provenance": provenance(report.paper, report.size, seeds), "report": report.as_json()}
+    for finding in kept["report"]["findings"]:
+        del finding["plot"]
+    (docs / "results").mkdir(exist_ok=True)
+    path = docs / "results" / f"{report.paper}.json"
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(all_tables(kept), encoding="utf-8")
+    drawn = {block["part"] for text in _texts(docs) for block in blocks(text, report.paper)}
+    from covey.sim.reports import png
+
+    for finding in report.findings:
+        if f"picture {finding.figure}" in drawn and finding.plot is not None:
+            (docs / picture_name(report.paper, finding.figure)).write_bytes(png(finding.plot))
+    write_documents(docs)
+
+
+def check_documents(docs: Path) -> None:
+    """Raises `CoveyError` where a folder lacks one of the documents."""
+    for name in DOCUMENTS:
+        if not (docs / name).is_file():
+            raise CoveyError(f"--write: {docs / name} does not exist: run it in a checkout of Covey")
+
+
+def write_documents(docs: Path) -> None:
+    """Write the checked-in results between the marks of the documents."""
+    results = read_results(docs)
+    for name in DOCUMENTS:
+        text = (docs / name).read_text(encoding="utf-8")
+        (docs / name).write_text(fill(text, results, digest), encoding="utf-8")
+
+
+def _texts(docs: Path) -> list[str]:
+    return [(docs / name).read_text(encoding="utf-8") for name in DOCUMENTS]
+
+
+def blocks(text: str, paper: str) -> Iterator[re.Match[str]]:
+    """What a document shows of a paper."""
+    return (block for block in _BLOCK.finditer(text) if block["paper"] == paper)
+
+
+def fill(text: str, results: Mapping[str, Results], current: Callable[[str], str]) -> str:
+    """A document with results between its marks; `current` gives the digest of the code of a paper.
+
+    Raises `CoveyError` for a part that there is not.
+    """
+
+    def part(block: re.Match[str]) -> str:
+        paper, what = block["paper"], block["part"]
+        if paper not in results:
+            lacking = f"No results are checked in: `covey reproduce {paper} --write` measures them.\n"
+            return f"{block[1]}{lacking if what == 'provenance' else ''}{block[4]}"
+        return f"{block[1]}{_part(what, paper, results[paper], current(paper))}{block[4]}"
+
+    return _BLOCK.sub(part, text)
+
+
+def _part(what: str, paper: str, results: Results, current: str) -> str:
+    report, origin = results["report"], results["provenance"]
+    by_figure = {finding["figure"]: finding for finding in report["findings"]}
+    kind, _, figure = what.partition(" ")
+    if kind == "provenance":
+        return _origin(origin, current)
+    if kind in ("notes", "summary"):
+        return "".join(f"- {sentence}\n" for sentence in report[kind])
+    if kind == "verdicts":
+        columns = {"figure": "figure", "the paper": "claim", "here": "conclusion", "verdict": "verdict"}
+        return table([{name: each[key] for name, key in columns.items()} for each in report["findings"]])
+    if figure not in by_figure:
+        raise CoveyError(f"results: {paper} {what}: expected one of {', '.join(by_figure)}")
+    if kind == "rows":
+        return f"{by_figure[figure]['conclusion']}\n\n{table(by_figure[figure]['rows'])}"
+    return f"![{by_figure[figure]['title']}]({picture_name(paper, figure)})\n"
+
+
+def _origin(origin: Mapping[str, Any], current: str) -> str:
+    seeds = ", ".join(map(str, origin["seeds"]))
+    words = (
+        f"Measured on code of {origin['commit'] or 'an installed version'}, {origin['date']}, size "
+        f"{origin['size']}, seeds {seeds}; {origin['machine']}; Python {origin['python']}."
+    )
+    return f"{words}\n" if origin["digest"] == current else f"{words}\n{STALE}\n"
+
+
+def all_tables(results: Results) -> str:
+    """Every finding with its rows, as a document."""
+    report, origin = results["report"], results["provenance"]
+    parts = [
+        f"# {report['citation']}\n\nWritten by `covey reproduce {report['paper']} --write`.\n",
+        _origin(origin, origin["digest"]) + f"Digest of the code: {origin['digest'] or 'not recorded'}.\n",
+        "".join(f"- {sentence}\n" for sentence in report["notes"]),
+    ]
+    for each in report["findings"]:
+        title = f"## {each['figure']}: {each['title']}\n\n*{each['verdict'].capitalize()}.* The paper: "
+        parts.append(f"{title}{each['claim']} Here: {each['conclusion']}\n\n{table(each['rows'])}")
+    return "\n".join(parts)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table; all have the same keys."""
+    if not rows:
+        return ""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns)] + [[_cell(row[column]) for column in columns] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else f"{value:,g}" if isinstance(value, int | float) else str(value)
+    return text.replace("|", "\\|")
+
+
+def picture_name(paper: str, figure: str) -> str:
+    """The file name of a finding's plot: `fabret-fig-3a.png`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", figure.lower().replace("(", "")).strip("-")
+    return f"{paper}-{slug}.png"
+
+
+def unsupported(text: str, results: Mapping[str, Results]) -> list[str]:
+    """The figures in the prose of a document, outside of its marks, that are in no result."""
+    known = {number for each in results.values() for number in _numbers(_leaves(each["report"]))}
+    return [number for number in _numbers([_NO_FIGURE.sub("", _BLOCK.sub("", text))]) if number not in known]
+
+
+def _numbers(texts: Sequence[str]) -> list[str]:
+    return [number.rstrip(",") for text in texts for number in _NUMBER.findall(text)]
+
+
+def _leaves(value: Any) -> list[str]:
+    """All text and numbers, as cells show them."""
+    if isinstance(value, Mapping):
+        return [text for each in value.items() for text in _leaves(list(each))]
+    if isinstance(value, list):
+        return [text for each in value for text in _leaves(each)]
+    return [_cell(value)]
+
+
+if __name__ == "__main__":
+    write_documents(Path("docs"))

@@ -1,0 +1,93 @@
+"""Where the results of a paper come from: seeds, date, machine, and the code that they measure.
+
+That code has a *digest*, a hash over its source files, which is compared in place of a version: a run is
+resumed, and results count as those of this code, while it is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+"""The folder with the packages; a checkout, or what is installed."""
+_PAPERS = "sim/experiments/papers/"
+_MATCHING = ("matcher", "sim/workload", "sim/experiments/bench", f"{_PAPERS}measuring.py")
+SOURCES: Mapping[str, Sequence[str]] = {
+    "aguilera": (*_MATCHING, f"{_PAPERS}aguilera.py"),
+    "bittner": (*_MATCHING, f"{_PAPERS}bittner.py"),
+    "fabret": (*_MATCHING, f"{_PAPERS}fabret.py"),
+    "jayaram": (
+        "matcher",
+        "overlay/core",
+        *(f"sim/{room}" for room in ("baselines", "checkers", "metrics", "scenario", "simulator")),
+        *(f"sim/{room}" for room in ("topology", "trace", "workload")),
+        *(f"{_PAPERS}jayaram_{part}" for part in ("calibrations.py", "cases.py", "costs.json", "runs.py")),
+    ),
+    "liu": ("matcher/evaluation", "sim/workload", *(f"{_PAPERS}liu{part}.py" for part in ("", "_bound"))),
+}
+"""Folders and files that are measured, by paper."""
+
+
+def digest(paper: str, root: Path = ROOT) -> str:
+    """Of the Python and JSON files in the sources of a paper, 16 hex digits."""
+    content = sha256()
+    for path in sorted(_files(paper, root)):
+        content.update(str(path.relative_to(root)).encode() + b"\0" + sha256(path.read_bytes()).digest())
+    return content.hexdigest()[:16]
+
+
+def _files(paper: str, root: Path) -> Iterator[Path]:
+    for source in SOURCES[paper]:
+        place = root / source
+        yield from [place] if place.is_file() else (*place.rglob("*.py"), *place.rglob("*.json"))
+
+
+def provenance(paper: str, size: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """Of results that are measured now: plain values."""
+    return {
+        "digest": digest(paper),
+        "commit": _commit(),
+        "size": size,
+        "seeds": list(seeds),
+        "machine": machine(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "python": platform.python_version(),
+    }
+
+
+def machine() -> str:
+    """Processor, cores and memory."""
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return f"{_processor()}, {os.cpu_count()} cores, {memory_gb:.0f} GB"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _commit() -> str:
+    """The commit of a checkout, with a mark if files differ from it; "" elsewhere."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    if not (ROOT / ".git").exists():
+        return ""
+    try:
+        changes = " and changes" if git("diff", "HEAD", "--name-only") else ""
+        return git("rev-parse", "--short=8", "HEAD") + changes
+    except (OSError, subprocess.CalledProcessError):
+        return ""
