@@ -58,7 +58,7 @@ def write_results(report: PaperReport, docs: Path) -> None:
         del finding["plot"]
     (docs / "results").mkdir(exist_ok=True)
     path = docs / "results" / f"{report.paper}.json"
-    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(as_text(kept), encoding="utf-8")
     path.with_suffix(".md").write_text(all_tables(kept), encoding="utf-8")
     drawn = {block["part"] for text in _texts(docs) for block in blocks(text, report.paper)}
     from covey.sim.reports import png
@@ -67,6 +67,12 @@ def write_results(report: PaperReport, docs: Path) -> None:
         if f"picture {finding.figure}" in drawn and finding.plot is not None:
             (docs / picture_name(report.paper, finding.figure)).write_bytes(png(finding.plot))
     write_documents(docs)
+
+
+def as_text(kept: Results) -> str:
+    """As JSON, with one line per row of a finding."""
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    return re.sub(r"\n {6,}|\n {5}(?=\})", "", text) + "\n"
 
 
 def check_documents(docs: Path) -> None:
@@ -103,8 +109,8 @@ def fill(text: str, results: Mapping[str, Results], current: Callable[[str], str
         paper, what = block["paper"], block["part"]
         if paper not in results:
             lacking = f"No results are checked in: `covey reproduce {paper} --write` measures them.\n"
-            return f"{block[1]}{lacking if what == 'provenance' else ''}{block[4]}"
-        return f"{block[1]}{_part(what, paper, results[paper], current(paper))}{block[4]}"
+            return f"{block[1]}{lacking if what == 'provenance' else ''}{block[5]}"
+        return f"{block[1]}{_part(what, paper, results[paper], current(paper))}{block[5]}"
 
     return _BLOCK.sub(part, text)
 

@@ -121,7 +121,10 @@ def notes(results: Results) -> list[str]:
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
         "rho is the share of the busiest broker that re-subscription takes. The paper draws 10 to 100 "
         "updates per second and edge broker: "
-        + ", ".join(f"{case.title} rho 1 is {case.full_rate:g}/s" for case in results.grid.cases)
+        + ", ".join(
+            f"{case.title} rho 1 is {case.full_rate:g}/s and 100/s rho {100 / case.full_rate:.2f}"
+            for case in results.grid.cases
+        )
         + ". Fig. 9 goes to 1,000 per second and subscriber, more than a broker with these costs can serve.",
         "Base: with the poset as matcher one lane, first come, first served, as primitives are atomic and in "
         "order of invocation (section 4.2); with Rete two lanes, since forwarding is independent of updates "

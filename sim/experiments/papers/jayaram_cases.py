@@ -46,7 +46,7 @@ KNEE = 0.9
 @dataclass(frozen=True, slots=True)
 class Case:
     """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`; over
-    `rhos`, of which those up to `paper_rho` are on the paper's axis."""
+    `rhos`, of which those up to `paper_rho` are on the paper's axis, none if it is 0."""
 
     key: str
     title: str
@@ -58,7 +58,7 @@ class Case:
     full_rate: float
     """Updates per second and edge broker, at full speed, at which re-subscription keeps the busiest broker
     busy all the time: from a pilot under the checked-in costs."""
-    paper_rho: float = 1.0
+    paper_rho: float = 0.0
 
     def rate(self, rho: float) -> float:
         """Updates per second and edge broker, at full speed."""
@@ -236,7 +236,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         return Case(
             key, title, key.partition("-")[2] or "rete", scenario, tuple(figures.split()), claims,
             plan.pick((0.0, KNEE), (top, KNEE), (0.0, *(paper or (0.2, 0.4, 0.6)), *beyond)),
-            full_rate, max(paper, default=1.0),
+            full_rate, max(paper, default=0.0),
         )  # fmt: skip
 
     rete_highway = highway.having(service="two-lanes")

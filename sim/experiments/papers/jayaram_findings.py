@@ -123,7 +123,7 @@ def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:
             [f"{each.figure} {GAINS[each.metric]}" for each in factors],
             {
                 "paper": [each.paper for each in factors],
-                "here": [_drawn(each.effects[max(each.case.drawn)]) for each in factors],
+                "here": [_drawn(each.effects[max(each.case.drawn or each.loaded)]) for each in factors],
             },
             dots=True,
             log=True,
@@ -179,18 +179,17 @@ def _answer(each: Claimed) -> str:
 
 
 def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
-    """The answer first: what is seen at the paper's rates; then beyond them; worst beside best."""
+    """The answer first: what is seen at the paper's rates; then in how many factors what is seen."""
     sentences = []
     for case in cases:
-        factors = claimed([case], factor)
-        places = {"At the paper's rates": case.drawn} if case.paper_rho < 1 else {}
-        for where, rhos in (places | {"Up to saturation": tuple(factors[0].loaded)}).items():
-            words = "; ".join(
-                f"{GAINS[each.metric]} {each.words(rhos)}, {each.verdict(rhos)} (paper: up to {each.paper:g})"
-                for each in factors
-            )
-            sentences.append(f"{where}, {case.title}: {words}.")
-    return [*sorted(sentences), table_1(cases, factor).conclusion]
+        words = "; ".join(
+            f"{GAINS[each.metric]} {each.words(case.drawn)}, {each.verdict(case.drawn)} (paper: up to "
+            f"{each.paper:g})"
+            for each in claimed([case], factor)
+        )
+        if case.drawn:
+            sentences.append(f"At the paper's rates, {case.title}: {words}.")
+    return [*sentences, table_1(cases, factor).conclusion]
 
 
 def costs(table: CostTable) -> PaperFinding:
@@ -255,7 +254,9 @@ def prediction(cases: Sequence[Case], table: CostTable) -> PaperFinding:
                 "u µs": _us(cost.update),
                 "u/s": round(cost.ratio, 3),
                 "paper": claim,
-                "closed loop: at the paper's highest rate": str(in_one_lane[max(in_one_lane)]),
+                "closed loop: at the paper's highest rate": (
+                    str(in_one_lane[max(in_one_lane)]) if in_one_lane else None
+                ),
                 "verdict": verdicts[-1],
                 "paper's at rho": round(needed, 3),
                 f"which is {RATE}": round(case.rate(needed)),

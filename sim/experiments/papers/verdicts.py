@@ -36,8 +36,8 @@ DEFINITIONS = (
     (
         "holds",
         "At every point the interval is on the paper's side of no effect, which is 1.05 times; and where the "
-        "paper has a factor, it begins at 90 % of that or more. Where the claim is 'up to', it does so at one "
-        "point, and at none it is on the other side.",
+        "paper has a factor, it begins at 90 % of that or more. Where the claim is 'up to', it does so at "
+        "one point, and at none it is on the other side.",
     ),
     ("smaller", "At some points the interval is on the paper's side, and it does not hold."),
     ("not here", "At no point is it on the paper's side, and at some the claim is outside of the interval."),

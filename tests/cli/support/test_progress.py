@@ -1,4 +1,4 @@
-"""Progress on a terminal."""
+"""Progress on a terminal, and where stderr is redirected."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ def test_the_bar_is_shown_while_stderr_is_redirected_as_at_the_start_of_spark() 
         process.kill()
     os.close(terminal)
     assert b"starting Spark" in shown
+
+
+_STEPS = """
+from covey.cli.support import progress as shown
+shown.EVERY_S = 0.2
+from time import sleep
+with shown.progress() as on_progress:
+    on_progress("too soon", 0.0)
+    for step in range(8):
+        sleep(0.06)
+        on_progress(f"step {step}", step / 8)
+"""
+
+
+def test_a_redirected_stderr_has_a_line_now_and_then() -> None:
+    result = subprocess.run([sys.executable, "-c", _STEPS], stderr=subprocess.PIPE, text=True, check=True)
+    lines = result.stderr.splitlines()
+    assert 1 <= len(lines) <= 3
+    assert all("%  step " in line for line in lines)

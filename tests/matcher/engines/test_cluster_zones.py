@@ -6,6 +6,7 @@ Answers are compared with those of the oracle, and the order is checked after ev
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan
 
@@ -18,6 +19,7 @@ from covey.matcher import Engine, EventBatch, EventType, parse
 from covey.matcher.compile.plan import Shape
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.naive import NaiveEngine
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
@@ -165,6 +167,25 @@ def test_the_paper_s_configurations_have_no_zones() -> None:
         batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 300.5}])
         assert engine.match(batch).ordered()[1].tolist() == list(range(301))
         assert check_zones(engine) == 0
+
+
+def test_prefetching_is_the_one_difference_between_the_kinds_of_propagation() -> None:
+    """Both look up as many events together, and search a block at a time."""
+    plain, ahead = (Policy.of(kind) for kind in ("propagation", "propagation_lookahead"))
+    assert plain == replace(ahead, lookahead=-ahead.lookahead)
+    assert ahead.lookahead == 1
+
+
+@pytest.mark.parametrize("lookahead", [-1, 0, 1])
+def test_prefetching_and_blocks_change_no_answer(lookahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = Policy.of
+    monkeypatch.setattr(Policy, "of", lambda kind: replace(of(kind), lookahead=lookahead))
+    engine, oracle = ClusterEngine(QUOTE), NaiveEngine(QUOTE)
+    for each in (engine, oracle):
+        each.add_many(np.arange(900), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(900.0)})
+    rows = [{"firm": firm, "price": price} for firm in ("a", "b") for price in np.arange(0.5, 900, 37.0)]
+    for size in (3, len(rows)):  # a few events have a search of their own
+        compare(engine, oracle, EventBatch.from_pylist(QUOTE, rows[:size]))
 
 
 def test_a_referenced_answer_is_not_overwritten() -> None:

@@ -91,12 +91,23 @@ def test_the_command_prints_json_and_writes_a_report(
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
     assert plans[1] == PaperPlan("full", 0)
+    assert run("reproduce", "all", "--out", str(tmp_path / "all")) == 0
+    assert [plan.folder for plan in plans[2:]] == [str(tmp_path / "all" / name) for name in PAPERS]
+    assert all((tmp_path / "all" / name / "report.html").is_file() for name in PAPERS)
 
 
 def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", "knuth") == 2
     complaint = capsys.readouterr().err.strip().splitlines()
     assert complaint[-1] == f"covey: paper 'knuth': expected one of {', '.join(PAPERS)}, all"
+
+
+def test_results_are_written_in_a_checkout_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("reproduce", "liu", "--write") == 1
+    assert "docs/papers.md does not exist: run it in a checkout of Covey" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
