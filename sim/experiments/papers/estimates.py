@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log, sqrt
 from statistics import fmean, stdev
-from typing import Any
 
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """The quantiles 0.975 of Student's t for 1 to 10 degrees of freedom."""
@@ -58,22 +57,6 @@ class Estimate:
         """How many times it is below a limit; below 1, the ratio the other way round."""
         low = limit / self.high if isfinite(self.high) else 0.0
         return Estimate(limit / self.value, low, limit / self.low if self.low > 0 else inf, self.runs)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; no infinity."""
-        return {
-            "value": round(self.value, 5),
-            "low": round(self.low, 5),
-            "high": round(self.high, 5) if isfinite(self.high) else None,
-            "runs": self.runs,
-            "above": self.above,
-        }
-
-    @classmethod
-    def of_json(cls, document: dict[str, Any]) -> Estimate:
-        """What `as_json` gave."""
-        high = document["high"]
-        return cls(**{**document, "high": inf if high is None else high})
 
 
 def mean(values: Sequence[float]) -> Estimate:

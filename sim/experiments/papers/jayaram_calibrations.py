@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from covey.sim.experiments.papers.jayaram_cases import Case, Pilot
 from covey.sim.experiments.papers.jayaram_costs import SHAPES
@@ -22,16 +23,26 @@ from covey.sim.experiments.papers.jayaram_prediction import ChangeCosts, change_
 from covey.sim.simulator.calibration import CostTable, save_costs
 
 FILE = "jayaram_costs.json"
-"""In this package; `docs/evaluation.md` states the machine."""
+"""In this package; its note states when and where it was measured."""
 _FILTERS = {"boxes": 120, "thresholds": 150, "types": 150}
 """The number of subscribers of the cases of a shape."""
 
 
 def checked_in() -> CostTable:
     """The costs that the checked-in evaluation used."""
-    document = json.loads((files("covey.sim.experiments.papers") / FILE).read_text(encoding="utf-8"))
-    costs: CostTable = document["costs"]
+    costs: CostTable = _document()["costs"]
     return costs
+
+
+def costs_note() -> str:
+    """How they were measured."""
+    return str(_document()["note"])
+
+
+def _document() -> dict[str, Any]:
+    text = (files("covey.sim.experiments.papers") / FILE).read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def most_filters(table: CostTable) -> int:

@@ -189,7 +189,7 @@ class Grid:
 
 
 def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
-    """The runs at a size: `quick` has the paper's highest rate and the knee alone, runs of half the length,
+    """The runs at a size: `quick` has the paper's highest rate and the knee alone, shorter runs,
     and no D. Costs are known up to `most_filters`."""
     known = [each for each in ASSUMPTIONS if each.filters <= most_filters]
     brokers = plan.pick(6, 20, 20)
@@ -198,8 +198,8 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         delay_ms=10.0,
         event_rate=1000.0,
         updates="even",
-        warm_up_s=plan.pick(1.0, 8.0, 20.0),
-        duration_s=plan.pick(2.0, 10.0, 20.0),
+        warm_up_s=plan.pick(1.0, 4.0, 20.0),
+        duration_s=plan.pick(2.0, 6.0, 20.0),
     )
     highway = common.having(
         load="highway",
@@ -208,7 +208,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         window=1,
         service="fifo",
         cpu_scale=1000.0,
-        warm_up_s=plan.pick(1.0, 10.0, 60.0),
+        warm_up_s=plan.pick(1.0, 8.0, 60.0),
     )
     trading = common.having(
         load="trading",

@@ -38,6 +38,7 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.options import POSETS, broker_options
+from covey.sim.experiments.papers.provenance import measured_now
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState
@@ -260,7 +261,7 @@ def main() -> None:
 
     compile_kernels()
     table = measure_costs(CostPlan(), lambda step, share: print(f"{share:4.0%}  {step}", flush=True))
-    note = "measured by sim/experiments/papers/jayaram_costs.py; CPU time of one core"
+    note = f"measured by sim/experiments/papers/jayaram_costs.py, {measured_now()}; CPU time of one core"
     save_costs(Path(__file__).with_suffix(".json"), table, note)
 
 

@@ -62,6 +62,11 @@ def provenance(paper: str, size: str, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def measured_now() -> str:
+    """Commit, date and machine, as a part of a sentence."""
+    return f"on code of {_commit() or 'an installed version'}, {datetime.now(UTC):%Y-%m-%d}, {machine()}"
+
+
 def machine() -> str:
     """Processor, cores and memory."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9

@@ -39,8 +39,12 @@ def test_a_run_that_counted_none_counts() -> None:
     assert gain([0.0], [0.0], unit=0.1) is None
 
 
-def test_estimates_agree_where_their_intervals_meet() -> None:
-    wide, near, far = Estimate(2.0, 1.0, 3.0, 2), Estimate(3.2, 2.9, 3.5, 5), Estimate(9.0, 8.0, 10.0, 5)
-    assert wide.within(near)
-    assert not wide.within(far)
-    assert Estimate.of_json(wide.as_json()) == wide
+def test_a_whisker_is_drawn_only_for_an_interval() -> None:
+    assert Estimate(2.0, 1.0, 3.0, 5).drawn == (2.0, 1.0, 3.0)
+    for bare in (Estimate(2.0, 2.0, inf, 5, above=True), Estimate(2.0, 0.0, inf, 1), Estimate.exact(2.0)):
+        assert bare.drawn == 2.0
+
+
+def test_a_ratio_below_a_limit() -> None:
+    assert Estimate(4.0, 2.0, 5.0, 5).under(2.0) == Estimate(0.5, 0.4, 1.0, 5)
+    assert Estimate(4.0, 0.0, inf, 5).under(2.0) == Estimate(0.5, 0.0, inf, 5)

@@ -20,8 +20,10 @@ from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers import PAPERS, PaperFinding, PaperPlan, PaperReport, Verdict, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
+from covey.sim.experiments.papers.documents import fill
 from covey.sim.experiments.papers.fabret import over_subscriptions
 from covey.sim.experiments.papers.measuring import growth, sublinear
+from covey.sim.experiments.papers.provenance import ROOT, provenance
 from covey.sim.experiments.papers.report import Cell, page
 from covey.sim.experiments.papers.verdicts import Claim, decide
 from covey.sim.reports import Curves, png
@@ -65,6 +67,14 @@ def test_a_report_is_json_and_plots(report: PaperReport) -> None:
     assert all(picture.startswith(PNG) for picture in pictures)
     html = reports.html(page(report))
     assert all(escape(finding.claim.split("`")[0]) in html for finding in report.findings)
+
+
+def test_the_documents_show_findings_that_there_are(report: PaperReport) -> None:
+    kept = {report.paper: {"provenance": provenance(report.paper, "tiny", (0,)), "report": report.as_json()}}
+    text = (ROOT / "docs" / "papers.md").read_text()
+    filled = fill(text, kept, lambda paper: "other")
+    assert all(f"| {finding.figure} | " in filled for finding in report.findings)
+    assert f"]({report.paper}-" in filled, "a picture"
 
 
 def test_the_command_prints_json_and_writes_a_report(

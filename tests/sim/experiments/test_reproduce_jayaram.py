@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from covey.sim.experiments.papers import PaperPlan, jayaram_runs
+from covey.sim.experiments.papers.documents import fill
 from covey.sim.experiments.papers.estimates import Estimate
 from covey.sim.experiments.papers.jayaram import checkers_note, expected, findings, run
 from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in, most_filters
@@ -39,7 +40,7 @@ from covey.sim.experiments.papers.jayaram_prediction import (
     utilisation_for,
 )
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
-from covey.sim.experiments.papers.provenance import digest
+from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
 from covey.sim.experiments.runs.executors import Processes
 from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_all
@@ -276,6 +277,8 @@ def test_an_evaluation_resumes(tmp_path: Path) -> None:
     assert "no violation" in report.notes[-1]
     figures = ["Table 1", "Throughput", "Delay", "Spurious events", "Covey", "A, costs", "B, prediction"]
     assert [finding.figure for finding in report.findings[:7]] == figures
+    kept = {"jayaram": {"provenance": provenance("jayaram", "tiny", (0,)), "report": report.as_json()}}
+    assert "](jayaram-delay.png)" in fill((ROOT / "docs/evaluation.md").read_text(), kept, digest)
     for finding in report.findings:
         assert finding.rows
         assert finding.verdict in Verdict
