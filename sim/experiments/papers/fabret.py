@@ -28,7 +28,7 @@ from covey.sim.experiments.papers.measuring import (
     times_smaller,
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.papers.verdicts import LEAST_RUNS, Claim, decide, extremes
+from covey.sim.experiments.papers.verdicts import LEAST_RUNS, Claim, claimed, decide, extremes
 from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Curves
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
@@ -78,8 +78,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "Fig. 4: the paper's hours are steps here, each of which replaces a part of the subscriptions; "
         "throughput is measured after two passes in which an engine may adapt. In 4(a) no change keeps its "
         "tables, but rows that none of them serves go to a table of one equality whose buckets are ordered "
-        "by the next one, so that a few blocks are searched: it is no configuration of the paper. The cost "
-        "model prices a bucket as if all of its rows were compared, and builds a table of both equalities.",
+        "by the next one, so that a block or two are searched: it is no configuration of the paper.",
     ]
     return PaperReport("fabret", CITATION, plan.size, findings, notes, (plan.seed,))
 
@@ -111,7 +110,7 @@ def _finding(
         for label in labels
     }
     plot = Curves(varied, unit, series, log_x=varied == "subscriptions", log_y=varied == "subscriptions")
-    conclusion = f"So many times, as claimed above one: {extremes(effects)}.{words and ' '}{words}"
+    conclusion = f"{claimed(effects)}{words and ' '}{words}"
     return PaperFinding(figure, title, claim, conclusion, decide(Claim(), [*effects.values()]), rows, plot)
 
 
@@ -253,8 +252,7 @@ def _loading(plan: PaperPlan, sizes: Sequence[int], progress: Progress) -> Paper
         "loading time over subscriptions (W0)",
         "Counting loads fastest; static slowest, since it computes its clustering from scratch; "
         "dynamic, which clusters as it goes, takes much less than static.",
-        f"So many times, as claimed above one: {extremes(effects)}. Subscriptions load in columns, one group "
-        "per filter; the paper's load one by one.",
+        f"{claimed(effects)} Subscriptions load in columns, one group per filter; the paper's one by one.",
         decide(Claim(), [*effects.values()]),
         [
             {"subscriptions": size} | {f"{name} s": round(median(times[name]), 4) for name in engines}

@@ -106,7 +106,6 @@ def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:
         }
         for each in factors
     ]
-    rows = [dict(zip(rows[0], row.values(), strict=True)) for row in rows]
     verdicts = [each.verdict(each.case.drawn) for each in factors]
     beyond = [each.verdict(each.loaded) for each in factors]
     return PaperFinding(

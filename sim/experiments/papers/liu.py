@@ -32,7 +32,7 @@ from covey.sim.experiments.papers.liu_experiments import (
     experiments,
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.papers.verdicts import Claim, compared, decide, extremes
+from covey.sim.experiments.papers.verdicts import Claim, claimed, compared, decide, extremes
 from covey.sim.progress import Progress
 from covey.sim.reports import Bars, Curves, Plot
 from covey.sim.workload.overlapping import Overlapping, draw_truths
@@ -176,7 +176,7 @@ def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> P
     costs = [measured[point.workload] for point in experiment.points]
     rows = [_row(experiment, point, each) for point, each in zip(experiment.points, costs, strict=True)]
     words, claim, effects = _JUDGES[experiment.figure](experiment, costs)
-    conclusion = f"{words} So many times less, as claimed above one: {extremes(effects)}."
+    conclusion = f"{words} {claimed(effects)}"
     ratios = [each[GREEDY] / each[SUB_ORDER] for each in costs]
     conclusion += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
     unit = "cost per event" if experiment.figure == "Sect. 4.3" else "predicates evaluated per event"
@@ -316,7 +316,7 @@ def _summary(planned: Sequence[Experiment], measured: Mapping[Overlapping, Costs
         "reduction against naive, over all points",
         "The algorithms reduce the cost of matching by up to 80 %, as compared to naive.",
         f"Sub-Order reduces the cost by up to {_less(best[SUB_ORDER][2], SUB_ORDER):.0%}, greedy by up to "
-        f"{_less(best[GREEDY][2], GREEDY):.0%}. So many times less by Sub-Order: {extremes(effects)}. Greedy "
+        f"{_less(best[GREEDY][2], GREEDY):.0%}. Less by Sub-Order: {extremes(effects)}. Greedy "
         f"is, beside Sub-Order, {compared(greedy, 'points')}.",
         decide(Claim(1 / (1 - _REDUCTION), up_to=True), [*effects.values()]),
         rows,

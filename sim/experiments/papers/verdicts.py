@@ -113,6 +113,12 @@ def extremes(effects: Mapping[str, Estimate | None]) -> str:
     return f"at worst {known[worst]} ({worst}), at best {known[best]} ({best})"
 
 
+def claimed(effects: Mapping[str, Estimate | None]) -> str:
+    """The worst point beside the best, and how many are on which side, as a sentence."""
+    known = [effect for effect in effects.values() if effect is not None]
+    return f"So many times, above one as claimed: {extremes(effects)}; {compared(known, 'points')}."
+
+
 def compared(effects: Sequence[Estimate], what: str) -> str:
     """In how many of them which side is ahead, as a part of a sentence."""
     first, second, same = (sum(map(side, effects)) for side in (ahead, behind, equal))
