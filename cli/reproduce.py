@@ -61,18 +61,20 @@ def reproduce(
             make_folder(folder)
     if {*papers} & {*PAPERS}:
         compile_once()
+    reports = []
     for each, folder in folders.items():
         with progress() as on_progress:
             plan = PaperPlan("quick" if quick else "full", seed, str(folder or ""))
             report = run(each, plan, on_progress)
-        if json_output:
-            print_json(report.as_json())
-        else:
+        reports.append(report.as_json())
+        if not json_output:
             print_report(report, Console())
         if folder is not None:
             write_files(report, folder)
         if write:
             write_results(report, docs)
+    if json_output:
+        print_json(reports if paper == "all" else reports[0])
 
 
 def print_report(report: PaperReport, console: Console) -> None:

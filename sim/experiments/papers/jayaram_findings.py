@@ -181,13 +181,17 @@ def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
     """The answer first: what is seen at the paper's rates; then in how many factors what is seen."""
     sentences = []
     for case in cases:
-        words = "; ".join(
-            f"{GAINS[each.metric]} {each.words(case.drawn)}, {each.verdict(case.drawn)} (paper: up to "
-            f"{each.paper:g})"
-            for each in claimed([case], factor)
-        )
-        if case.drawn:
-            sentences.append(f"At the paper's rates, {case.title}: {words}.")
+        rhos = case.drawn or tuple(rho for rho in case.rhos if rho > 0)
+        factors = {each.metric: each for each in claimed([case], factor)}
+        words = []
+        for metric in METRICS:
+            each = factors.get(metric) or Claimed(
+                case, metric, "", 1.0, {r: factor(case, r, metric) for r in rhos}
+            )
+            claim = f", {each.verdict(rhos)} (paper: up to {each.paper:g})" if each.figure else ""
+            words.append(f"{GAINS[metric]} {each.words(rhos)}{claim}")
+        where = "At the paper's rates" if case.drawn else "Below the paper's rates"
+        sentences.append(f"{where}, {case.title}: {'; '.join(words)}.")
     return [*sentences, table_1(cases, factor).conclusion]
 
 

@@ -27,7 +27,7 @@ that pending updates do not replace each other, which only adds to the gain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,16 +38,6 @@ from covey.sim.simulator.calibration import CostTable
 def closed_loop(rho: float, ratio: float) -> float:
     """The gain in one lane that publishers fill; `ratio` is u/s. Below rho = 1."""
     return (1 - rho * ratio) / (1 - rho)
-
-
-def open_loop_fifo(rho: float, ratio: float, events: float) -> float:
-    """The gain in one lane, first come, first served; `events` is the offered utilisation φ."""
-    return max(1.0, events + rho) / max(1.0, events + rho * ratio)
-
-
-def open_loop_control_first(rho: float, ratio: float, events: float) -> float:
-    """The gain in one lane where changes are handled first. Below rho = 1."""
-    return min(events, 1 - rho * ratio) / min(events, 1 - rho)
 
 
 def utilisation_for(gain: float, ratio: float) -> float:
@@ -84,10 +74,3 @@ def at(points: Sequence[Sequence[float]], filters: float) -> float:
     """A cost between the measured numbers of filters, linear in logarithms; constant beyond them."""
     x, y = np.log(np.array(points, dtype=np.float64)).T
     return float(np.exp(np.interp(np.log(filters), x, y)))
-
-
-def predicted(ratios: Mapping[str, float], rhos: Sequence[float]) -> dict[str, list[tuple[float, float]]]:
-    """The curve of `closed_loop` for each name."""
-    return {
-        name: [(rho, closed_loop(rho, ratio)) for rho in rhos if rho < 1] for name, ratio in ratios.items()
-    }

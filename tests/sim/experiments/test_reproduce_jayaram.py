@@ -35,8 +35,6 @@ from covey.sim.experiments.papers.jayaram_prediction import (
     at,
     change_costs,
     closed_loop,
-    open_loop_control_first,
-    open_loop_fifo,
     utilisation_for,
 )
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
@@ -67,10 +65,6 @@ def test_the_closed_form() -> None:
     ratio = 1.5 / 3.8
     assert utilisation_for(8.0, ratio) == pytest.approx(0.92, abs=0.001)
     assert closed_loop(utilisation_for(8.0, ratio), ratio) == pytest.approx(8.0)
-    assert open_loop_fifo(0.5, ratio, 0.5) == 1.0
-    assert open_loop_fifo(1e9, ratio, 1.0) == pytest.approx(1 / ratio), "at most the ratio of the costs"
-    assert open_loop_control_first(0.4, ratio, 0.5) == 1.0
-    assert open_loop_control_first(0.9, ratio, 1.0) == pytest.approx(closed_loop(0.9, ratio))
 
 
 def test_costs_between_measured_numbers_agree_with_those_of_the_simulator() -> None:
