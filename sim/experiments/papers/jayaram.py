@@ -111,8 +111,8 @@ def findings(results: Results) -> list[PaperFinding]:
 def _described(case: Case) -> str:
     of = case.scenario
     return (
-        f"{case.title}: {of.brokers} brokers, {of.publishers} publishers with windows of {of.window}, "
-        f"{of.subscribers} subscribers"
+        f"{case.title.partition(',')[0]}: {of.brokers} brokers, {of.publishers} publishers with windows of "
+        f"{of.window}, {of.subscribers} subscribers"
     )
 
 
@@ -127,14 +127,14 @@ def notes(results: Results) -> list[str]:
         "rho is the share of the busiest broker that re-subscription takes. The paper draws 10 to 100 "
         "updates per second and edge broker: "
         + ", ".join(
-            f"{case.title} rho 1 is {case.full_rate:g}/s and 100/s rho {100 / case.full_rate:.2f}"
+            f"{case.title} {case.full_rate:g}/s is rho 1, 100/s rho {100 / case.full_rate:.2f}"
             for case in results.grid.cases
         )
         + ". Fig. 9 goes to 1,000 per second and subscriber, more than a broker with these costs can serve.",
         "Base: with the poset as matcher one lane, first come, first served, as primitives are atomic and in "
         "order of invocation (section 4.2); with Rete two lanes, since forwarding is independent of updates "
         "(section 5.6), so throughput gains exactly nothing there, by construction.",
-        "; ".join(_described(case) for case in results.grid.cases) + ".",
+        "; ".join(dict.fromkeys(map(_described, results.grid.cases))) + ".",
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
         f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up; these "
