@@ -25,7 +25,7 @@ from covey.sim.experiments.papers.measuring import (
     times_faster,
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.papers.verdicts import Claim, decide, extremes, together
+from covey.sim.experiments.papers.verdicts import Claim, beside, decide, extremes, together
 from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Curves
 from covey.sim.workload import Domain, Fabret
@@ -149,7 +149,7 @@ def _sublinear(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
         f"What one more subscription adds falls so many times between sizes (1 is linear): {words}. Powers "
         f"of the subscriptions, which the constant cost of an event lowers: {powers}. Times as fast as "
         f"counting and the scan: {extremes(faster)}.",
-        verdicts["search_tree"],
+        beside(verdicts["search_tree"], [verdicts[name] for name in ("counting", "scan")]),
         rows,
         Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
     )

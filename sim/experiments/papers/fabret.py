@@ -28,7 +28,15 @@ from covey.sim.experiments.papers.measuring import (
     times_smaller,
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.papers.verdicts import LEAST_RUNS, Claim, claimed, decide, extremes
+from covey.sim.experiments.papers.verdicts import (
+    LEAST_RUNS,
+    Claim,
+    Verdict,
+    beside,
+    claimed,
+    decide,
+    extremes,
+)
 from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Curves
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
@@ -98,8 +106,9 @@ def _finding(
     measured: tuple[str, Callable[[MatchResult], float]],
     effects: Effects,
     words: str = "",
+    baselines: Sequence[Verdict] = (),
 ) -> PaperFinding:
-    """A finding with one quantity over the varied value, a curve per algorithm."""
+    """A finding with one quantity over the varied value, a curve per algorithm; `baselines` must fail."""
     unit, value = measured
     labels = list(dict.fromkeys(label for results in runs.values() for label in results))
     rows: list[dict[str, Cell]] = [
@@ -111,7 +120,9 @@ def _finding(
     }
     plot = Curves(varied, unit, series, log_x=varied == "subscriptions", log_y=varied == "subscriptions")
     conclusion = f"{claimed(effects)}{words and ' '}{words}"
-    return PaperFinding(figure, title, claim, conclusion, decide(Claim(), [*effects.values()]), rows, plot)
+    return PaperFinding(
+        figure, title, claim, conclusion, beside(decide(Claim(), [*effects.values()]), baselines), rows, plot
+    )
 
 
 def _ratios(runs: Runs, *pairs: tuple[str, str]) -> Effects:
@@ -176,9 +187,8 @@ def over_subscriptions(runs: Runs) -> list[PaperFinding]:
             "Dynamic's time hardly depends on the number of subscriptions.",
             *shown,
             steady(DYNAMIC),
-            "By the same measure: "
-            + ", ".join(f"{name} {verdict}" for name, verdict in others.items())
-            + ".",
+            f"By the same measure: {', '.join(f'{name} {verdict}' for name, verdict in others.items())}.",
+            [others["counting"], others[PROPAGATION]],
         ),
     ]
 

@@ -91,6 +91,11 @@ def decide(claim: Claim, effects: Sequence[Estimate | None]) -> Verdict:
     return Verdict.NOT_HERE if excluded else Verdict.UNDECIDED
 
 
+def beside(verdict: Verdict, baselines: Sequence[Verdict]) -> Verdict:
+    """A verdict that baselines must fail: where one of them holds, it tells nothing, so there is none."""
+    return Verdict.UNDECIDED if Verdict.HOLDS in baselines else verdict
+
+
 def together(verdicts: Sequence[Verdict]) -> Verdict:
     """Of several claims as one: it holds if all do, and one that is reversed reverses it."""
     if Verdict.OPPOSITE in verdicts:

@@ -177,6 +177,8 @@ def test_plain_propagation_fails_what_dynamic_holds() -> None:
     assert prefetching.verdict is Verdict.NOT_HERE
     assert growing.verdict is Verdict.HOLDS
     assert "counting opposite, propagation opposite" in growing.conclusion
+    flat = {size: {**results, "propagation": results["dynamic"]} for size, results in runs.items()}
+    assert over_subscriptions(flat)[2].verdict is Verdict.UNDECIDED, "propagation must fail"
     worse = {size: {**results, "dynamic": results["counting"]} for size, results in runs.items()}
     assert over_subscriptions(worse)[0].verdict is Verdict.OPPOSITE
 

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from covey.sim.experiments.papers.estimates import Estimate, gain
-from covey.sim.experiments.papers.verdicts import Claim, Verdict, compared, decide, extremes
+from covey.sim.experiments.papers.verdicts import Claim, Verdict, beside, compared, decide, extremes
 
 HOLDS, SMALLER, NOT_HERE, OPPOSITE, UNDECIDED = Verdict
 RISING = [Estimate(1.2, 1.15, 1.3, 5), Estimate(4.0, 3.7, 4.4, 5), Estimate(8.0, 7.5, 8.5, 5)]
@@ -50,6 +50,11 @@ def test_a_planted_result_of_each_kind_has_its_verdict_and_no_other(planted):
     before = [100.0, 103.0, 98.0, 101.0, 99.0]
     after = [factor * x * noise for x, noise in zip(before, (1.01, 0.99, 1.0, 1.02, 0.98), strict=True)]
     assert decide(Claim(4.0), [gain(after, before)] * 3) is planted
+
+
+def test_what_a_baseline_holds_as_well_tells_nothing():
+    assert beside(HOLDS, [NOT_HERE, OPPOSITE]) is HOLDS
+    assert beside(HOLDS, [NOT_HERE, HOLDS]) is UNDECIDED
 
 
 def test_none_on_the_paper_s_side_is_a_reversed_result():
