@@ -53,6 +53,10 @@ class Estimate:
         """The value and the ends of its interval, for a figure; the value alone where it has none."""
         return self.value if self.is_exact or not isfinite(self.high) else (self.value, self.low, self.high)
 
+    def over(self, x: float) -> tuple[float, float] | tuple[float, float, float, float]:
+        """As a point of a curve."""
+        return (x, *self.drawn) if isinstance(self.drawn, tuple) else (x, self.drawn)
+
     def under(self, limit: float) -> Estimate:
         """How many times it is below a limit; below 1, the ratio the other way round."""
         low = limit / self.high if isfinite(self.high) else 0.0

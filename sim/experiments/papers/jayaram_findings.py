@@ -150,8 +150,7 @@ def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
                 row: dict[str, Cell] = {"case": case.title, RATE: round(case.rate(rho)), "rho": rho}
                 rows.append(row | {"times better": None if effect is None else str(effect)})
                 if effect is not None and rho > 0:
-                    drawn = effect.drawn if isinstance(effect.drawn, tuple) else (effect.drawn,)
-                    series.setdefault(case.title, []).append((case.rate(rho), *drawn))
+                    series.setdefault(case.title, []).append(effect.over(case.rate(rho)))
         factors = [each for each in claimed(cases, factor) if each.metric == metric]
         findings.append(
             PaperFinding(
@@ -302,8 +301,7 @@ def _figure(results: Results, factor: Claimed, table: CostTable) -> PaperFinding
             value = results.value(case, BASE, system, rho, metric)
             row[system] = None if value is None else str(value)
             if value is not None:
-                drawn = value.drawn if isinstance(value.drawn, tuple) else (value.drawn,)
-                series.setdefault(system, []).append((case.rate(rho), *drawn))
+                series.setdefault(system, []).append(value.over(case.rate(rho)))
         shares = [run.control_share for run in results.runs(case, BASE, case.static, rho) if run is not None]
         row["rho measured"] = round(fmean(shares), 3) if shares else None
         gained = factor.effects[rho]
