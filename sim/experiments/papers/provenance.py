@@ -30,7 +30,11 @@ SOURCES: Mapping[str, Sequence[str]] = {
         *(f"sim/{room}" for room in ("topology", "trace", "workload")),
         *(f"{_PAPERS}jayaram_{part}" for part in ("calibrations.py", "cases.py", "costs.json", "runs.py")),
     ),
-    "liu": ("matcher/evaluation", "sim/workload", *(f"{_PAPERS}liu{part}.py" for part in ("", "_bound"))),
+    "liu": (
+        "matcher/evaluation",
+        "sim/workload",
+        *(f"{_PAPERS}liu{part}.py" for part in ("", "_bound", "_experiments")),
+    ),
 }
 """Folders and files that are measured, by paper."""
 
