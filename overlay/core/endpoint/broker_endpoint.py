@@ -317,9 +317,8 @@ class BrokerEndpoint(Generic[M]):
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
         peer = self.core.tables.peers.get(interface)
-        most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
-        arrival: Arrival[M] = Arrival(link)
-        arrival.receive(frames, now_ns, most, None if queue.is_broker else self._weigh)
+        most = self._turns.messages(queue.share, now_ns, self._state.options.turn_messages)
+        arrival = Arrival(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
         self.turn_weight = arrival.weight
         self._more_than_events = arrival.idle > 0
         idle = arrival.idle
@@ -343,7 +342,7 @@ class BrokerEndpoint(Generic[M]):
             self._interfaces.rearm_stall(queue)
             if self._durability is not None:
                 self._durability.refill(queue, self._clock.now_ns)
-        if interface in self._interfaces.challenges:
+        if interface in self._interfaces.challenges.going_on:
             self._interfaces.end_challenge(interface, won=False)
         if link.due_ns is not None:
             self._timers.set_earlier(queue.acknowledging, link.due_ns)
@@ -406,12 +405,12 @@ class BrokerEndpoint(Generic[M]):
         """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
         how many messages were taken: fewer where one has to come again.
         """
-        take, clock_ns = self._intake.take, self._clock.stamp_ns
+        take, clock_ns = self._intake.take, self._clock.now_ns + self._clock.offset_ns
         pending: list[Message] = []
         for index, wire in enumerate(messages):
             message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
-            if isinstance(message, Publish):
-                if pending and not isinstance(pending[0], Publish):
+            if message.__class__ is Publish:
+                if pending and pending[0].__class__ is not Publish:
                     self._driver.handle(queue, pending)
                     pending = []
                 pending.append(message)
@@ -419,24 +418,24 @@ class BrokerEndpoint(Generic[M]):
             self._more_than_events = True
             if message is None:
                 continue
-            if isinstance(message, SyncEnd) and not queue.is_broker:
+            if message.__class__ is SyncEnd and not queue.is_broker:
                 if pending:
                     self._driver.handle(queue, pending)
                     pending = []
                 if self._interfaces.withdraw_void(queue.interface):
                     return index
-            if isinstance(message, SessionMove):
+            if message.__class__ is SessionMove:
                 if pending:
                     self._driver.handle(queue, pending)
                     pending = []
                 if queue.is_broker and self._durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
-            if pending and isinstance(pending[0], Publish):
+            if pending and pending[0].__class__ is Publish:
                 self._driver.handle(queue, pending)
                 pending = []
             pending.append(message)
-            if not isinstance(message, _BATCHED):
+            if message.__class__ not in _BATCHED:
                 self._driver.handle(queue, pending)
                 pending = []
         if pending:

@@ -117,10 +117,7 @@ class Quotas:
         self, batch: EventBatch, size: int, interface: Interface, now_ns: int
     ) -> Refuse | None:
         """The refusal of a client's events, of this size in bytes, that come too fast."""
-        bounds = self.bounds
-        if bounds.session_events_per_s is None and bounds.session_event_bytes_per_s is None:
-            return None
-        count = len(batch)
+        bounds, count = self.bounds, batch.count
         for option, amount, rate in (
             ("events", count, bounds.session_events_per_s),
             ("event_bytes", size, bounds.session_event_bytes_per_s),

@@ -22,18 +22,17 @@ class Timers(Generic[K]):
 
     def set(self, key: K, due_ns: int) -> None:
         """In place of the key's earlier deadline."""
-        if self._due.get(key) != due_ns:
+        if key not in self._due or self._due[key] != due_ns:
             self._due[key] = due_ns
             self._serial += 1
             heapq.heappush(self._heap, (due_ns, self._serial, key))
-            if len(self._heap) > 64 + 4 * len(self._due):
+            if self._serial % 64 == 0 and len(self._heap) > 64 + 4 * len(self._due):
                 self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
 
     def set_earlier(self, key: K, due_ns: int) -> None:
         """Unless the key has an earlier deadline."""
-        known_ns = self._due.get(key)
-        if known_ns is None or known_ns > due_ns:
+        if key not in self._due or self._due[key] > due_ns:
             self.set(key, due_ns)
 
     def cancel(self, key: K) -> None:

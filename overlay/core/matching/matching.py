@@ -180,9 +180,9 @@ class Matching:
         elif not self._cheap_to_walk(len(events)):
             return self.flush().match(events.batch)
         matches: list[list[int]] = [[] for _ in events.rows]
-        for interest, _, rows in self._accepting(events):
+        for uid, _, rows in self._accepting(events):
             for row in rows:
-                matches[row].append(interest.uid)
+                matches[row].append(uid)
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum([len(uids) for uids in matches], out=offsets[1:])
         return Matches.of(offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64))
@@ -209,8 +209,8 @@ class Matching:
         events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
-            if self._without_kernels() or self._cheap_to_walk(1):
-                return np.array(sorted(interest.uid for interest, _, _ in self._accepting(events)), np.int64)
+            if self._cheap_to_walk(1) or self._without_kernels():
+                return np.array(sorted([uid for uid, _, _ in self._accepting(events)]), np.int64)
             engine = self.flush()
         return engine.event_ids(events.batch)
 
@@ -218,7 +218,7 @@ class Matching:
         events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
-            if self._without_kernels() or self._cheap_to_walk(1):
+            if self._cheap_to_walk(1) or self._without_kernels():
                 unmatched: dict[int, list[int]] = {exclude: []}
                 bits = 0
                 for _, number, _ in self._accepting(events, unmatched):
@@ -230,28 +230,28 @@ class Matching:
 
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})
-    ) -> Iterator[tuple[Matched, int, Rows]]:
-        """The interests that accept some of the events, with the number of their interface and these rows. Of
-        an interface in `unmatched` only those rows are tested.
+    ) -> Iterator[tuple[int, int, Rows]]:
+        """The uids of the interests that accept some of the events, with the number of their interface and
+        these rows. Of an interface in `unmatched` only those rows are tested.
         """
-        every = events.rows
-        alone = events.alone() if len(every) == 1 else None
+        every, walkable = events.rows, self._walkable
+        alone = events.alone() if events.batch.count == 1 else None
         for uid, (interest, number) in self._interests.items():
-            rows = unmatched.get(number, every)
+            rows = unmatched.get(number, every) if unmatched else every
             if not rows:
                 continue
-            walked = self._walkable_of(uid, interest)
+            walked = walkable[uid] if uid in walkable else self._walkable_of(uid, interest)
             if alone is not None:
                 for attribute, low, high in walked.box:
                     if not low <= alone[attribute] < high:
                         break
                 else:
                     if walked.is_box or events.inside(walked.region, rows):
-                        yield interest, number, rows
+                        yield uid, number, rows
             else:
                 inside = events.inside(walked.region, rows)
                 if inside:
-                    yield interest, number, inside
+                    yield uid, number, inside
 
     def _cheap_to_walk(self, events: int) -> bool:
         """Whether to walk the filters for this match; counts its pairs."""

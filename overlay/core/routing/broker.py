@@ -232,8 +232,8 @@ class Broker:
 
     def next_timer(self) -> int | None:
         """When, as `now_ns`, the next Tick is due; None if none is."""
-        tables = self.tables
-        return min(filter(None, (tables.moving.next_ns, tables.key_ages.next_ns)), default=None)
+        moving_ns, age_ns = self.tables.moving.next_ns, self.tables.key_ages.next_ns
+        return min(moving_ns, age_ns) if moving_ns and age_ns else moving_ns or age_ns or None
 
     def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
         """Process one message from an interface at time `now_ns`, by the clock that stamps events. Returns

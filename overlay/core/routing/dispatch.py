@@ -12,14 +12,15 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.interest_matching import Decided
+from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
 from covey.overlay.core.matching.result_splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.matching.travelling import TravellingResults, opened
 from covey.overlay.core.messages import Deliver, Publish, Receiver
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
 
 
-_N = TypeVar("_N", np.int32, np.int64)
-_NO_PAIRS = np.zeros(0, np.int64), np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int32)
 
 
 class Dispatch:
@@ -50,7 +50,7 @@ class Dispatch:
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
         """The neighbours that receive events, and which of them, None for all; known after `to_links`."""
-        self.pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = _NO_PAIRS
+        self.pairs = _NO_ROWS, NO_PAIRS[0]
         """The events and the uids of the sessions' subscriptions that match; known after `to_sessions`."""
         self._decided: Decided | None = None
         """The matches of sessions, once they are known."""
@@ -89,8 +89,7 @@ class Dispatch:
 
     def _match_links(self, peers: Peers) -> None:
         state, source, events = self.state, self._source, self._events
-        own = state.groups.get(source.name)
-        if len(state.links) <= (0 if own is None else len(own)):
+        if not [name for name in state.groups if name not in (CLIENTS, source.name)]:
             return
         exclude, batch = source.number if source.is_broker else -1, self.message.batch
         neighbours = peers.others(source)
@@ -130,42 +129,36 @@ class Dispatch:
         """
         state, source = self.state, self._source
         batch, replayed = self.message.batch, self.message.replayed
-        offsets, uids, (_, undecided) = self._decided or self._decide()
+        decided = self._decided
+        if decided is None and CLIENTS in state.groups:
+            decided = state.sessions.decide(self._events)
+        if decided is None:
+            decided = np.zeros(batch.count + 1, np.int64), NO_PAIRS[0], NO_PAIRS
+        offsets, uids, (_, undecided) = decided
         if state.keys is not None:
-            events = _rows_of(offsets, np.int64)
+            events = _rows_of(offsets)
             if self.message.for_views or (state.floods and len(state.keys.views)):
                 own = state.keys.views.among(uids) == self.message.for_views
                 events, uids = events[own], uids[own]
                 offsets = np.searchsorted(events, np.arange(batch.count + 1))
             self.pairs = events, uids
-        shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
-        receivers = [(peers.session(share[0]), share) for share in shares]
+        owners, ids = registry.owner[uids], registry.subscription[uids]
+        shares = split_by_session(offsets, owners, ids)
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            rows = _rows_of(offsets, np.int32)
-            serials, ids = peers.serials_of(registry.owner[uids]), registry.subscription[uids]
-            links = {link.serial: mask for link, mask in self.links}
-            state.ring.record(self._events.batch, source.serial, links, (rows, serials, ids), batch.results)
-        unsure = set(registry.owner[undecided].tolist()) if len(undecided) else ()
-        return [(session, share[0] not in unsure, share) for session, share in receivers]
-
-    def _decide(self) -> Decided:
-        """The matches of sessions."""
-        sessions = self.state.sessions
-        if not len(sessions):
-            return Decided(np.zeros(self.message.batch.count + 1, np.int64), np.zeros(0, np.int64))
-        if self.message.batch.count > 1 or sessions.calls:
-            return sessions.decide(self._events)
-        uids = sessions.event_uids(self._events)
-        return Decided(np.array((0, len(uids)), dtype=np.int64), uids)
+            links = {link.serial: mask for link, mask in self.links} if self.links else {}
+            pairs = _rows_of(offsets), peers.serials[owners], ids
+            state.ring.record(self._events.batch, source.serial, links, pairs, batch.results)
+        unsure = set(registry.owner[undecided].tolist()) if undecided.size else ()
+        return [(peers.sessions[share[0]], share[0] not in unsure, share) for share in shares]
 
 
-def _rows_of(offsets: npt.NDArray[np.int64], dtype: type[_N]) -> npt.NDArray[_N]:
+def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """The row of each match."""
-    if len(offsets) == 2:
-        return np.zeros(int(offsets[1]), dtype)
-    return np.repeat(np.arange(len(offsets) - 1, dtype=dtype), offsets[1:] - offsets[:-1])
+    if offsets.size == 2:
+        return np.zeros(offsets[1], np.int32)
+    return np.repeat(np.arange(offsets.size - 1, dtype=np.int32), offsets[1:] - offsets[:-1])
 
 
 class Departures:
