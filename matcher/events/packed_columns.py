@@ -84,14 +84,12 @@ class PackedColumns:
 
     __slots__ = ("_keys", "_strings", "columns", "count", "data", "event_type", "nbytes")
 
-    def __init__(
-        self, event_type: EventType, columns: list[Values], count: int, data: bytes | None = None
-    ) -> None:
+    def __init__(self, event_type: EventType, columns: list[Values], count: int) -> None:
         self.event_type = event_type
         self.columns = columns
         self.count = count
-        self.data = data
-        self.nbytes = 0 if data is None else len(data)
+        self.data: bytes | None = None
+        self.nbytes = 0
         """Of `data`."""
         self._keys: dict[int, list[int]] = {}
         self._strings: dict[int, pa.StringArray] = {}
@@ -161,7 +159,9 @@ class PackedColumns:
                 for value in columns[place]:
                     if value is not None and not first <= value <= last:
                         check_range(event_type, name, kind, value, value)
-        return cls(event_type, columns, count, data)
+        packed = cls(event_type, columns, count)
+        packed.data, packed.nbytes = data, end
+        return packed
 
     def packed(self) -> bytes:
         """The bytes of these events, or those that they came from."""

@@ -173,7 +173,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     if batch.columns is None:
         wire.record_batch = batch.serialized()
     else:
-        wire.packed_columns = batch.columns.packed()
+        wire.packed_columns = batch.columns.data or batch.columns.packed()
     wire.schema = batch.event_type.cache.get(_WIRE) or _schema_bytes(batch.event_type)
     if batch.results is not None:
         fill_results(wire, batch.results)

@@ -316,20 +316,19 @@ class BrokerEndpoint(Generic[M]):
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
-        peer = self.core.tables.peers.get(interface)
         most = self._turns.messages(queue.share, now_ns, self._state.options.turn_messages)
         arrival = Arrival(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
         self.turn_weight = arrival.weight
         self._more_than_events = arrival.idle > 0
         idle = arrival.idle
         if arrival.messages:
-            batches, changes = self._intake.batches, 0 if peer is None else peer.changes
+            batches, changes = self._intake.batches, self.core.tables.changes
             taken = self._take(queue, arrival.messages)
             if (
                 batches == self._intake.batches
                 and not queue.is_broker
                 and link.acknowledged == acknowledged
-                and (peer is None or peer.changes == changes)
+                and self.core.tables.changes == changes
             ):
                 idle = max(1, arrival.handled)
             if taken < len(arrival.messages):

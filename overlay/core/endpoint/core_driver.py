@@ -68,7 +68,7 @@ class CoreDriver:
         self.perform(actions, queue)
         if timings is not None and events:
             timings.matched(timings.links, start_ns)
-        self.deferred = core.deferred
+        self.deferred = bool(core.deferred)
         if state.tracing is not None and not self.deferred:
             state.tracing.handled()
         self.source = queue

@@ -67,21 +67,21 @@ class Intake(Generic[M]):
         if queue.is_broker:
             return message
         interface, rights = queue.interface, queue.rights
-        denied = (
-            self._state.guard.refusal(message, interface, rights)
-            or self._state.quotas.refusal(message, interface, clock_ns)
-            or self._unkeyed(queue, message)
-        )
+        denied = None if rights is None else self._state.guard.refusal(message, interface, rights)
+        if denied is None:
+            denied = self._state.quotas.refusal(message, interface, clock_ns)
+        if denied is None and queue.policy is SlowConsumer.CONFLATE:
+            denied = self._unkeyed(message)
         if denied is not None:
             return self._refused(queue, denied)
-        if isinstance(message, Subscribe) and rights is not None:
+        if message.__class__ is Subscribe and rights is not None:
             restricted = self._state.guard.restricted(message, interface, rights)
             return restricted if isinstance(restricted, Subscribe) else self._refused(queue, restricted)
         return message
 
-    def _unkeyed(self, queue: InterfaceQueue, message: Message) -> Refuse | None:
+    def _unkeyed(self, message: Message) -> Refuse | None:
         """The refusal of a subscription whose slow client could not be told which event supersedes which."""
-        if queue.policy is not SlowConsumer.CONFLATE or not isinstance(message, Subscribe):
+        if not isinstance(message, Subscribe):
             return None
         event_type = message.filter.event_type
         if event_type.key is not None or self._state.tables.key_of(event_type.name) is not None:

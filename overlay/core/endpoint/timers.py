@@ -40,10 +40,13 @@ class Timers(Generic[K]):
 
     def next_ns(self) -> int | None:
         """The earliest deadline."""
-        heap = self._heap
-        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+        heap, due = self._heap, self._due
+        while heap:
+            due_ns, _, key = heap[0]
+            if key in due and due[key] == due_ns:
+                return due_ns
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return None
 
     def take(self, now_ns: int, most: int | None = None) -> list[K]:
         """Remove and return the keys whose deadlines have come, in their order, so many at most."""

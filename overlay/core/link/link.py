@@ -343,7 +343,7 @@ class Link:
         """Control messages that are queued or unacknowledged. Refusals are sent at once, however many are in
         flight.
         """
-        return len(self._control) + self._retained_control
+        return len(self._control.waiting) + self._retained_control
 
     @property
     def idle(self) -> bool:
@@ -471,7 +471,7 @@ class Link:
         """
         self.written += 1
         if not self._control.urgent:
-            self._announced = self._acknowledgeable
+            self._announced = self.received if self._acknowledged_only is None else self._acknowledgeable
         self._granted = self._grant()
         self._ack_now = False
         self.due_ns = None

@@ -206,7 +206,8 @@ class Matching:
         return bits
 
     def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
-        events = events.over(self._event_type)
+        if events.batch.event_type is not self._event_type:
+            events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
             if self._cheap_to_walk(1) or self._without_kernels():
@@ -215,7 +216,8 @@ class Matching:
         return engine.event_ids(events.batch)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
-        events = events.over(self._event_type)
+        if events.batch.event_type is not self._event_type:
+            events = events.over(self._event_type)
         engine = self._engine
         if engine is None or self._dirty:
             if self._cheap_to_walk(1) or self._without_kernels():
@@ -259,7 +261,8 @@ class Matching:
         if not changes or not self._walks or events > _FEW_EVENTS:
             return False
         self._walked += events * len(self._interests)
-        return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
+        walked = self._walked
+        return walked <= _PAIRS_ALONE * changes and walked <= _PAIRS_TOGETHER + _PAIRS_MORE * changes
 
     def _walkable_of(self, uid: int, interest: Matched) -> Walkable:
         walkable = self._walkable.get(uid)

@@ -200,7 +200,8 @@ class Broker:
         )
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
-        self._deferred: list[Dispatch | Departures] = []
+        self.deferred: list[Dispatch | Departures] = []
+        """What `deliver` has to do."""
         self._now_ns = 0
         """Of the last call."""
         for event_type in event_types:
@@ -214,11 +215,6 @@ class Broker:
     def known_types(self) -> tuple[str, ...]:
         """The names of all event types of this broker, sorted."""
         return tuple(sorted(self.tables.types))
-
-    @property
-    def deferred(self) -> bool:
-        """Whether `deliver` has something to do."""
-        return bool(self._deferred)
 
     @property
     def synced(self) -> bool:
@@ -256,7 +252,7 @@ class Broker:
         tables = self.tables
         call = Call(source, now_ns, defer=defer)
         self._now_ns = now_ns
-        if self._deferred:
+        if self.deferred:
             call.actions += self.deliver()
         for message in messages:
             kind = message.__class__
@@ -291,7 +287,7 @@ class Broker:
         if tables.maybe_idle:
             tables.remove_idle_types()
         if call.deferred:
-            self._deferred = call.deferred
+            self.deferred = call.deferred
         elif tables.key_bytes.used > tables.key_bytes.bound:
             evict_over_common(tables, call)
         if tables.notices.touched:
@@ -301,7 +297,7 @@ class Broker:
     def deliver(self) -> list[Action]:
         """The actions that the last `handle_all` deferred: events to sessions, in order."""
         call = Call("", self._now_ns)
-        self._deliver(call, self._deferred)
+        self._deliver(call, self.deferred)
         if self.tables.key_bytes.used > self.tables.key_bytes.bound:
             evict_over_common(self.tables, call)
         if self.tables.notices.touched:

@@ -35,7 +35,7 @@ def exchange(
     """Insert some subscriptions of an interface and remove others, in one change."""
     matching = state.links if peer.is_broker else state.sessions
     tables.listeners.touch(state.event_type.name)
-    peer.changes += 1
+    tables.changes += 1
     for interest in left:
         del peer.subscriptions[interest.subscription_id]
         matching.discard(interest)
@@ -63,7 +63,7 @@ def move(
     """
     state = tables.types[interest.filter.event_type.name]
     if not values.items() <= interest.values.items():
-        peer.changes += 1
+        tables.changes += 1
         if not tables.parametric:
             values = {**interest.values, **values}
             new = tables.registry.make(

@@ -71,8 +71,6 @@ class Peer:
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    changes: int = 0
-    """How often a message of it has changed something, or asked for events."""
     changed_calls: bool = True
     """Whether a subscription that calls operators has come, gone or moved since `call_keys`."""
     _call_keys: frozenset[int] | None = None
