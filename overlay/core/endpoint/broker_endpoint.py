@@ -377,7 +377,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
-        if self.core.unsettled(interface) > self.options.max_unsettled and self._congested():
+        if self.core.unsettled(interface) > self._state.options.max_unsettled and self._congested():
             return _CONGESTED_NS
         return self._turns.delay_ns(queue.share, now_ns)
 

@@ -386,9 +386,7 @@ class InterfaceQueue:
 
     def _relieve(self) -> None:
         """Less is pending than before: the queue blocks nobody once half of what may be is left."""
-        if self._pending_bytes() <= self.limits.bytes // 2 and (
-            self.limits.events is None or self._pending_events() <= self.limits.events // 2
-        ):
+        if not self._over(of=2):
             self._warned = False
             self.blocking = True
             if self.full:

@@ -543,11 +543,13 @@ class Link:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].sequence <= received:
             retained = self._retained.popleft()
-            self.stored |= retained.stored()
+            if retained.entries:
+                self.stored |= retained.stored()
             self.retained_bytes -= retained.held
             self.retained_events -= retained.events
             self._retained_control -= retained.control
-        self.acknowledged = max(self.acknowledged, received)
+        if received > self.acknowledged:
+            self.acknowledged = received
         if self._asking and self.idle:
             self._asking = False
         while self._resend and self._resend[0].sequence <= received:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _WALKING = "cluster"
 """The only engine beside which filters are walked."""
+_ONLY: Rows = [0]
 _FEW_EVENTS = 16
 """Larger batches are not walked."""
 _PAIRS_ALONE = 128
@@ -236,8 +237,8 @@ class Matching:
         """The uids of the interests that accept some of the events, with the number of their interface and
         these rows. Of an interface in `unmatched` only those rows are tested.
         """
-        every, walkable = events.rows, self._walkable
         alone = events.alone() if events.batch.count == 1 else None
+        every, walkable = _ONLY if alone is not None else events.rows, self._walkable
         for uid, (interest, number) in self._interests.items():
             rows = unmatched.get(number, every) if unmatched else every
             if not rows:

@@ -39,13 +39,26 @@ class Dispatch:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = ("_decided", "_events", "_results", "_source", "links", "message", "pairs", "state")
+    __slots__ = (
+        "_decided",
+        "_events",
+        "_results",
+        "_source",
+        "goes_on",
+        "links",
+        "message",
+        "pairs",
+        "state",
+    )
 
     def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
         self.message = message
         self._source = source
         self.state = state
         self._results = results
+        groups = state.groups
+        self.goes_on = len(groups) > (CLIENTS in groups) + (source.name in groups)
+        """Whether another neighbour has interest."""
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
@@ -89,7 +102,7 @@ class Dispatch:
 
     def _match_links(self, peers: Peers) -> None:
         state, source, events = self.state, self._source, self._events
-        if not [name for name in state.groups if name not in (CLIENTS, source.name)]:
+        if not self.goes_on:
             return
         exclude, batch = source.number if source.is_broker else -1, self.message.batch
         neighbours = peers.others(source)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.messages import KEYS, Drop, Publish, Receiver, Refuse, Store
 from covey.overlay.core.routing import durable_keys
 from covey.overlay.core.routing.call import Call
@@ -69,7 +68,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         if shown is None:
             return
         dispatched, message = shown, shown.message
-    if len(state.groups) > (CLIENTS in state.groups):
+    if dispatched.goes_on:
         for link, publish in dispatched.to_links(tables.peers):
             link.counters.events_sent += publish.batch.count
             call.send(link, publish)

@@ -162,7 +162,9 @@ class Entry:
         size = _ENTRY_BYTES + held_by(self.batch) + rows.nbytes + serials.nbytes + ids.nbytes
         if self.links:
             size += sys.getsizeof(self.links)
-            size += sum(LINK_BYTES + mask.nbytes for mask in self.links.values() if mask is not None)
+            for mask in self.links.values():
+                if mask is not None:
+                    size += LINK_BYTES + mask.nbytes
         if self.replays:
             size += sum(bytes_of_replay(rows) for each in self.replays.values() for rows, _ in each)
         if self.origins is not None:
