@@ -589,7 +589,8 @@ class Link:
     def consume(self, size: int) -> None:
         """Event messages of this size (`size_of`) were processed: grant as much credit again."""
         self._consumed += size
-        if self._grant() - self._granted >= (self.window_bytes // 4 or 1):
+        more = self._consumed + self.window_bytes - self._granted
+        if more > 0 and more >= self.window_bytes // 4 and not self._withhold:
             self._ack_now = True
 
     def withhold_credit(self, withhold: bool) -> None:
