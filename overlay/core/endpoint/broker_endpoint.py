@@ -323,7 +323,7 @@ class BrokerEndpoint(Generic[M]):
         idle = arrival.idle
         if arrival.messages:
             batches, changes = self._intake.batches, self.core.tables.changes
-            taken = self._take(queue, arrival.messages)
+            again = self._take(queue, arrival.messages)
             if (
                 batches == self._intake.batches
                 and not queue.is_broker
@@ -331,8 +331,8 @@ class BrokerEndpoint(Generic[M]):
                 and self.core.tables.changes == changes
             ):
                 idle = max(1, arrival.handled)
-            if taken < len(arrival.messages):
-                arrival.leave(taken)
+            if again is not None:
+                arrival.leave(again)
             if self._durability is not None:
                 self._durability.hold(queue, received)
         if idle and not draining:
@@ -344,7 +344,7 @@ class BrokerEndpoint(Generic[M]):
         if interface in self._interfaces.challenges.going_on:
             self._interfaces.end_challenge(interface, won=False)
         if link.due_ns is not None:
-            self._timers.set_earlier(queue.acknowledging, link.due_ns)
+            self._timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if link.ready:
             queue.wake()
         self._finish()
@@ -400,9 +400,9 @@ class BrokerEndpoint(Generic[M]):
             for queue in self._state.neighbours.values()
         )
 
-    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int:
+    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int | None:
         """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
-        how many messages were taken: fewer where one has to come again.
+        which message has to come again, with those behind it; None where all were taken.
         """
         take, clock_ns = self._intake.take, self._clock.now_ns + self._clock.offset_ns
         pending: list[Message] = []
@@ -439,7 +439,7 @@ class BrokerEndpoint(Generic[M]):
                 pending = []
         if pending:
             self._driver.handle(queue, pending)
-        return len(messages)
+        return None
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""

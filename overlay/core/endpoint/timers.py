@@ -20,20 +20,16 @@ class Timers(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._due
 
-    def set(self, key: K, due_ns: int) -> None:
-        """In place of the key's earlier deadline."""
-        if key not in self._due or self._due[key] != due_ns:
-            self._due[key] = due_ns
+    def set(self, key: K, due_ns: int, *, earlier: bool = False) -> None:
+        """In place of the key's deadline; with `earlier` only if that is later."""
+        due = self._due
+        if key not in due or (due[key] > due_ns if earlier else due[key] != due_ns):
+            due[key] = due_ns
             self._serial += 1
             heapq.heappush(self._heap, (due_ns, self._serial, key))
             if self._serial % 64 == 0 and len(self._heap) > 64 + 4 * len(self._due):
                 self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
-
-    def set_earlier(self, key: K, due_ns: int) -> None:
-        """Unless the key has an earlier deadline."""
-        if key not in self._due or self._due[key] > due_ns:
-            self.set(key, due_ns)
 
     def cancel(self, key: K) -> None:
         self._due.pop(key, None)

@@ -45,7 +45,8 @@ def split_by_session(
         return []
     count = offsets.size - 1
     if owners.size == 1 or (owners == owners[0]).all():
-        return [_sole_share(int(owners[0]), offsets, ids)]
+        number = int(owners[0])
+        return [(number, None, offsets, ids) if count == 1 else _sole_share(number, offsets, ids)]
     events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
     order = np.argsort(owners, kind="stable")
     owners, events, ids = owners[order], events[order], ids[order]
@@ -64,8 +65,6 @@ def split_by_session(
 
 def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> Share:
     """The share of a session that gets all."""
-    if offsets.size == 2:
-        return number, None, offsets, ids
     matching = offsets[1:] > offsets[:-1]
     if matching.all():
         return number, None, offsets, ids

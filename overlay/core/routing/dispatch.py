@@ -11,6 +11,7 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,14 +79,15 @@ class Dispatch:
         `to_links` and `to_sessions`.
         """
         self._match_links(peers)
-        links = [
+        receivers = [
             Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self.links
         ]
-        sessions = [
-            Receiver(session.name, rows, ends, ids, session.received if sure else 0)
-            for session, sure, (_, rows, ends, ids) in self._match_sessions(peers, registry)
-        ]
-        return (*links, *sessions)
+        shares, unsure = self._match_sessions(peers, registry)
+        for number, rows, ends, ids in shares:
+            session = peers.sessions[number]
+            epoch = 0 if number in unsure else session.received
+            receivers.append(Receiver(session.name, rows, ends, ids, epoch))
+        return tuple(receivers)
 
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
@@ -121,13 +123,14 @@ class Dispatch:
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
         message, batch = self.message, self.message.batch
-        matched = self._match_sessions(peers, registry)
+        shares, unsure = self._match_sessions(peers, registry)
         if batch.results is not None:
             batch = batch.with_results(None)
         messages = []
-        for session, sure, (_, rows, ends, ids) in matched:
+        for number, rows, ends, ids in shares:
+            session = peers.sessions[number]
             epoch, own = session.received, batch
-            if not sure:
+            if number in unsure:
                 epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
             own = own if rows is None else own.take(rows)
             deliver = Deliver(
@@ -136,10 +139,8 @@ class Dispatch:
             messages.append((session, deliver))
         return messages
 
-    def _match_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, bool, Share]]:
-        """The sessions that receive events, whether that is decided, and their shares; records all
-        receivers.
-        """
+    def _match_sessions(self, peers: Peers, registry: Registry) -> tuple[list[Share], Collection[int]]:
+        """The shares of sessions, and the numbers of those that are undecided; records all receivers."""
         state, source = self.state, self._source
         batch, replayed = self.message.batch, self.message.replayed
         decided = self._decided
@@ -163,8 +164,8 @@ class Dispatch:
             links = {link.serial: mask for link, mask in self.links} if self.links else {}
             pairs = _rows_of(offsets), peers.serials[owners], ids
             state.ring.record(self._events.batch, source.serial, links, pairs, batch.results)
-        unsure = set(registry.owner[undecided].tolist()) if undecided.size else ()
-        return [(peers.sessions[share[0]], share[0] not in unsure, share) for share in shares]
+        unsure: Collection[int] = set(registry.owner[undecided].tolist()) if undecided.size else ()
+        return shares, unsure
 
 
 def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

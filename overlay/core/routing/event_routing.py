@@ -100,14 +100,14 @@ def _is_last(message: Publish, state: TypeState) -> bool:
 
 def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> None:
     """The sessions' part of a PUB."""
-    if isinstance(dispatched, Departures):
+    if dispatched.__class__ is Dispatch:
+        for session, message in dispatched.to_sessions(tables.peers, tables.registry):
+            session.counters.events_sent += message.batch.count
+            call.send(session, message)
+        if dispatched.state.keys is not None and _is_last(dispatched.message, dispatched.state):
+            followed_by_views(tables, call, dispatched)
+    elif isinstance(dispatched, Departures):
         departed_for_views(tables, call, dispatched)
-        return
-    for session, message in dispatched.to_sessions(tables.peers, tables.registry):
-        session.counters.events_sent += message.batch.count
-        call.send(session, message)
-    if dispatched.state.keys is not None and _is_last(dispatched.message, dispatched.state):
-        followed_by_views(tables, call, dispatched)
 
 
 def _refuse_outside(
