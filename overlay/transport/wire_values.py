@@ -78,7 +78,7 @@ def _schema_of(data: bytes) -> EventType:
 
 def schema_of(data: bytes, known: EventType) -> EventType:
     """The schema of events of a known type."""
-    if data == _schema_bytes(known):
+    if data == (known.cache.get(_WIRE) or _schema_bytes(known)):
         return known
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
     if schema.name != known.name:
