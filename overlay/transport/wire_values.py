@@ -106,6 +106,8 @@ def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> N
         slot = wire[name]
         if value.__class__ is float:  # nearly always
             slot.float64 = value
+        elif value.__class__ is int:
+            slot.int64 = value
         elif isinstance(value, Motion):
             slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
                 value.value,

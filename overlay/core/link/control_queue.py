@@ -158,14 +158,15 @@ class ControlQueue:
             waiting = self.waiting[0]
             if messages and size + waiting.size > max_bytes and newest < waiting.position:
                 break
-            newest = max(newest, waiting.newest)
+            if waiting.newest > newest:
+                newest = waiting.newest
             self.waiting.popleft()
             message = waiting.message
             if waiting is self._acknowledge:
                 self._acknowledge = None
-            elif isinstance(message, Update) and self._updates.get(message.subscription_id) is waiting:
+            elif message.__class__ is Update and self._updates.get(message.subscription_id) is waiting:
                 del self._updates[message.subscription_id]
-            elif isinstance(message, Hold):
+            elif message.__class__ is Hold:
                 del self._holds[message.type_name]
             if message is not None:
                 messages.append(message)

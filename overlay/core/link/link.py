@@ -245,7 +245,7 @@ class Link:
             if message.batch.count or not self._gave_up:
                 self.events.append(message)
         elif not self._gave_up:
-            if isinstance(message, CONTROL):
+            if message.__class__ in CONTROL:
                 self._control.append(message, self.max_frame_bytes)
             else:
                 self.events.append(message)
@@ -423,7 +423,7 @@ class Link:
         """The messages without the Acknowledges, which go into the header."""
         rest: list[Message] = []
         for message in messages:
-            if isinstance(message, Acknowledge):
+            if message.__class__ is Acknowledge:
                 self._settled = max(self._settled, message.epoch)
                 self._ack_now = True
             else:

@@ -129,10 +129,10 @@ def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Inter
     """Wait for the slots that cover an interest: a covered change has taken effect when its root has."""
     acks = tables.acks
     for neighbour in state.outgoing:
-        if neighbour == interest.group or acks.settled(neighbour):
-            continue
-        if call.waits.get(neighbour) == acks.newest_sent(neighbour):
+        if neighbour == interest.group or call.waits.get(neighbour) == acks.newest_sent(neighbour):
             continue  # already waits for it
+        if acks.settled(neighbour):
+            continue
         slot = state.covering_slot(interest, neighbour)
         if slot is not None and acks.outstanding(neighbour, slot.epoch):
             call.wait_for(neighbour, slot.epoch)
