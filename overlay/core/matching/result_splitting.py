@@ -44,7 +44,7 @@ def split_by_session(
     if not owners.size:
         return []
     count = offsets.size - 1
-    if owners.size == 1 or (owners == owners[0]).all():
+    if len(set(owners.tolist())) == 1 if count == 1 else (owners == owners[0]).all():
         number = int(owners[0])
         return [(number, None, offsets, ids) if count == 1 else _sole_share(number, offsets, ids)]
     events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
