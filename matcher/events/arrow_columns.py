@@ -78,7 +78,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-_RANGES = {
+RANGES = {
     Kind.INT64: (FIRST, LAST, "", "an integer from -2**63 + 1 to 2**63 - 2"),
     Kind.TIMESTAMP: (
         FIRST_US,
@@ -96,9 +96,9 @@ def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
     if event_type.has_lists:
         _check_lists(event_type, records)
     for name, kind in event_type.attributes.items():
-        if kind not in _RANGES or records.num_rows == 0:
+        if kind not in RANGES or records.num_rows == 0:
             continue
-        first, last, _, _ = _RANGES[kind]
+        first, last, _, _ = RANGES[kind]
         column = records.column(name)
         raw = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
         if raw.min() >= first and raw.max() <= last:
@@ -117,7 +117,7 @@ def _check_lists(event_type: EventType, records: pa.RecordBatch) -> None:
 
 def check_range(event_type: EventType, name: str, kind: Kind, low: int, high: int) -> None:
     """The least and the greatest integer, or timestamp, of an attribute must be values that it may have."""
-    first, last, unit, expected = _RANGES[kind]
+    first, last, unit, expected = RANGES[kind]
     if low < first or high > last:
         raise EventError(
             f"{event_type.name}: column {name!r} holds {low if low < first else high}{unit}, "

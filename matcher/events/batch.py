@@ -77,10 +77,10 @@ class EventBatch:
         self._records: pa.RecordBatch | None
         self.columns: PackedColumns | None
         self.count: int
-        if isinstance(events, PackedColumns):
+        if events.__class__ is PackedColumns:
             self.columns, self._records, self.count = events, None, events.count
         else:
-            self.columns, self._records, self.count = None, events, events.num_rows
+            self.columns, self._records, self.count = None, events, events.num_rows  # type: ignore[union-attr]
         self.publisher = publisher
         self.first_sequence = first_sequence
         self.sequence_offsets = sequence_offsets
@@ -490,7 +490,7 @@ class EventBatch:
         columns, results = self.columns, self.results
         size = 0 if results is None else results.nbytes
         if columns is not None:
-            return size + len(columns.data or columns.packed())
+            return size + (columns.nbytes or len(columns.packed()))
         if self._serialized is not None:
             return size + len(self._serialized)
         return size + int(pa.ipc.get_record_batch_size(self.record_batch))

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.arrow_columns import check_range
+from covey.matcher.events.arrow_columns import RANGES, check_range
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
@@ -42,6 +42,7 @@ class _Layout:
     __slots__ = (
         "absent_bytes",
         "empty",
+        "integers",
         "pack",
         "places",
         "present",
@@ -51,7 +52,8 @@ class _Layout:
         "unpack_from",
     )
 
-    def __init__(self, kinds: Sequence[Kind], count: int) -> None:
+    def __init__(self, event_type: EventType, count: int) -> None:
+        kinds = event_type.kinds
         self.absent_bytes = (len(kinds) * count + 7) // 8
         values = "".join(f"{count}{_FORMATS[kind]}" for kind in kinds)
         layout = struct.Struct(f"<{self.absent_bytes}s{values}")
@@ -64,27 +66,31 @@ class _Layout:
         self.empty = ["" if kind is Kind.STRING else 0 for kind in kinds for _ in range(count)]
         self.places = [slice(first, first + count) for first in range(1, 1 + len(kinds) * count, count)]
         """Of the columns among the unpacked values."""
+        self.integers = [
+            (place, name, kind, *RANGES[kind][:2])
+            for place, (name, kind) in enumerate(event_type.attributes.items())
+            if kind in RANGES
+        ]
+        """Of integers and timestamps: place, name and kind, the least and the greatest value."""
 
 
 def _layout_of(event_type: EventType, count: int) -> _Layout:
-    layout: _Layout | None = event_type.cache.get(count)
-    if layout is None:
-        layout = event_type.cache[count] = _Layout(event_type.kinds, count)
+    layout = event_type.cache[count] = _Layout(event_type, count)
     return layout
 
 
 class PackedColumns:
     """The values of 1 to `MOST_PACKED` events, by attribute in the order of the schema. Never changes."""
 
-    __slots__ = ("_keys", "_strings", "columns", "count", "data", "event_type")
+    __slots__ = ("_keys", "_strings", "columns", "count", "data", "event_type", "nbytes")
 
-    def __init__(
-        self, event_type: EventType, columns: list[Values], count: int, data: bytes | None = None
-    ) -> None:
+    def __init__(self, event_type: EventType, columns: list[Values], count: int) -> None:
         self.event_type = event_type
         self.columns = columns
         self.count = count
-        self.data = data
+        self.data: bytes | None = None
+        self.nbytes = 0
+        """Of `data`."""
         self._keys: dict[int, list[int]] = {}
         self._strings: dict[int, pa.StringArray] = {}
 
@@ -126,11 +132,11 @@ class PackedColumns:
             )
         if event_type.has_lists:
             raise EventError(f"{event_type.name}: packed columns, expected Arrow columns with lists")
-        layout = _layout_of(event_type, count)
+        layout = event_type.cache.get(count) or _layout_of(event_type, count)
         end = layout.size
         try:
             values = layout.unpack_from(data)
-            columns: list[Values] = [list(values[place]) for place in layout.places]
+            columns: list[Values] = [*map(list, map(values.__getitem__, layout.places))]
             for place in layout.strings:
                 column = columns[place]
                 for event, length in enumerate(column):
@@ -142,25 +148,25 @@ class PackedColumns:
             raise EventError(
                 f"{event_type.name}: malformed packed columns: {len(data)} bytes, expected {end}"
             )
-        is_whole = values[0] == layout.present
-        if not is_whole:
+        if values[0] != layout.present:
             absent = int.from_bytes(values[0], "little")
             for place, column in enumerate(columns):
                 for event in range(count):
                     if absent >> (place * count + event) & 1:
                         column[event] = None
         if not checked:
-            for name, kind, column in zip(event_type.names, event_type.kinds, columns, strict=True):
-                if kind is Kind.INT64 or kind is Kind.TIMESTAMP:
-                    present = column if is_whole else [value for value in column if value is not None]
-                    if present:
-                        check_range(event_type, name, kind, min(present), max(present))
-        return cls(event_type, columns, count, data)
+            for place, name, kind, first, last in layout.integers:
+                for value in columns[place]:
+                    if value is not None and not first <= value <= last:
+                        check_range(event_type, name, kind, value, value)
+        packed = cls(event_type, columns, count)
+        packed.data, packed.nbytes = data, end
+        return packed
 
     def packed(self) -> bytes:
         """The bytes of these events, or those that they came from."""
         if self.data is None:
-            layout = _layout_of(self.event_type, self.count)
+            layout = self.event_type.cache.get(self.count) or _layout_of(self.event_type, self.count)
             values: list[Any] = [*chain.from_iterable(self.columns)]
             absent = layout.present
             if None in values:
@@ -176,6 +182,7 @@ class PackedColumns:
                 texts.append(text)
                 values[place] = len(text)
             self.data = b"".join([layout.pack(absent, *values), *texts])
+            self.nbytes = len(self.data)
         return self.data
 
     def records(self) -> pa.RecordBatch:

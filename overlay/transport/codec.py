@@ -7,6 +7,7 @@ Invariants: decoding an encoded message gives an equal one; a message that does 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import cast
 
@@ -50,7 +51,6 @@ from covey.overlay.transport.wire_values import (
     fill_event_type,
     fill_events,
     fill_values,
-    known_type,
     uint32s,
     values_of,
 )
@@ -153,18 +153,16 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver.replayed = m.replayed
     deliver.for_views = m.for_views
     deliver.live = m.live
-    ids = _ids_of_each(m)
+    ids = m.ids if m.batch.count == 1 else _ids_of_each(m)
     if ids is None:
         ids = m.ids
         deliver.offsets = m.offsets.astype("<u4").tobytes()
-    deliver.ids = ids.astype("<u4").tobytes()
+    deliver.ids = _UINT32.pack(ids[0]) if ids.size == 1 else ids.astype("<u4").tobytes()
 
 
 def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
     """The ids of each event: mostly all have the same, which are written once. None where they differ."""
-    count = len(m.batch)
-    if count == 1:
-        return m.ids
+    count = m.batch.count
     each = len(m.ids) // count if count else 0
     if (
         count
@@ -222,7 +220,10 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     if subscribe.HasField("event_type"):
         event_type = event_type_of(subscribe.event_type)
     else:
-        event_type = known_type(subscribe.type_name, lookup)
+        known = lookup(subscribe.type_name)
+        if known is None:
+            raise UnknownTypeError(subscribe.type_name)
+        event_type = known
     if event_type.name != subscribe.type_name:
         raise EventTypeError(
             f"a subscription to {subscribe.type_name!r} carries the schema of {event_type.name!r}: "
@@ -245,7 +246,7 @@ def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
         values_of(update.values),
         update.since_ns,
         traceparent_of(update.traceparent) if update.traceparent else "",
-        _validity_of(update.valid_for_ns),
+        _validity_of(update.valid_for_ns) if update.valid_for_ns else 0,
         update.for_views,
         update.after_epoch,
     )
@@ -275,8 +276,9 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
                 f"offsets of {len(batch)} events: expected {len(batch) + 1} rising from 0 to {len(ids)}"
             )
     else:
-        offsets = np.arange(len(batch) + 1, dtype=np.int64) * len(ids)
-        ids = np.tile(ids, len(batch))
+        offsets = np.arange(batch.count + 1, dtype=np.int64) * ids.size
+        if batch.count != 1:
+            ids = np.tile(ids, batch.count)
     replayed, for_views = deliver.replayed, deliver.for_views
     return Deliver(batch, offsets, ids, deliver.epoch, replayed, for_views=for_views, live=deliver.live)
 
@@ -309,6 +311,7 @@ def _decode_record(deliver: pb.Deliver) -> Deliver:
     return _decode_deliver(pb.Message(deliver=deliver), {schema.name: schema}.get)
 
 
+_UINT32 = struct.Struct("<I")
 _STEPS = {step.value for step in MoveStep}
 
 _ENCODERS: dict[type, Callable[..., None]] = {
@@ -382,13 +385,10 @@ _OF_CLIENTS = (
 """The kinds of messages that a client sends."""
 
 
-def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) -> Message:
-    """As `decode_message`. Kinds that brokers alone send are not decoded: a Deliver of 1 MB may name as many
-    subscriptions for each of thousands of events. A filter of more bytes is not parsed.
+def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
+    """`MessageError` for kinds that brokers alone send, which are not decoded: a Deliver of 1 MB may name as
+    many subscriptions for each of thousands of events. A filter of more bytes is not parsed.
     """
-    kind = wire.WhichOneof("kind")
-    if kind == "publish":
-        return _decode(wire, kind, lookup)
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
         size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
@@ -399,16 +399,18 @@ def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) 
     if kind is not None and kind not in _OF_CLIENTS:
         reason = f"a message of kind {kind} from a client: expected one of {', '.join(_OF_CLIENTS)}"
         raise MessageError(Refuse(getattr(getattr(wire, kind), "epoch", 0), "INVALID_ARGUMENT", reason))
-    return _decode(wire, kind, lookup)
 
 
-def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
-    """A core message. Events from a broker were checked where they entered the overlay. Raises
-    `MessageError`, with the answer to send, for one that does not make sense here."""
-    return _decode(wire, wire.WhichOneof("kind"), lookup, checked=from_broker)
-
-
-def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: bool = False) -> Message:
+def decode_message(
+    wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
+) -> Message:
+    """A core message; of a client one that it may send, with a filter of at most `filter_bytes`. Events from
+    a broker were checked where they entered the overlay. Raises `MessageError`, with the answer to send, for
+    one that does not make sense here.
+    """
+    kind = wire.WhichOneof("kind")
+    if filter_bytes is not None and kind not in ("publish", "update"):
+        _check_from_client(wire, kind, filter_bytes)
     if kind is None:
         raise MessageError(
             Refuse(0, "INVALID_ARGUMENT", "a message of no known kind: expected one of broker.proto's")
@@ -416,7 +418,7 @@ def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: 
     try:
         if kind == "publish":
             publish = wire.publish
-            batch = events_of(publish.events, lookup, checked=checked)
+            batch = events_of(publish.events, lookup, checked=from_broker)
             return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
         return _DECODERS[kind](wire, lookup)
     except UnknownTypeError as unknown:

@@ -67,9 +67,7 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
 
 
 def _schema_bytes(event_type: EventType) -> bytes:
-    data: bytes | None = event_type.cache.get(_WIRE)
-    if data is None:
-        data = event_type.cache[_WIRE] = encode_event_type(event_type)
+    data = event_type.cache[_WIRE] = encode_event_type(event_type)
     return data
 
 
@@ -79,8 +77,8 @@ def _schema_of(data: bytes) -> EventType:
 
 
 def schema_of(data: bytes, known: EventType) -> EventType:
-    """The schema of events of a known type; the known one where there is none."""
-    if not data or data == _schema_bytes(known):
+    """The schema of events of a known type."""
+    if data == (known.cache.get(_WIRE) or _schema_bytes(known)):
         return known
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
     if schema.name != known.name:
@@ -108,6 +106,8 @@ def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> N
         slot = wire[name]
         if value.__class__ is float:  # nearly always
             slot.float64 = value
+        elif value.__class__ is int:
+            slot.int64 = value
         elif isinstance(value, Motion):
             slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
                 value.value,
@@ -175,8 +175,8 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     if batch.columns is None:
         wire.record_batch = batch.serialized()
     else:
-        wire.packed_columns = batch.columns.packed()
-    wire.schema = _schema_bytes(batch.event_type)
+        wire.packed_columns = batch.columns.data or batch.columns.packed()
+    wire.schema = batch.event_type.cache.get(_WIRE) or _schema_bytes(batch.event_type)
     if batch.results is not None:
         fill_results(wire, batch.results)
     if batch.contexts:
@@ -185,7 +185,11 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     """A batch of a client, or one `checked` by a broker: only that may have results."""
-    event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
+    event_type, schema = lookup(wire.type_name), wire.schema
+    if event_type is None:
+        raise UnknownTypeError(wire.type_name)
+    if schema and schema != event_type.cache.get(_WIRE):
+        event_type = schema_of(schema, event_type)
     publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     if wire.packed_columns:
@@ -233,10 +237,3 @@ def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
     if len(data) % 4:
         raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
     return np.frombuffer(data, dtype="<u4")
-
-
-def known_type(name: str, lookup: TypeLookup) -> EventType:
-    event_type = lookup(name)
-    if event_type is None:
-        raise UnknownTypeError(name)
-    return event_type

@@ -22,7 +22,7 @@ from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.matching.call_residues import CallResidues
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.interest_matching import Decided
+from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
 from covey.sim.baselines.diagram import Diagram, Place
 
 if TYPE_CHECKING:
@@ -76,20 +76,17 @@ class PosetMatching:
     def interests(self) -> dict[int, int]:
         return dict(self._numbers)
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> Matches:
-        decided = self.decide(events)
-        return Matches.of(decided.offsets, decided.ids)
+        offsets, uids, _ = self.decide(events)
+        return Matches.of(offsets, uids)
 
     def decide(self, events: EventPoints) -> Decided:
         """See `InterestMatching.decide`. The walk takes calls for true."""
         offsets, uids = self._walk(events).ids()
         if not self._calling:
-            return Decided(offsets, uids)
+            return offsets, uids, NO_PAIRS
         events.batch.shared_results()
         rows = np.repeat(np.arange(len(events)), np.diff(offsets))
         calling = np.flatnonzero(np.isin(uids, list(self._calling.interfaces())))
@@ -98,7 +95,7 @@ class PosetMatching:
         truths[calling] = self._calling.truths(batch, rows[calling], uids[calling])
         unsure = truths == UNDECIDED
         np.cumsum(np.bincount(rows[truths != FALSE], minlength=len(events)), out=offsets[1:])
-        return Decided(offsets, uids[truths != FALSE], (rows[unsure], uids[unsure]))
+        return offsets, uids[truths != FALSE], (rows[unsure], uids[unsure])
 
     def _walk(self, events: EventPoints) -> Matches:
         events = events.over(self._event_type)
@@ -148,9 +145,6 @@ class PosetMatching:
             reached = sorted(set(events.rows).difference(unmatched))
             bits[reached, number // 64] |= np.uint64(1 << number % 64)
         return bits
-
-    def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
-        return self.match(events).ordered()[1]
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
         return bits_of(self.match_interfaces(events, exclude))

@@ -23,7 +23,7 @@ class ObservedCore:
     neighbours in one call, whose whole cost is known then. With a defect it handles one message at a time.
     """
 
-    deferred = False
+    deferred: Sequence[object] = ()
 
     def __init__(
         self,

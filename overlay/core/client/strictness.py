@@ -120,8 +120,8 @@ class Strictness:
         calls only the pairs `among` these may be among them, if there are any.
         """
         self._move(batch)
-        decided = self._matching.decide(EventPoints(batch), among)
-        return np.repeat(np.arange(len(batch)), np.diff(decided.offsets)), decided.ids
+        offsets, ids, _ = self._matching.decide(EventPoints(batch), among)
+        return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
 
     def rows(self, batch: EventBatch) -> Int64s:
         """The rows that some subscription matches."""

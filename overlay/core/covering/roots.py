@@ -70,7 +70,7 @@ class ScannedRoots(Roots):
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         region = node.region
         for uid, root in self._nodes.items():
-            if (among is None or uid in among) and covers_region(root.region, region) and root is not node:
+            if root is not node and (among is None or uid in among) and covers_region(root.region, region):
                 return root
         return None
 
@@ -79,7 +79,7 @@ class ScannedRoots(Roots):
         return [
             root
             for uid, root in self._nodes.items()
-            if (among is None or uid in among) and covers_region(region, root.region) and root is not node
+            if root is not node and (among is None or uid in among) and covers_region(region, root.region)
         ]
 
 

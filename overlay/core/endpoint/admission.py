@@ -23,19 +23,15 @@ class Undecodable:
     size: int = 0
 
 
-def admit(
-    batch: EventBatch, limits: Limits, ingress_ns: int, nbytes: int | None = None
-) -> tuple[EventBatch | None, list[Refuse]]:
-    """The admitted events of a client's batch, of `nbytes` where they are known, and the refusals of the
-    others.
-    """
+def admit(batch: EventBatch, limits: Limits) -> tuple[EventBatch | None, list[Refuse]]:
+    """The admitted events of a client's batch, and the refusals of the others."""
     name = batch.event_type.name
     if batch.count > limits.max_batch_events:
         reason = f"a batch of {len(batch)} events of {name}: expected at most {limits.max_batch_events}"
         return None, [_refuse(batch, 0, len(batch), reason)]
     refusals: list[Refuse] = []
     # No event is larger than the bytes of its batch.
-    if (batch.nbytes if nbytes is None else nbytes) > limits.max_event_bytes:
+    if batch.nbytes > limits.max_event_bytes:
         sizes = batch.event_bytes()
         large = sizes > limits.max_event_bytes
         for i in np.flatnonzero(large):
@@ -48,7 +44,7 @@ def admit(
             batch = batch.filter(~large)
     if not batch.count:
         return None, refusals
-    return batch.stamped(ingress_ns=ingress_ns), refusals
+    return batch, refusals
 
 
 def refuse_held(batch: EventBatch) -> Refuse:

@@ -15,28 +15,30 @@ class Arrival(Generic[M]):
     """`messages` of `handled` frames, and perhaps of a part of the next; `weight` is theirs (`turns.py`), and
     `error` is what ends the connection behind them. `idle` of the frames brought no messages and changed
     nothing; each weighs as one message.
+
+    Of the frames messages of the weight `most` at most are taken, one at least; without `weigh` whole frames,
+    until it is reached.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(
+        self,
+        link: Link,
+        frames: Sequence[Frame[M]],
+        now_ns: int,
+        most: int,
+        weigh: Callable[[M], int] | None,
+    ) -> None:
         self.messages: list[M | Acknowledge] = []
         self.handled = self.weight = self.idle = 0
         self.error: LinkError | None = None
         self._link = link
         self._begun: list[tuple[int, Position]] = []
         """Of each frame, where its messages begin, and how far the link was before it."""
-
-    def receive(
-        self, frames: Sequence[Frame[M]], now_ns: int, most: int, weigh: Callable[[M], int] | None
-    ) -> None:
-        """Take messages of at most this weight, one at least; without `weigh` whole frames, until it is
-        reached.
-        """
-        link = self._link
         try:
             for frame in frames:
                 if self.weight >= most:
                     return
-                self._begun.append((len(self.messages), link.position))
+                self._begun.append((len(self.messages), (link.received, link.begun, link.settled_here)))
                 if not frame.messages or frame.sequence <= link.received:
                     self._receive_empty(frame, now_ns, of_client=weigh is not None)
                     continue
@@ -48,7 +50,7 @@ class Arrival(Generic[M]):
                     part = link.receive(frame, now_ns, most - self.weight, weigh)
                     self.messages.extend(part)
                     self.weight += sum(1 if isinstance(each, Acknowledge) else weigh(each) for each in part)
-                if link.unfinished:
+                if link.begun:
                     return
                 self.handled += 1
         except LinkError as broken:

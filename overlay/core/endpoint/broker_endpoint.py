@@ -316,25 +316,23 @@ class BrokerEndpoint(Generic[M]):
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
-        peer = self.core.tables.peers.get(interface)
-        most = min(self.options.turn_messages, self._turns.messages(queue.share, now_ns))
-        arrival: Arrival[M] = Arrival(link)
-        arrival.receive(frames, now_ns, most, None if queue.is_broker else self._weigh)
+        most = self._turns.messages(queue.share, now_ns, self._state.options.turn_messages)
+        arrival = Arrival(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
         self.turn_weight = arrival.weight
         self._more_than_events = arrival.idle > 0
         idle = arrival.idle
         if arrival.messages:
-            batches, changes = self._intake.batches, 0 if peer is None else peer.changes
-            taken = self._take(queue, arrival.messages)
+            batches, changes = self._intake.batches, self.core.tables.changes
+            again = self._take(queue, arrival.messages)
             if (
                 batches == self._intake.batches
                 and not queue.is_broker
                 and link.acknowledged == acknowledged
-                and (peer is None or peer.changes == changes)
+                and self.core.tables.changes == changes
             ):
                 idle = max(1, arrival.handled)
-            if taken < len(arrival.messages):
-                arrival.leave(taken)
+            if again is not None:
+                arrival.leave(again)
             if self._durability is not None:
                 self._durability.hold(queue, received)
         if idle and not draining:
@@ -343,10 +341,10 @@ class BrokerEndpoint(Generic[M]):
             self._interfaces.rearm_stall(queue)
             if self._durability is not None:
                 self._durability.refill(queue, self._clock.now_ns)
-        if interface in self._interfaces.challenges:
+        if interface in self._interfaces.challenges.going_on:
             self._interfaces.end_challenge(interface, won=False)
         if link.due_ns is not None:
-            self._timers.set_earlier(queue.acknowledging, link.due_ns)
+            self._timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if link.ready:
             queue.wake()
         self._finish()
@@ -379,7 +377,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
-        if self.core.unsettled(interface) > self.options.max_unsettled and self._congested():
+        if self.core.unsettled(interface) > self._state.options.max_unsettled and self._congested():
             return _CONGESTED_NS
         return self._turns.delay_ns(queue.share, now_ns)
 
@@ -402,16 +400,16 @@ class BrokerEndpoint(Generic[M]):
             for queue in self._state.neighbours.values()
         )
 
-    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int:
+    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int | None:
         """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
-        how many messages were taken: fewer where one has to come again.
+        which message has to come again, with those behind it; None where all were taken.
         """
-        take, clock_ns = self._intake.take, self._clock.stamp_ns
+        take, clock_ns = self._intake.take, self._clock.now_ns + self._clock.offset_ns
         pending: list[Message] = []
         for index, wire in enumerate(messages):
             message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
-            if isinstance(message, Publish):
-                if pending and not isinstance(pending[0], Publish):
+            if message.__class__ is Publish:
+                if pending and pending[0].__class__ is not Publish:
                     self._driver.handle(queue, pending)
                     pending = []
                 pending.append(message)
@@ -419,29 +417,29 @@ class BrokerEndpoint(Generic[M]):
             self._more_than_events = True
             if message is None:
                 continue
-            if isinstance(message, SyncEnd) and not queue.is_broker:
+            if message.__class__ is SyncEnd and not queue.is_broker:
                 if pending:
                     self._driver.handle(queue, pending)
                     pending = []
                 if self._interfaces.withdraw_void(queue.interface):
                     return index
-            if isinstance(message, SessionMove):
+            if message.__class__ is SessionMove:
                 if pending:
                     self._driver.handle(queue, pending)
                     pending = []
                 if queue.is_broker and self._durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
-            if pending and isinstance(pending[0], Publish):
+            if pending and pending[0].__class__ is Publish:
                 self._driver.handle(queue, pending)
                 pending = []
             pending.append(message)
-            if not isinstance(message, _BATCHED):
+            if message.__class__ not in _BATCHED:
                 self._driver.handle(queue, pending)
                 pending = []
         if pending:
             self._driver.handle(queue, pending)
-        return len(messages)
+        return None
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""

@@ -37,26 +37,23 @@ class Challenges:
 
     def __init__(self, timers: Timers[tuple[str, Interface]]) -> None:
         self._timers = timers
-        self._going_on: dict[Interface, Challenge] = {}
-
-    def __contains__(self, interface: Interface) -> bool:
-        return interface in self._going_on
+        self.going_on: dict[Interface, Challenge] = {}
 
     def begin(self, peer: Peer, connection: IncomingConnection, now_ns: int) -> None:
         """`ConnectionRefusedError` if another claims the name already."""
-        if peer.interface in self._going_on:
+        if peer.interface in self.going_on:
             raise ConnectionRefusedError("ALREADY_EXISTS", _taken(peer.interface))
-        self._going_on[peer.interface] = Challenge(peer, connection)
+        self.going_on[peer.interface] = Challenge(peer, connection)
         self._timers.set(("probe", peer.interface), now_ns + PROBE_NS)
 
     def end(self, interface: Interface) -> Challenge | None:
         """Remove the challenge of an interface, if there is one."""
         self._timers.cancel(("probe", interface))
-        return self._going_on.pop(interface, None)
+        return self.going_on.pop(interface, None)
 
     def withdraw(self, interface: Interface, connection: Connection) -> None:
         """A connection has ended; nothing changes unless it claims the name."""
-        challenge = self._going_on.get(interface)
+        challenge = self.going_on.get(interface)
         if challenge is not None and challenge.connection is connection:
             self.end(interface)
 

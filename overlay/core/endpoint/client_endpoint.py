@@ -129,7 +129,7 @@ class ClientEndpoint:
         above the broker's size limit. The others are put.
         """
         limits = replace(self.outbox.limits, max_batch_events=len(batch))
-        admitted, refusals = admit(batch, limits, batch.ingress_ns)
+        admitted, refusals = admit(batch, limits)
         if admitted is not None and traceparent:
             admitted = admitted.consecutive()
             first = admitted.first_sequence

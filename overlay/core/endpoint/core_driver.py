@@ -18,6 +18,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     AwaitClients,
+    Drop,
     Interface,
     Message,
     Publish,
@@ -46,7 +47,7 @@ class CoreDriver:
 
     def handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Pass messages to the core in one call: events only, or no events."""
-        state, events = self._state, isinstance(messages[0], Publish)
+        state, events = self._state, messages[0].__class__ is Publish
         timings, core, clock = state.timings, state.core, state.clock
         if events and len(messages) > 1:
             options = state.options
@@ -58,7 +59,7 @@ class CoreDriver:
             timings.arrived(queue.interface, messages)
         if state.tracing is not None:
             messages = state.tracing.arrived(queue.interface, messages)
-        actions = core.handle_all(messages, queue.interface, clock.stamp_ns, defer=True)
+        actions = core.handle_all(messages, queue.interface, clock.now_ns + clock.offset_ns, defer=True)
         if not queue.is_broker and not events:
             peer = core.tables.peers.get(queue.interface)
             state.validity.handled(queue.interface, messages, actions, peer.subscriptions if peer else ())
@@ -67,7 +68,7 @@ class CoreDriver:
         self.perform(actions, queue)
         if timings is not None and events:
             timings.matched(timings.links, start_ns)
-        self.deferred = core.deferred
+        self.deferred = bool(core.deferred)
         if state.tracing is not None and not self.deferred:
             state.tracing.handled()
         self.source = queue
@@ -103,33 +104,32 @@ class CoreDriver:
 
     def perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
         """Queue and store what the core has returned for messages of a source."""
+        durability = self._state.durability
         for action in actions:
-            if isinstance(action, Send):
+            if action.__class__ is Send:
                 receiver = self._state.queues.get(action.interface)
-                if receiver is not None:
-                    message = action.message
-                    if isinstance(message, Refuse):
-                        message = self._state.guard.without_policy(message, receiver.rights)
-                    elif isinstance(message, Acknowledge) and self._held(receiver, message):
-                        continue
-                    self.enqueue(receiver, message, own=receiver is source)
+                if receiver is None:
+                    continue
+                message = action.message
+                if message.__class__ is Refuse:
+                    message = self._state.guard.without_policy(message, receiver.rights)
+                elif message.__class__ is Acknowledge and durability and durability.holds(receiver, message):
+                    continue
+                self.enqueue(receiver, message, own=receiver is source)
             elif isinstance(action, Store):
-                assert self._state.durability is not None
-                for queue, stored in self._state.durability.store(action):
+                assert durability is not None
+                for queue, stored in durability.store(action):
                     self.enqueue(queue, stored, own=queue is source)
-            else:
+            elif isinstance(action, Drop):
                 self._state.drops.add(action.reason, action.events)
-
-    def _held(self, receiver: InterfaceQueue, answer: Acknowledge) -> bool:
-        return self._state.durability is not None and self._state.durability.holds(receiver, answer)
 
     def enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; ends a session that does not keep up."""
-        if isinstance(message, Refuse):
+        if message.__class__ is Refuse:
             self.refused[message.status] += 1
             sentence = f"refused: {message.reason.partition(chr(10))[0]}"
             self._state.warn(queue.interface, WarningKind.REFUSED, sentence)
-        elif isinstance(message, Acknowledge):
+        elif message.__class__ is Acknowledge:
             if self._state.timings is not None:
                 self._state.timings.settled(queue.interface, message.epoch)
             if self._state.tracing is not None:

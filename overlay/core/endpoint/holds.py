@@ -26,6 +26,8 @@ class Holds:
         not."""
         self._sent: dict[Interface, dict[str, None]] = {}
         """By source, the types that it has sent."""
+        self.types = 0
+        """Of how many event types sources are known."""
 
     def set_full(self, interface: Interface, types: Iterable[str]) -> None:
         """The interface is full for these types and no others."""
@@ -45,9 +47,10 @@ class Holds:
 
     def sent(self, source: Interface, type_name: str, size: int) -> int:
         """The source has sent so many bytes of a type; how many since it was told to hold it."""
-        sources = self._sources.get(type_name)
-        if sources is None:
-            sources = self._sources[type_name] = {}
+        if type_name not in self._sources:
+            self._sources[type_name] = {}
+            self.types += 1
+        sources = self._sources[type_name]
         if source not in sources:
             sources[source] = None
             self._sent.setdefault(source, {})[type_name] = None
@@ -66,11 +69,7 @@ class Holds:
         for name in [name for name in self._sources if name not in known and name not in self._full]:
             for source in self._sources.pop(name):
                 del self._sent[source][name]
-
-    @property
-    def types(self) -> int:
-        """Of how many event types sources are known."""
-        return len(self._sources)
+        self.types = len(self._sources)
 
     def forget_source(self, source: Interface) -> None:
         """The source has ended, or has lost what it was told."""
@@ -78,6 +77,7 @@ class Holds:
             del self._sources[name][source]
             if not self._sources[name]:
                 del self._sources[name]
+        self.types = len(self._sources)
 
     def as_dict(self) -> dict[str, list[Interface]]:
         """Who is full, by held type."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from covey.matcher import EventBatch
 from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -50,7 +51,7 @@ class Intake(Generic[M]):
     def take(self, queue: InterfaceQueue, wire: M, clock_ns: int) -> Message | None:
         """The message, or the admitted part of it; None if it was refused, or was for the endpoint."""
         message = self._decode(wire, queue.is_broker)
-        if isinstance(message, Publish):
+        if message.__class__ is Publish:
             return self._events(queue, message, clock_ns)
         if isinstance(message, Undecodable):
             queue.link.consume(message.size)
@@ -59,28 +60,28 @@ class Intake(Generic[M]):
                 self._state.drops.add("malformed or of unknown type", refuse.count)
                 return None
             return self._refused(queue, refuse)
-        if isinstance(message, Hold):
+        if message.__class__ is Hold:
             if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
                 queue.set_held(message.type_name, message.held)
             return None
         if queue.is_broker:
             return message
         interface, rights = queue.interface, queue.rights
-        denied = (
-            self._state.guard.refusal(message, interface, rights)
-            or self._state.quotas.refusal(message, interface, clock_ns)
-            or self._unkeyed(queue, message)
-        )
+        denied = None if rights is None else self._state.guard.refusal(message, interface, rights)
+        if denied is None:
+            denied = self._state.quotas.refusal(message, interface, clock_ns)
+        if denied is None and queue.policy is SlowConsumer.CONFLATE:
+            denied = self._unkeyed(message)
         if denied is not None:
             return self._refused(queue, denied)
-        if isinstance(message, Subscribe) and rights is not None:
+        if message.__class__ is Subscribe and rights is not None:
             restricted = self._state.guard.restricted(message, interface, rights)
             return restricted if isinstance(restricted, Subscribe) else self._refused(queue, restricted)
         return message
 
-    def _unkeyed(self, queue: InterfaceQueue, message: Message) -> Refuse | None:
+    def _unkeyed(self, message: Message) -> Refuse | None:
         """The refusal of a subscription whose slow client could not be told which event supersedes which."""
-        if queue.policy is not SlowConsumer.CONFLATE or not isinstance(message, Subscribe):
+        if not isinstance(message, Subscribe):
             return None
         event_type = message.filter.event_type
         if event_type.key is not None or self._state.tables.key_of(event_type.name) is not None:
@@ -89,7 +90,7 @@ class Intake(Generic[M]):
         return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
 
     def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
-        batch = message.batch
+        batch, options = message.batch, self._state.options
         type_name, size = batch.event_type.name, FIXED_BYTES + batch.nbytes
         queue.link.consume(size)
         self.batches += 1
@@ -100,10 +101,12 @@ class Intake(Generic[M]):
                     self._refuse(queue, denied)
                     return None
                 queue.publisher = batch.publisher
-            too_fast = self._state.quotas.events_refusal(batch, size, queue.interface, clock_ns)
-            if too_fast is not None:
-                self._refuse(queue, too_fast)
-                return None
+            bounds = options.bounds
+            if bounds.session_events_per_s is not None or bounds.session_event_bytes_per_s is not None:
+                too_fast = self._state.quotas.events_refusal(batch, size, queue.interface, clock_ns)
+                if too_fast is not None:
+                    self._refuse(queue, too_fast)
+                    return None
         if self._state.durability is not None:
             self._state.durability.arrives(type_name)
         since_hold = self._state.holds.sent(queue.interface, type_name, size)
@@ -111,13 +114,16 @@ class Intake(Generic[M]):
             self._forget_types()
         if queue.is_broker:
             return message if self.repeats is None else self.repeats.fresh(message)
-        options = self._state.options
         if since_hold > options.after_hold_bytes:
             self._refuse(queue, refuse_held(message.batch))
             return None
-        self._state.windows.published(queue.interface, queue.link)
-        ingress_ns = clock_ns if options.stamp_ingress else batch.ingress_ns
-        admitted, refusals = admit(batch, options.limits, ingress_ns, size - FIXED_BYTES)
+        if queue.publishers != self._state.windows.publishers:
+            self._state.windows.published(queue)
+        admitted: EventBatch | None = batch
+        refusals: list[Refuse] = []
+        limits = options.limits
+        if not 0 < batch.count <= limits.max_batch_events or size > FIXED_BYTES + limits.max_event_bytes:
+            admitted, refusals = admit(batch, limits)
         if admitted is not None and queue.rights is not None:
             admitted, denials = self._state.guard.select(admitted, queue.interface, queue.rights)
             refusals += denials
@@ -125,6 +131,8 @@ class Intake(Generic[M]):
             self._refuse(queue, refusal)
         if admitted is None:
             return None
+        if options.stamp_ingress:
+            admitted = admitted.stamped(ingress_ns=clock_ns)
         if self.repeats is not None:
             self.repeats.taken(admitted)  # it may come back over a link that has moved
         return Publish(admitted)

@@ -125,6 +125,9 @@ class InterfaceQueue:
         """Of a durable session that ends: the broker that has it now, and the attempt to hand it over."""
         self.drops = DropCounts()
         self.share = Share(rests=not self.is_broker)
+        self.widest_window = link.window_bytes
+        self.publishers: int | None = None
+        """How many clients had published when it did last (`windows.py`); None if it has not."""
         self.connections = 0
         self.frames_received = 0
         self.progress = (0, 0)
@@ -164,12 +167,12 @@ class InterfaceQueue:
         not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
         """
         alive = True
-        if isinstance(message, (Publish, Deliver)) and message.batch.count:
+        if (message.__class__ is Publish or message.__class__ is Deliver) and message.batch.count:
             if own and self.full and not self._has_room_for_answer(message):
                 self._drop("queue full, its own dropped", message)
             else:
                 alive = self._send_events(message)
-        elif isinstance(message, Expired) and self._ends_later(message):
+        elif message.__class__ is Expired and self._ends_later(message):
             pass
         else:
             self.link.send(message)
@@ -177,7 +180,8 @@ class InterfaceQueue:
                 alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL
             elif not self.handshake:
                 self.link.give_up_control()
-        self.wake()
+        if self.connection is not None:
+            self.connection.wake()
         return alive
 
     def _ends_later(self, message: Expired) -> bool:
@@ -215,7 +219,7 @@ class InterfaceQueue:
             self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
 
     def _send_events(self, message: Publish | Deliver) -> bool:
-        link, type_name = self.link, message.batch.event_type.name
+        link = self.link
         if self.policy is SlowConsumer.DISCONNECT and self._over(message):
             return False
         if self.policy is SlowConsumer.DROP_NEWEST and self._over(message):
@@ -226,16 +230,16 @@ class InterfaceQueue:
                 return True
             message = part(message, 0, room)
         if message.batch.count == 1:
-            link.send(message)
+            link.events.append(message)
         else:
             for piece in pieces(message, link.max_frame_bytes):
-                link.send(piece)
+                link.events.append(piece)
         if self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.CONFLATE:
             self._conflate(events_in(message))
         elif self.policy is SlowConsumer.BLOCK:
-            self._note(type_name)
+            self._note(message.batch.event_type.name)
         return True
 
     def _conflate(self, added: int) -> None:
@@ -373,7 +377,7 @@ class InterfaceQueue:
     def received(self) -> bool:
         """A frame has arrived; whether the peer has taken something since the last one."""
         self.frames_received += 1
-        progress = self.link.progress
+        progress = self.link.acknowledged, self.link.credit
         if progress == self.progress:
             return False
         self.progress = progress
@@ -382,9 +386,7 @@ class InterfaceQueue:
 
     def _relieve(self) -> None:
         """Less is pending than before: the queue blocks nobody once half of what may be is left."""
-        if self._pending_bytes() <= self.limits.bytes // 2 and (
-            self.limits.events is None or self._pending_events() <= self.limits.events // 2
-        ):
+        if not self._over(of=2):
             self._warned = False
             self.blocking = True
             if self.full:
@@ -403,9 +405,10 @@ class InterfaceQueue:
         """
         self.connection = connection
         self.connections += 1
-        taken = self.link.progress != self.progress
+        progress = self.link.acknowledged, self.link.credit
+        taken = progress != self.progress
         self.blocking = self.blocking or taken or not self._stalled
-        self.progress = self.link.progress
+        self.progress = progress
         self._full_held = {name: None for name in self._full_held if self.link.holds(name)}
         self.full = self.policy is SlowConsumer.BLOCK and self.blocking and self._over()
         self._changed(self)

@@ -85,7 +85,7 @@ class Interfaces:
         )
         queue.since_ns = self._state.clock.now_ns
         if session:
-            self._state.windows.opened(interface, queue.link)
+            self._state.windows.opened(queue)
         queue.link.withhold_credit(self._state.credit_withheld)
         return queue
 
@@ -475,7 +475,7 @@ class Interfaces:
             self._state.timings.forget(interface)
         if self._state.tracing is not None:
             self._state.tracing.forget(interface)
-        self._state.windows.forget(interface)
+        self._state.windows.forget(queue)
         self._state.guard.forget(interface)
         self._state.validity.forget(interface)
         if self._state.durability is not None:

@@ -96,14 +96,18 @@ class Quotas:
         """The refusal of a client's message that is over a bound. To be asked directly before the core gets
         the message.
         """
-        if isinstance(message, Update):
-            return self._of_update(message, interface, now_ns)
-        if isinstance(message, Subscribe):
+        if message.__class__ is Update:
+            rate = self.bounds.session_updates_per_s
+            if rate is None or self._rates.passes(interface, "updates", 1, rate, now_ns):
+                return None
+            why = f"an update: expected at most {rate}/s of {interface} (max_session_updates_per_s)"
+            return Refuse(message.epoch, "RESOURCE_EXHAUSTED", why, message.subscription_id)
+        if message.__class__ is Subscribe:
             name, subscription_id = message.filter.event_type.name, message.subscription_id
             reason = self._of_filter(message.filter) or self._of_subscription(interface, subscription_id)
             if message.for_views:
                 reason = reason or self._of_view(interface, subscription_id, name)
-        elif isinstance(message, Advertise):
+        elif message.__class__ is Advertise:
             name, subscription_id = message.event_type.name, 0
             reason = None if message.filter is None else self._of_filter(message.filter)
         else:
@@ -117,10 +121,7 @@ class Quotas:
         self, batch: EventBatch, size: int, interface: Interface, now_ns: int
     ) -> Refuse | None:
         """The refusal of a client's events, of this size in bytes, that come too fast."""
-        bounds = self.bounds
-        if bounds.session_events_per_s is None and bounds.session_event_bytes_per_s is None:
-            return None
-        count = len(batch)
+        bounds, count = self.bounds, batch.count
         for option, amount, rate in (
             ("events", count, bounds.session_events_per_s),
             ("event_bytes", size, bounds.session_event_bytes_per_s),
@@ -134,13 +135,6 @@ class Quotas:
                 first = int(batch.sequences()[0]) if count else batch.first_sequence
                 return Refuse(0, "RESOURCE_EXHAUSTED", reason, 0, batch.event_type.name, first, count)
         return None
-
-    def _of_update(self, message: Update, interface: Interface, now_ns: int) -> Refuse | None:
-        rate = self.bounds.session_updates_per_s
-        if rate is None or self._rates.passes(interface, "updates", 1, rate, now_ns):
-            return None
-        reason = f"an update: expected at most {rate}/s of {interface} (max_session_updates_per_s)"
-        return Refuse(message.epoch, "RESOURCE_EXHAUSTED", reason, message.subscription_id)
 
     def _of_subscription(self, interface: Interface, subscription_id: int) -> str | None:
         peer = self._tables.peers.get(interface)

@@ -20,31 +20,29 @@ class Timers(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._due
 
-    def set(self, key: K, due_ns: int) -> None:
-        """In place of the key's earlier deadline."""
-        if self._due.get(key) != due_ns:
-            self._due[key] = due_ns
+    def set(self, key: K, due_ns: int, *, earlier: bool = False) -> None:
+        """In place of the key's deadline; with `earlier` only if that is later."""
+        due = self._due
+        if key not in due or (due[key] > due_ns if earlier else due[key] != due_ns):
+            due[key] = due_ns
             self._serial += 1
             heapq.heappush(self._heap, (due_ns, self._serial, key))
-            if len(self._heap) > 64 + 4 * len(self._due):
+            if self._serial % 64 == 0 and len(self._heap) > 64 + 4 * len(self._due):
                 self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
-
-    def set_earlier(self, key: K, due_ns: int) -> None:
-        """Unless the key has an earlier deadline."""
-        known_ns = self._due.get(key)
-        if known_ns is None or known_ns > due_ns:
-            self.set(key, due_ns)
 
     def cancel(self, key: K) -> None:
         self._due.pop(key, None)
 
     def next_ns(self) -> int | None:
         """The earliest deadline."""
-        heap = self._heap
-        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+        heap, due = self._heap, self._due
+        while heap:
+            due_ns, _, key = heap[0]
+            if key in due and due[key] == due_ns:
+                return due_ns
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return None
 
     def take(self, now_ns: int, most: int | None = None) -> list[K]:
         """Remove and return the keys whose deadlines have come, in their order, so many at most."""

@@ -65,9 +65,9 @@ class Turns:
         share.place_ns = None
         return 0
 
-    def messages(self, share: Share, now_ns: int) -> int:
-        """How many messages a turn may have that begins now. O(1)."""
-        return share.messages if self._others_active(share, now_ns) else TURN_MESSAGES
+    def messages(self, share: Share, now_ns: int, most: int = TURN_MESSAGES) -> int:
+        """How many messages a turn may have that begins now, of `most`. O(1)."""
+        return min(most, share.messages) if self._others_active(share, now_ns) else most
 
     def measure(self, share: Share, messages: int, spent_ns: int) -> None:
         """A turn had so many messages, of whatever kind, and took so long."""

@@ -61,9 +61,9 @@ class Validity:
         refused: set[int] | None = None
         for message in messages:
             known = self._ends.get(interface, _NONE)
-            if isinstance(message, Subscribe | Update):
+            if message.__class__ is Subscribe or message.__class__ is Update:
                 number = message.subscription_id
-                replaced = isinstance(message, Subscribe) and number in known
+                replaced = message.__class__ is Subscribe and number in known
                 if not (message.valid_for_ns or replaced) or number not in subscriptions:
                     continue
                 if refused is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from covey.overlay.core.link.link import Link
-from covey.overlay.core.messages import Interface
+if TYPE_CHECKING:
+    from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +25,24 @@ class Windows:
 
     def __init__(self, sizes: WindowSizes) -> None:
         self._sizes = sizes
-        self._widest: dict[Interface, int] = {}
-        self._publishers: dict[Interface, int] = {}
-        """How many there were when the window was set."""
+        self.publishers = 0
+        """How many clients have published."""
 
-    def opened(self, interface: Interface, link: Link) -> None:
-        """The link of a new session."""
-        self._widest[interface] = link.window_bytes
-        link.window_bytes = min(link.window_bytes, self._sizes.first)
+    def opened(self, queue: InterfaceQueue) -> None:
+        """The queue of a new session."""
+        queue.link.window_bytes = min(queue.widest_window, self._sizes.first)
 
-    def published(self, interface: Interface, link: Link) -> None:
-        """A client has published. O(1): the windows of the others follow when they publish."""
-        publishers = self._publishers
-        count = len(publishers) + (interface not in publishers)
-        if publishers.get(interface) == count:
-            return
-        publishers[interface] = count
-        share = max(self._sizes.least, self._sizes.publishers // count)
-        link.window_bytes = min(self._widest[interface], share)
+    def published(self, queue: InterfaceQueue) -> None:
+        """A client has published, and `queue.publishers` is not how many have: the windows of the others
+        follow when they publish. O(1).
+        """
+        if queue.publishers is None:
+            self.publishers += 1
+        queue.publishers = self.publishers
+        share = max(self._sizes.least, self._sizes.publishers // self.publishers)
+        queue.link.window_bytes = min(queue.widest_window, share)
 
-    def forget(self, interface: Interface) -> None:
+    def forget(self, queue: InterfaceQueue) -> None:
         """A session has ended."""
-        self._widest.pop(interface, None)
-        self._publishers.pop(interface, None)
+        if queue.publishers is not None:
+            self.publishers -= 1

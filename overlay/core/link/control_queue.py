@@ -83,21 +83,27 @@ class ControlQueue:
     def append(self, message: Message, max_bytes: int) -> None:
         """Queue a message, or merge it into a pending one. O(values)."""
         self._positions += 1
-        if isinstance(message, Acknowledge):
-            self._append_acknowledge(message, max_bytes)
+        if message.__class__ is Acknowledge:
+            waiting = self._acknowledge
+            if waiting is not None:
+                if self.waiting[-1] is waiting:
+                    waiting.message = message
+                    return
+                waiting.message = None  # a refusal between the two must precede the newer one
+            self._acknowledge = self._queue(message, max_bytes)
             return
-        if isinstance(message, Hold):
+        if message.__class__ is Hold:
             earlier_hold = self._holds.get(message.type_name)
             if earlier_hold is not None:
                 earlier_hold.message = None
             self._holds[message.type_name] = self._queue(message, max_bytes)
             return
-        if isinstance(message, Refuse):
+        if message.__class__ is Refuse:
             # A refusal is never delayed: the frame that acknowledges the refused message must not precede it.
             self.urgent = True
             self._queue(message, max_bytes)
             return
-        if isinstance(message, Update) and self._merge_updates:
+        if message.__class__ is Update and self._merge_updates:
             earlier = self._updates.get(message.subscription_id)
             if earlier is not None:
                 self._merge(earlier, message)
@@ -132,15 +138,6 @@ class ControlQueue:
         earlier.size = size_of(earlier.message)
         self._section_bytes += earlier.size
 
-    def _append_acknowledge(self, message: Acknowledge, max_bytes: int) -> None:
-        waiting = self._acknowledge
-        if waiting is not None:
-            if self.waiting[-1] is waiting:
-                waiting.message = message
-                return
-            waiting.message = None  # a refusal between the two must precede the newer one
-        self._acknowledge = self._queue(message, max_bytes)
-
     @property
     def settles(self) -> bool:
         """Whether the next message is an Acknowledge."""
@@ -161,14 +158,15 @@ class ControlQueue:
             waiting = self.waiting[0]
             if messages and size + waiting.size > max_bytes and newest < waiting.position:
                 break
-            newest = max(newest, waiting.newest)
+            if waiting.newest > newest:
+                newest = waiting.newest
             self.waiting.popleft()
             message = waiting.message
             if waiting is self._acknowledge:
                 self._acknowledge = None
-            elif isinstance(message, Update) and self._updates.get(message.subscription_id) is waiting:
+            elif message.__class__ is Update and self._updates.get(message.subscription_id) is waiting:
                 del self._updates[message.subscription_id]
-            elif isinstance(message, Hold):
+            elif message.__class__ is Hold:
                 del self._holds[message.type_name]
             if message is not None:
                 messages.append(message)

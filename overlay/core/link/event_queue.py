@@ -50,18 +50,14 @@ class EventQueue:
         queue = self._queue_of(message) if self.aside else self.ready
         entry = Whole(message) if len(queue) < MOST_WHOLE else packed(message)
         queue.append(entry)
-        self._count(entry)
+        self.bytes += entry.held
+        self.count += entry.events
+        if entry.is_stored:
+            self.stored_count += entry.events
         if queue is not self.ready:
             self._held_bytes[entry.type_name] += entry.held
         elif entry.is_stored:
             self.stored_bytes += entry.held
-
-    def _count(self, entry: Waiting, sign: int = 1) -> None:
-        events = sign * entry.events
-        self.bytes += sign * entry.held
-        self.count += events
-        if entry.is_stored:
-            self.stored_count += events
 
     def messages(self) -> Iterator[Message]:
         """All that waits; those of held types last."""
@@ -71,8 +67,10 @@ class EventQueue:
     def pop(self) -> Waiting:
         """Remove the head."""
         entry = self.ready.popleft()
-        self._count(entry, -1)
+        self.bytes -= entry.held
+        self.count -= entry.events
         if entry.is_stored:
+            self.stored_count -= entry.events
             self.stored_bytes -= entry.held
         return entry
 
@@ -126,7 +124,8 @@ class EventQueue:
         for index, entry in enumerate(queue):
             if entry.may_go and type_name in (None, entry.type_name):
                 del queue[index]
-                self._count(entry, -1)
+                self.bytes -= entry.held
+                self.count -= entry.events
                 if aside is not None:
                     self._held_bytes[entry.type_name] -= entry.held
                 return entry.message
@@ -151,13 +150,13 @@ class EventQueue:
                 assert isinstance(message, Deliver)
                 name, stays = entry.type_name, int(mask.sum())
                 lost.append((name, message.batch.ingress_ns, len(mask) - stays))
-                self._count(entry, -1)
                 held = -entry.held
                 if stays:
                     shorter = packed(chosen(message, mask))
                     queue.append(shorter)
-                    self._count(shorter)
                     held += shorter.held
+                self.bytes += held
+                self.count += stays - entry.events
                 if queue is not self.ready:
                     self._held_bytes[name] += held
         return lost

@@ -52,7 +52,7 @@ CONTROL_IN_FLIGHT = 4
 peer has not acknowledged."""
 ACKNOWLEDGE_AFTER_NS = 50_000_000
 Position = tuple[int, int, int]
-"""How far a link has received."""
+"""How far a link has received: its `received`, `begun` and `settled_here`."""
 
 
 class LinkError(CoveyError):
@@ -130,7 +130,8 @@ class Link:
         self._probed = 0
         self.sent = 0
         self.acknowledged = 0
-        self._credit = 0
+        self.credit = 0
+        """Bytes of events that the peer takes on this link, those that were sent included."""
         self._sent_bytes = 0
         self.retained_bytes = 0
         self.retained_events = 0
@@ -148,8 +149,9 @@ class Link:
         self._consumed = 0
         self._granted = 0
         self._withhold = False
-        self._settled_here = 0
-        self._begun = 0
+        self.settled_here = 0
+        """The newest epoch of this end that has settled."""
+        self.begun = 0
         """How many messages of the next frame were taken (`most` of `receive`)."""
         self._missed = 0
         self._missed_before = 0
@@ -186,7 +188,7 @@ class Link:
             self._reset(peer.incarnation)
             return False
         self._accept_acknowledgement(peer.received)
-        self._credit = max(self._credit, peer.credit)
+        self.credit = max(self.credit, peer.credit)
         self._resend = deque(self._retained)
         self._granted = self._grant()
         self._ack_now = True  # what the last frames acknowledged may be lost
@@ -213,9 +215,9 @@ class Link:
         self.sent = self.acknowledged = self._probed = 0
         self._sent_before += self._sent_bytes
         self._consumed_before += self._consumed
-        self._credit = self._sent_bytes = 0
-        self._settled = self._settled_here = 0
-        self.received = self._announced = self._begun = 0
+        self.credit = self._sent_bytes = 0
+        self._settled = self.settled_here = 0
+        self.received = self._announced = self.begun = 0
         self._acknowledged_only = None
         self._consumed = self._granted = 0
         self._ack_now = True  # the first frame grants credit, even without messages
@@ -238,12 +240,12 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Queue a message. O(1)."""
-        if isinstance(message, (Publish, Deliver)):
+        if message.__class__ is Publish or message.__class__ is Deliver:
             # Without events it is as for control: the next connection begins with the whole state.
             if message.batch.count or not self._gave_up:
                 self.events.append(message)
         elif not self._gave_up:
-            if isinstance(message, CONTROL):
+            if message.__class__ in CONTROL:
                 self._control.append(message, self.max_frame_bytes)
             else:
                 self.events.append(message)
@@ -317,11 +319,6 @@ class Link:
         return self.events.entry(message).held
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Grows when the peer takes something: the last frame that it has acknowledged, and its credit."""
-        return self.acknowledged, self._credit
-
-    @property
     def backlog_bytes(self) -> int:
         """Bytes of events that are queued or unacknowledged."""
         return self.events.bytes + self.retained_bytes
@@ -346,7 +343,7 @@ class Link:
         """Control messages that are queued or unacknowledged. Refusals are sent at once, however many are in
         flight.
         """
-        return len(self._control) + self._retained_control
+        return len(self._control.waiting) + self._retained_control
 
     @property
     def idle(self) -> bool:
@@ -360,7 +357,7 @@ class Link:
             not self.events.ready
             and not self._resend
             and len(self._retained) < self._frames_in_flight
-            and self._sent_bytes < self._credit
+            and self._sent_bytes < self.credit
         )
 
     @property
@@ -378,7 +375,7 @@ class Link:
         if in_flight >= self._frames_in_flight:
             return False
         ready = self.events.ready
-        if ready and (self._sent_bytes < self._credit or not ready[0].events):
+        if ready and (self._sent_bytes < self.credit or not ready[0].events):
             return True
         return bool(self._gaps)
 
@@ -426,7 +423,7 @@ class Link:
         """The messages without the Acknowledges, which go into the header."""
         rest: list[Message] = []
         for message in messages:
-            if isinstance(message, Acknowledge):
+            if message.__class__ is Acknowledge:
                 self._settled = max(self._settled, message.epoch)
                 self._ack_now = True
             else:
@@ -444,7 +441,7 @@ class Link:
     def _take_events(self, size: int, *, alone: bool) -> list[Waiting]:
         """What is sent of the queue of events in a frame with so many bytes of other messages."""
         queue = self.events
-        ready, credit = queue.ready, self._credit - self._sent_bytes
+        ready, credit = queue.ready, self.credit - self._sent_bytes
         taken: list[Waiting] = []
         taken_bytes = headers = 0
         while ready:
@@ -474,14 +471,13 @@ class Link:
         """
         self.written += 1
         if not self._control.urgent:
-            self._announced = self._acknowledgeable
+            self._announced = self.received if self._acknowledged_only is None else self._acknowledgeable
         self._granted = self._grant()
         self._ack_now = False
         self.due_ns = None
-        asks = self._wants_answer(in_flight)
-        if asks:
-            self._probed = self.sent
-        probe, self._probe = self._probe or asks, False
+        probe, self._probe = self._probe, False
+        if self._wants_answer(in_flight):
+            self._probed, probe = self.sent, True
         return Frame(sequence, self._announced, self._granted, messages, probe, self.dropped, settled)
 
     # --- receiving ------------------------------------------------------------------------------------------
@@ -493,13 +489,16 @@ class Link:
         more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
 
         With `most` at most so many, or fewer where some count as several by `weigh`, one at least: the frame
-        has not arrived (`unfinished`) before it is received once more, and the call that returns its last
+        has not arrived (`begun`) before it is received once more, and the call that returns its last
         messages counts it. If it comes again on another connection, what was taken of it is not returned
         again.
         """
-        self._accept_acknowledgement(frame.received)
-        self._credit = max(self._credit, frame.credit)
-        self._missed = max(self._missed, frame.dropped)
+        if frame.received > self.acknowledged or self._asking:
+            self._accept_acknowledgement(frame.received)
+        if frame.credit > self.credit:
+            self.credit = frame.credit
+        if frame.dropped > self._missed:
+            self._missed = frame.dropped
         messages: tuple[M | Acknowledge, ...] = ()
         if frame.sequence == 0:
             if frame.messages:
@@ -511,38 +510,29 @@ class Link:
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
         else:
-            begun = self._begun
+            begun = self.begun
             messages = tuple(frame.messages[begun : None if most is None else begun + most])
-            if most is not None and weigh is not None:
-                messages = messages[: count_within(most, map(weigh, messages))]  # type: ignore[arg-type]
-            if begun + len(messages) < len(frame.messages):
-                self._begun += len(messages)
-                return messages
-            self._begun = 0
+            if most is not None:
+                if weigh is not None:
+                    messages = messages[: count_within(most, map(weigh, messages))]  # type: ignore[arg-type]
+                if begun + len(messages) < len(frame.messages):
+                    self.begun += len(messages)
+                    return messages
+            self.begun = 0
             self.received = frame.sequence
             if self.due_ns is None:
                 self.due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
         if frame.probe:
             self._ack_now = True
-        if frame.settled > self._settled_here:
-            self._settled_here = frame.settled
+        if frame.settled > self.settled_here:
+            self.settled_here = frame.settled
             messages = (*messages, Acknowledge(frame.settled))
         return messages
 
-    @property
-    def position(self) -> Position:
-        """What was received, for `rewind`."""
-        return self.received, self._begun, self._settled_here
-
     def rewind(self, position: Position, taken: int) -> None:
         """Of what was received since then only the first messages were taken, all of one frame."""
-        self.received, self._begun, self._settled_here = position
-        self._begun += taken
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether some messages of the next frame were taken, and not all."""
-        return self._begun > 0
+        self.received, self.begun, self.settled_here = position
+        self.begun += taken
 
     def _broken(self, why: str) -> LinkError:
         self.forget_peer()  # else every later connection would end in the same way
@@ -553,11 +543,13 @@ class Link:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].sequence <= received:
             retained = self._retained.popleft()
-            self.stored |= retained.stored()
+            if retained.entries:
+                self.stored |= retained.stored()
             self.retained_bytes -= retained.held
             self.retained_events -= retained.events
             self._retained_control -= retained.control
-        self.acknowledged = max(self.acknowledged, received)
+        if received > self.acknowledged:
+            self.acknowledged = received
         if self._asking and self.idle:
             self._asking = False
         while self._resend and self._resend[0].sequence <= received:
@@ -597,7 +589,8 @@ class Link:
     def consume(self, size: int) -> None:
         """Event messages of this size (`size_of`) were processed: grant as much credit again."""
         self._consumed += size
-        if self._grant() - self._granted >= max(1, self.window_bytes // 4):
+        more = self._consumed + self.window_bytes - self._granted
+        if more > 0 and more >= self.window_bytes // 4 and not self._withhold:
             self._ack_now = True
 
     def withhold_credit(self, withhold: bool) -> None:
@@ -608,4 +601,5 @@ class Link:
                 self._ack_now = True
 
     def _grant(self) -> int:
-        return self._granted if self._withhold else max(self._granted, self._consumed + self.window_bytes)
+        due = self._consumed + self.window_bytes
+        return due if due > self._granted and not self._withhold else self._granted

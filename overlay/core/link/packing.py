@@ -40,7 +40,7 @@ class Whole:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        if not isinstance(message, (Publish, Deliver)):
+        if not (message.__class__ is Publish or message.__class__ is Deliver):
             self.type_name = type_of(message)
             self.events = self.size = self.held = 0
             self.offset, self.is_stored = UNSTORED, False
@@ -53,7 +53,7 @@ class Whole:
         self.is_stored = message.offset != UNSTORED
         self.size, self.held = FIXED_BYTES + nbytes, MESSAGE_BYTES + held_by(batch, nbytes)
         if message.__class__ is Deliver:
-            numbers = len(message.offsets) + len(message.ids)
+            numbers = message.offsets.size + message.ids.size
             self.size += 4 * numbers
             self.held += 8 * numbers
         if not self.events:

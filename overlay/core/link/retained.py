@@ -17,7 +17,7 @@ class Retained:
     queue of events. `received` and `settled` are what it acknowledged.
     """
 
-    __slots__ = ("_entries", "_head", "control", "events", "held", "received", "sequence", "settled")
+    __slots__ = ("_head", "control", "entries", "events", "held", "received", "sequence", "settled")
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Retained:
         self._head = head
         if len(entries) > MOST_WHOLE:
             entries = [packed(each.message) for each in entries]
-        self._entries = entries
+        self.entries = entries
         self.held = self.events = 0
         for each in entries:
             self.held += each.held
@@ -42,8 +42,8 @@ class Retained:
     @property
     def messages(self) -> Sequence[Message]:
         """As they were sent."""
-        return (*self._head, *(each.message for each in self._entries))
+        return (*self._head, *(each.message for each in self.entries))
 
     def stored(self) -> dict[str, int]:
         """By event type the offset of the last record whose events it has."""
-        return {each.type_name: each.offset for each in self._entries if each.offset >= 0}
+        return {each.type_name: each.offset for each in self.entries if each.offset >= 0}

@@ -40,21 +40,21 @@ _SCHEMA = "covey.overlay.core.link.size"
 def size_of(message: Message) -> int:
     """About how many bytes a message takes in a frame; of a batch, the serialised form with its results, plus
     4 per offset and id."""
-    if isinstance(message, Acknowledge):
+    if message.__class__ is Acknowledge:
         return FIXED_BYTES
-    if isinstance(message, Update):
+    if message.__class__ is Update:
         return FIXED_BYTES + _values_bytes(message) + len(message.traceparent)
-    if isinstance(message, Publish):
+    if message.__class__ is Publish:
         return FIXED_BYTES + message.batch.nbytes
-    if isinstance(message, Deliver):
+    if message.__class__ is Deliver:
         return FIXED_BYTES + message.batch.nbytes + 4 * (len(message.offsets) + len(message.ids))
-    if isinstance(message, Subscribe):
+    if message.__class__ is Subscribe:
         return FIXED_BYTES + len(str(message.filter)) + _values_bytes(message)
-    if isinstance(message, Refuse):
+    if message.__class__ is Refuse:
         return FIXED_BYTES + len(message.reason)
-    if isinstance(message, Notice):
+    if message.__class__ is Notice:
         return FIXED_BYTES + len(message.reason) + 4 * len(message.subscription_ids)
-    if isinstance(message, SessionMove):
+    if message.__class__ is SessionMove:
         carried: list[Message] = [*message.subscriptions, *message.records]
         return FIXED_BYTES + sum(size_of(each) for each in carried)
     return FIXED_BYTES

@@ -75,7 +75,7 @@ class EventPoints:
         self._points: dict[str, list[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self.batch)
+        return self.batch.count
 
     def over(self, event_type: EventType) -> EventPoints:
         """These events under another schema of their type, that of the filters they are tested against."""
@@ -88,7 +88,7 @@ class EventPoints:
     @property
     def rows(self) -> Rows:
         if self._rows is None:
-            self._rows = list(range(len(self.batch)))
+            self._rows = list(range(self.batch.count))
         return self._rows
 
     def alone(self) -> Mapping[str, Any]:

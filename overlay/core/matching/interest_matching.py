@@ -7,7 +7,7 @@ measuring baseline `baselines/poset_matching.py` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,10 @@ Int64s = npt.NDArray[np.int64]
 _NONE: Int64s = np.zeros(0, np.int64)
 
 
-class Decided(NamedTuple):
-    """The matches of a batch, ids ascending within each event; `undecided` are the pairs (row, id) of
-    residues without a decision: among the matches where these are passed on, else missing from them.
-    """
-
-    offsets: Int64s
-    ids: Int64s
-    undecided: tuple[Int64s, Int64s] = (_NONE, _NONE)
+Decided = tuple[Int64s, Int64s, tuple[Int64s, Int64s]]
+"""The matches of a batch, as offsets and ids that ascend within each event; then the pairs (row, id) of
+residues without a decision: among the matches where these are passed on, else missing from them."""
+NO_PAIRS = _NONE, _NONE
 
 
 class Matched(Protocol):
@@ -81,9 +77,6 @@ class InterestMatching(Protocol):
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined."""
 
-    def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
-        """The uids of the matching interests of a single event, ascending."""
-
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
         """The interfaces of the matching interests of a single event: bit i of interface i is set. The bit of
         the interface `exclude` is undefined.
@@ -94,8 +87,6 @@ class InterestMatching(Protocol):
 
     def interests(self) -> dict[int, int]:
         """The uids, and the numbers of their interfaces."""
-
-    def __len__(self) -> int: ...
 
 
 MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool, "Evaluator"], InterestMatching]

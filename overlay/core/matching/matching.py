@@ -7,8 +7,9 @@ another of the same subscription follows costs it nothing. Once about a millisec
 
 An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
 events meet few filters, the changes stay pending and the filters are *walked*, until that has cost about as
-much as applying the changes. A batch of many events is never walked. The engines of the papers never walk,
-since they are there to be measured.
+much as applying the changes. A batch of many events is never walked; a single event always is where filters
+are few, and boxes: an engine takes longer. The engines of the papers never walk, since they are there to be
+measured.
 
 Until the kernels are loaded there is no engine, and every match tests the filters: few events one by one,
 more of them column by column (`event_masks.py`).
@@ -50,8 +51,11 @@ if TYPE_CHECKING:
 
 _WALKING = "cluster"
 """The only engine beside which filters are walked."""
+_ONLY: Rows = [0]
 _FEW_EVENTS = 16
 """Larger batches are not walked."""
+_FEW_BOXES = 8
+"""Filters without an engine for single events: an engine takes longer than so many boxes."""
 _PAIRS_ALONE = 128
 _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
 """Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
@@ -81,6 +85,8 @@ class Matching:
         """Pairs tested since the last flush."""
         self._walkable: dict[int, Walkable] = {}
         """Of interests that have not changed since they were walked."""
+        self._few_boxes: bool | None = None
+        """Whether a single event is always walked; None after a change."""
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
@@ -133,6 +139,7 @@ class Matching:
     def _changed(self, uid: int) -> None:
         """An interest is new, has other values, or is none any more."""
         self._walkable.pop(uid, None)
+        self._few_boxes = None
         if uid not in self._dirty:
             self._dirty[uid] = None
             self.pending += 1
@@ -180,9 +187,9 @@ class Matching:
         elif not self._cheap_to_walk(len(events)):
             return self.flush().match(events.batch)
         matches: list[list[int]] = [[] for _ in events.rows]
-        for interest, _, rows in self._accepting(events):
+        for uid, _, rows in self._accepting(events):
             for row in rows:
-                matches[row].append(interest.uid)
+                matches[row].append(uid)
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum([len(uids) for uids in matches], out=offsets[1:])
         return Matches.of(offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64))
@@ -206,52 +213,67 @@ class Matching:
         return bits
 
     def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
-        events = events.over(self._event_type)
-        engine = self._engine
-        if engine is None or self._dirty:
-            if self._without_kernels() or self._cheap_to_walk(1):
-                return np.array(sorted(interest.uid for interest, _, _ in self._accepting(events)), np.int64)
-            engine = self.flush()
+        if events.batch.event_type is not self._event_type:
+            events = events.over(self._event_type)
+        engine = self._engine_of_one()
+        if engine is None:
+            return np.array(sorted([uid for uid, _, _ in self._accepting(events)]), np.int64)
         return engine.event_ids(events.batch)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
-        events = events.over(self._event_type)
+        if events.batch.event_type is not self._event_type:
+            events = events.over(self._event_type)
+        engine = self._engine_of_one()
+        if engine is not None:
+            return engine.event_interfaces(events.batch)
+        unmatched: dict[int, list[int]] = {exclude: []}
+        bits = 0
+        for _, number, _ in self._accepting(events, unmatched):
+            unmatched[number] = []
+            bits |= 1 << number
+        return bits
+
+    def _engine_of_one(self) -> Engine | None:
+        """What a single event is matched by; None where the filters are walked."""
+        if self._few_boxes is None:
+            self._few_boxes = (
+                self._walks
+                and len(self._interests) <= _FEW_BOXES
+                and all(self._walkable_of(uid, each).is_box for uid, (each, _) in self._interests.items())
+            )
+        if self._few_boxes:
+            return None
         engine = self._engine
         if engine is None or self._dirty:
-            if self._without_kernels() or self._cheap_to_walk(1):
-                unmatched: dict[int, list[int]] = {exclude: []}
-                bits = 0
-                for _, number, _ in self._accepting(events, unmatched):
-                    unmatched[number] = []
-                    bits |= 1 << number
-                return bits
+            if self._cheap_to_walk(1) or self._without_kernels():
+                return None
             engine = self.flush()
-        return engine.event_interfaces(events.batch)
+        return engine
 
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})
-    ) -> Iterator[tuple[Matched, int, Rows]]:
-        """The interests that accept some of the events, with the number of their interface and these rows. Of
-        an interface in `unmatched` only those rows are tested.
+    ) -> Iterator[tuple[int, int, Rows]]:
+        """The uids of the interests that accept some of the events, with the number of their interface and
+        these rows. Of an interface in `unmatched` only those rows are tested.
         """
-        every = events.rows
-        alone = events.alone() if len(every) == 1 else None
+        alone = events.alone() if events.batch.count == 1 else None
+        every, walkable = _ONLY if alone is not None else events.rows, self._walkable
         for uid, (interest, number) in self._interests.items():
-            rows = unmatched.get(number, every)
+            rows = unmatched.get(number, every) if unmatched else every
             if not rows:
                 continue
-            walked = self._walkable_of(uid, interest)
+            walked = walkable[uid] if uid in walkable else self._walkable_of(uid, interest)
             if alone is not None:
                 for attribute, low, high in walked.box:
                     if not low <= alone[attribute] < high:
                         break
                 else:
                     if walked.is_box or events.inside(walked.region, rows):
-                        yield interest, number, rows
+                        yield uid, number, rows
             else:
                 inside = events.inside(walked.region, rows)
                 if inside:
-                    yield interest, number, inside
+                    yield uid, number, inside
 
     def _cheap_to_walk(self, events: int) -> bool:
         """Whether to walk the filters for this match; counts its pairs."""
@@ -259,7 +281,8 @@ class Matching:
         if not changes or not self._walks or events > _FEW_EVENTS:
             return False
         self._walked += events * len(self._interests)
-        return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
+        walked = self._walked
+        return walked <= _PAIRS_ALONE * changes and walked <= _PAIRS_TOGETHER + _PAIRS_MORE * changes
 
     def _walkable_of(self, uid: int, interest: Matched) -> Walkable:
         walkable = self._walkable.get(uid)

@@ -18,7 +18,7 @@ from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
 from covey.matcher.matches import Matches
 from covey.overlay.core.matching.call_residues import CallResidues
-from covey.overlay.core.matching.interest_matching import Decided, Matched
+from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided, Matched
 from covey.overlay.core.matching.matching import FilterAt, Matching
 
 if TYPE_CHECKING:
@@ -114,16 +114,20 @@ class OperatorMatching:
     def match(self, events: EventPoints) -> Matches:
         if not self.calls:
             return self.plain.match(events)
-        decided = self.decide(events)
-        return Matches.of(decided.offsets, decided.ids)
+        offsets, ids, _ = self.decide(events)
+        return Matches.of(offsets, ids)
 
     def decide(self, events: EventPoints, among: tuple[Int64s, Int64s] | None = None) -> Decided:
         """As `match`, and what is undecided. Of interests with calls only these pairs (row, id), if there are
         any: operators are not asked about others.
         """
-        offsets, ids = self.plain.match(events).ordered()
+        if events.batch.count == 1:
+            ids = self.plain.event_uids(events)
+            offsets = np.array((0, ids.size), np.int64)
+        else:
+            offsets, ids = self.plain.match(events).ordered()
         if not self.calls:
-            return Decided(offsets, ids)
+            return offsets, ids, NO_PAIRS
         rows, uids = self._passing(events)
         if among is not None:
             wanted = np.isin(_keys(rows, uids), _keys(*among))
@@ -136,7 +140,7 @@ class OperatorMatching:
         order = np.lexsort((ids, every))
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum(np.bincount(every, minlength=len(events)), out=offsets[1:])
-        return Decided(offsets, ids[order], (rows[unsure], uids[unsure]))
+        return offsets, ids[order], (rows[unsure], uids[unsure])
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         bits = self.plain.match_interfaces(events, exclude)
@@ -155,9 +159,6 @@ class OperatorMatching:
         at = rows[passing], numbers[passing] // 64
         np.bitwise_or.at(bits, at, np.uint64(1) << shifts[passing])
         return bits
-
-    def event_uids(self, events: EventPoints) -> Int64s:
-        return self.decide(events).ids if self.calls else self.plain.event_uids(events)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
         if self.calls:

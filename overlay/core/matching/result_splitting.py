@@ -33,23 +33,20 @@ def split_by_link(
 
 
 def split_by_session(
-    offsets: npt.NDArray[np.int64],
-    uids: npt.NDArray[np.int64],
-    owner: npt.NDArray[np.int64],
-    subscription: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]
 ) -> list[Share]:
     """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
+    `owners` and `ids` are the numbers and subscription ids of the matches.
 
     `rows` are the positions of the session's events in the batch, None where it gets all of them; offsets and
     ids are as in `Deliver`. Cost: one sort of the matches by session, none where there is one session.
     """
-    if not len(uids):
+    if not owners.size:
         return []
-    count = len(offsets) - 1
-    owners = owner[uids]
-    ids = subscription[uids]
+    count = offsets.size - 1
     if len(set(owners.tolist())) == 1 if count == 1 else (owners == owners[0]).all():
-        return [_sole_share(int(owners[0]), offsets, ids)]
+        number = int(owners[0])
+        return [(number, None, offsets, ids) if count == 1 else _sole_share(number, offsets, ids)]
     events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
     order = np.argsort(owners, kind="stable")
     owners, events, ids = owners[order], events[order], ids[order]
@@ -68,8 +65,6 @@ def split_by_session(
 
 def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> Share:
     """The share of a session that gets all."""
-    if len(offsets) == 2:
-        return number, None, offsets, ids
     matching = offsets[1:] > offsets[:-1]
     if matching.all():
         return number, None, offsets, ids

@@ -97,7 +97,8 @@ class Acks:
                 self._await(neighbour, awaited, pending)
         if pending is None:
             if not queue:
-                self.ready[source] = max(epoch, self.ready.get(source, 0))
+                if source not in self.ready or self.ready[source] < epoch:
+                    self.ready[source] = epoch
                 return
             pending = _Pending(source, epoch)
         if queue is None:
@@ -213,9 +214,8 @@ class Acks:
 
     def drain(self) -> list[tuple[Interface, int]]:
         """Remove and return the epochs to acknowledge now, one per source, in order of completion."""
-        ready = list(self.ready.items())
-        self.ready.clear()
-        return ready
+        ready, self.ready = self.ready, {}
+        return list(ready.items())
 
     def first_incomplete(self, source: Interface) -> int | None:
         """The first epoch of a source that is not complete; None if all are."""

@@ -42,7 +42,7 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     state.declared[peer.name] = event_type
     state.publishers[peer.name] = peer.advertised[event_type.name] = message.epoch
     rescoped = state.set_promise(peer.name, message.filter)
-    peer.changes += rescoped or event_type != known
+    tables.changes += rescoped or event_type != known
     peer.stale_types.pop(event_type.name, None)
     tables.listeners.set(peer, event_type.name, report=message.report_listeners)
     for neighbour in tables.peers.neighbours():
@@ -88,7 +88,7 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
-    peer.changes += 1
+    tables.changes += 1
     name = state.event_type.name
     if not (state.floods and peer.is_broker):  # a neighbour has said what has left, and may have more
         retire_source(tables, call, state, peer.name, peer.serial)

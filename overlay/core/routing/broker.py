@@ -200,7 +200,8 @@ class Broker:
         )
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
-        self._deferred: list[Dispatch | Departures] = []
+        self.deferred: list[Dispatch | Departures] = []
+        """What `deliver` has to do."""
         self._now_ns = 0
         """Of the last call."""
         for event_type in event_types:
@@ -216,11 +217,6 @@ class Broker:
         return tuple(sorted(self.tables.types))
 
     @property
-    def deferred(self) -> bool:
-        """Whether `deliver` has something to do."""
-        return bool(self._deferred)
-
-    @property
     def synced(self) -> bool:
         """Whether all neighbours have said what they want since this broker started."""
         return not self.tables.unsynced
@@ -232,8 +228,8 @@ class Broker:
 
     def next_timer(self) -> int | None:
         """When, as `now_ns`, the next Tick is due; None if none is."""
-        tables = self.tables
-        return min(filter(None, (tables.moving.next_ns, tables.key_ages.next_ns)), default=None)
+        moving_ns, age_ns = self.tables.moving.next_ns, self.tables.key_ages.next_ns
+        return min(moving_ns, age_ns) if moving_ns and age_ns else moving_ns or age_ns or None
 
     def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
         """Process one message from an interface at time `now_ns`, by the clock that stamps events. Returns
@@ -256,7 +252,7 @@ class Broker:
         tables = self.tables
         call = Call(source, now_ns, defer=defer)
         self._now_ns = now_ns
-        if self._deferred:
+        if self.deferred:
             call.actions += self.deliver()
         for message in messages:
             kind = message.__class__
@@ -291,7 +287,7 @@ class Broker:
         if tables.maybe_idle:
             tables.remove_idle_types()
         if call.deferred:
-            self._deferred = call.deferred
+            self.deferred = call.deferred
         elif tables.key_bytes.used > tables.key_bytes.bound:
             evict_over_common(tables, call)
         if tables.notices.touched:
@@ -301,7 +297,7 @@ class Broker:
     def deliver(self) -> list[Action]:
         """The actions that the last `handle_all` deferred: events to sessions, in order."""
         call = Call("", self._now_ns)
-        self._deliver(call, self._deferred)
+        self._deliver(call, self.deferred)
         if self.tables.key_bytes.used > self.tables.key_bytes.bound:
             evict_over_common(self.tables, call)
         if self.tables.notices.touched:

@@ -58,7 +58,8 @@ class Call:
 
     def acknowledge(self, peer: Peer, epoch: int) -> None:
         if epoch:
-            peer.acknowledged = max(peer.acknowledged, epoch)
+            if epoch > peer.acknowledged:
+                peer.acknowledged = epoch
             self.send(peer, Acknowledge(peer.acknowledged))
 
     def refuse(

@@ -11,15 +11,17 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.interest_matching import Decided
+from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
 from covey.overlay.core.matching.result_splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.matching.travelling import TravellingResults, opened
 from covey.overlay.core.messages import Deliver, Publish, Receiver
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
 
 
-_N = TypeVar("_N", np.int32, np.int64)
-_NO_PAIRS = np.zeros(0, np.int64), np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int32)
 
 
 class Dispatch:
@@ -39,18 +40,31 @@ class Dispatch:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = ("_decided", "_events", "_results", "_source", "links", "message", "pairs", "state")
+    __slots__ = (
+        "_decided",
+        "_events",
+        "_results",
+        "_source",
+        "goes_on",
+        "links",
+        "message",
+        "pairs",
+        "state",
+    )
 
     def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
         self.message = message
         self._source = source
         self.state = state
         self._results = results
+        groups = state.groups
+        self.goes_on = len(groups) > (CLIENTS in groups) + (source.name in groups)
+        """Whether another neighbour has interest."""
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
         """The neighbours that receive events, and which of them, None for all; known after `to_links`."""
-        self.pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = _NO_PAIRS
+        self.pairs = _NO_ROWS, NO_PAIRS[0]
         """The events and the uids of the sessions' subscriptions that match; known after `to_sessions`."""
         self._decided: Decided | None = None
         """The matches of sessions, once they are known."""
@@ -65,14 +79,15 @@ class Dispatch:
         `to_links` and `to_sessions`.
         """
         self._match_links(peers)
-        links = [
+        receivers = [
             Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self.links
         ]
-        sessions = [
-            Receiver(session.name, rows, ends, ids, session.received if sure else 0)
-            for session, sure, (_, rows, ends, ids) in self._match_sessions(peers, registry)
-        ]
-        return (*links, *sessions)
+        shares, unsure = self._match_sessions(peers, registry)
+        for number, rows, ends, ids in shares:
+            session = peers.sessions[number]
+            epoch = 0 if number in unsure else session.received
+            receivers.append(Receiver(session.name, rows, ends, ids, epoch))
+        return tuple(receivers)
 
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
@@ -89,8 +104,7 @@ class Dispatch:
 
     def _match_links(self, peers: Peers) -> None:
         state, source, events = self.state, self._source, self._events
-        own = state.groups.get(source.name)
-        if len(state.links) <= (0 if own is None else len(own)):
+        if not self.goes_on:
             return
         exclude, batch = source.number if source.is_broker else -1, self.message.batch
         neighbours = peers.others(source)
@@ -109,13 +123,14 @@ class Dispatch:
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
         message, batch = self.message, self.message.batch
-        matched = self._match_sessions(peers, registry)
+        shares, unsure = self._match_sessions(peers, registry)
         if batch.results is not None:
             batch = batch.with_results(None)
         messages = []
-        for session, sure, (_, rows, ends, ids) in matched:
+        for number, rows, ends, ids in shares:
+            session = peers.sessions[number]
             epoch, own = session.received, batch
-            if not sure:
+            if number in unsure:
                 epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
             own = own if rows is None else own.take(rows)
             deliver = Deliver(
@@ -124,48 +139,40 @@ class Dispatch:
             messages.append((session, deliver))
         return messages
 
-    def _match_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, bool, Share]]:
-        """The sessions that receive events, whether that is decided, and their shares; records all
-        receivers.
-        """
+    def _match_sessions(self, peers: Peers, registry: Registry) -> tuple[list[Share], Collection[int]]:
+        """The shares of sessions, and the numbers of those that are undecided; records all receivers."""
         state, source = self.state, self._source
         batch, replayed = self.message.batch, self.message.replayed
-        offsets, uids, (_, undecided) = self._decided or self._decide()
+        decided = self._decided
+        if decided is None and CLIENTS in state.groups:
+            decided = state.sessions.decide(self._events)
+        if decided is None:
+            decided = np.zeros(batch.count + 1, np.int64), NO_PAIRS[0], NO_PAIRS
+        offsets, uids, (_, undecided) = decided
         if state.keys is not None:
-            events = _rows_of(offsets, np.int64)
+            events = _rows_of(offsets)
             if self.message.for_views or (state.floods and len(state.keys.views)):
                 own = state.keys.views.among(uids) == self.message.for_views
                 events, uids = events[own], uids[own]
                 offsets = np.searchsorted(events, np.arange(batch.count + 1))
             self.pairs = events, uids
-        shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
-        receivers = [(peers.session(share[0]), share) for share in shares]
+        owners, ids = registry.owner[uids], registry.subscription[uids]
+        shares = split_by_session(offsets, owners, ids)
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            rows = _rows_of(offsets, np.int32)
-            serials, ids = peers.serials_of(registry.owner[uids]), registry.subscription[uids]
-            links = {link.serial: mask for link, mask in self.links}
-            state.ring.record(self._events.batch, source.serial, links, (rows, serials, ids), batch.results)
-        unsure = set(registry.owner[undecided].tolist()) if len(undecided) else ()
-        return [(session, share[0] not in unsure, share) for session, share in receivers]
-
-    def _decide(self) -> Decided:
-        """The matches of sessions."""
-        sessions = self.state.sessions
-        if not len(sessions):
-            return Decided(np.zeros(self.message.batch.count + 1, np.int64), np.zeros(0, np.int64))
-        if self.message.batch.count > 1 or sessions.calls:
-            return sessions.decide(self._events)
-        uids = sessions.event_uids(self._events)
-        return Decided(np.array((0, len(uids)), dtype=np.int64), uids)
+            links = {link.serial: mask for link, mask in self.links} if self.links else {}
+            pairs = _rows_of(offsets), peers.serials[owners], ids
+            state.ring.record(self._events.batch, source.serial, links, pairs, batch.results)
+        unsure: Collection[int] = set(registry.owner[undecided].tolist()) if undecided.size else ()
+        return shares, unsure
 
 
-def _rows_of(offsets: npt.NDArray[np.int64], dtype: type[_N]) -> npt.NDArray[_N]:
+def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """The row of each match."""
-    if len(offsets) == 2:
-        return np.zeros(int(offsets[1]), dtype)
-    return np.repeat(np.arange(len(offsets) - 1, dtype=dtype), offsets[1:] - offsets[:-1])
+    if offsets.size == 2:
+        return np.zeros(offsets[1], np.int32)
+    return np.repeat(np.arange(offsets.size - 1, dtype=np.int32), offsets[1:] - offsets[:-1])
 
 
 class Departures:

@@ -30,27 +30,29 @@ if TYPE_CHECKING:
 
 def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None:
     """PUB (Fig. 3 lines 8-12, Fig. 6 lines 38-41)."""
-    batch = message.batch
-    count, name = batch.count, batch.event_type.name
+    batch, event_type = message.batch, message.batch.event_type
+    count, name = batch.count, event_type.name
     peer.counters.events_received += count
     state = tables.types.get(name)
     declared = None if state is None else state.declared.get(peer.name)
-    admitted = declared is not None and declared.includes(batch.event_type)
+    admitted = declared is event_type or (declared is not None and declared.includes(event_type))
     if not admitted and state is not None and peer.is_broker and name in tables.durable:
-        admitted = state.event_type.agrees(batch.event_type)  # stored, of a publisher that has left since
+        admitted = state.event_type.agrees(event_type)  # stored, of a publisher that has left since
     if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
         return
     if message.for_views and not (message.replayed or message.live) and peer.is_broker:
         on_departures(tables, call, batch, state, peer)
         return
-    promise = None if peer.is_broker else state.promises.get(peer.name)
+    promise = state.promises.get(peer.name) if state.promises and not peer.is_broker else None
     promised = None if promise is None else promise.select(batch)
     if promise is not None and promised is not None:
         _refuse_outside(call, promise, batch, promised, peer)
         batch = batch.filter(promised)
         message, count = replace(message, batch=batch), len(batch)
-    durable = None if message.replayed or message.live else tables.durable.get(name)
+    durable = None
+    if name in tables.durable and not (message.replayed or message.live):
+        durable = tables.durable[name]
     if durable is not None and count:
         fresh = durable.fresh(batch)
         if fresh is not None:
@@ -66,7 +68,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         if shown is None:
             return
         dispatched, message = shown, shown.message
-    if len(state.links):
+    if dispatched.goes_on:
         for link, publish in dispatched.to_links(tables.peers):
             link.counters.events_sent += publish.batch.count
             call.send(link, publish)
@@ -98,14 +100,14 @@ def _is_last(message: Publish, state: TypeState) -> bool:
 
 def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> None:
     """The sessions' part of a PUB."""
-    if isinstance(dispatched, Departures):
+    if dispatched.__class__ is Dispatch:
+        for session, message in dispatched.to_sessions(tables.peers, tables.registry):
+            session.counters.events_sent += message.batch.count
+            call.send(session, message)
+        if dispatched.state.keys is not None and _is_last(dispatched.message, dispatched.state):
+            followed_by_views(tables, call, dispatched)
+    elif isinstance(dispatched, Departures):
         departed_for_views(tables, call, dispatched)
-        return
-    for session, message in dispatched.to_sessions(tables.peers, tables.registry):
-        session.counters.events_sent += message.batch.count
-        call.send(session, message)
-    if dispatched.state.keys is not None and _is_last(dispatched.message, dispatched.state):
-        followed_by_views(tables, call, dispatched)
 
 
 def _refuse_outside(

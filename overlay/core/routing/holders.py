@@ -163,7 +163,7 @@ class NumberedHolders(Holders[int]):
         """Which numbers are holders."""
         return self._found(numbers) >= 0
 
-    def of_pairs(self, count: int, events: Int64s, numbers: Int64s) -> Bits:
+    def of_pairs(self, count: int, events: npt.NDArray[np.int32], numbers: Int64s) -> Bits:
         """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
         bits = self.none(count)
         bit = self._found(numbers)

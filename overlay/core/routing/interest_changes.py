@@ -35,7 +35,7 @@ def exchange(
     """Insert some subscriptions of an interface and remove others, in one change."""
     matching = state.links if peer.is_broker else state.sessions
     tables.listeners.touch(state.event_type.name)
-    peer.changes += 1
+    tables.changes += 1
     for interest in left:
         del peer.subscriptions[interest.subscription_id]
         matching.discard(interest)
@@ -63,7 +63,7 @@ def move(
     """
     state = tables.types[interest.filter.event_type.name]
     if not values.items() <= interest.values.items():
-        peer.changes += 1
+        tables.changes += 1
         if not tables.parametric:
             values = {**interest.values, **values}
             new = tables.registry.make(
@@ -129,10 +129,10 @@ def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Inter
     """Wait for the slots that cover an interest: a covered change has taken effect when its root has."""
     acks = tables.acks
     for neighbour in state.outgoing:
-        if neighbour == interest.group or acks.settled(neighbour):
-            continue
-        if call.waits.get(neighbour) == acks.newest_sent(neighbour):
+        if neighbour == interest.group or call.waits.get(neighbour) == acks.newest_sent(neighbour):
             continue  # already waits for it
+        if acks.settled(neighbour):
+            continue
         slot = state.covering_slot(interest, neighbour)
         if slot is not None and acks.outstanding(neighbour, slot.epoch):
             call.wait_for(neighbour, slot.epoch)

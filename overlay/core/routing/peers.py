@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.messages import Interface, Message
@@ -72,8 +71,6 @@ class Peer:
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    changes: int = 0
-    """How often a message of it has changed something, or asked for events."""
     changed_calls: bool = True
     """Whether a subscription that calls operators has come, gone or moved since `call_keys`."""
     _call_keys: frozenset[int] | None = None
@@ -110,9 +107,9 @@ class Peers(dict[Interface, Peer]):
         self.ended_sessions = Counters()
         """The events of sessions that have ended."""
         self._links: dict[int, Peer] = {}
-        self._sessions: dict[int, Peer] = {}
-        self._session_serials = np.zeros(0, np.int64)
-        """By number."""
+        self.sessions: dict[int, Peer] = {}
+        self.serials = np.zeros(0, np.int64)
+        """Of sessions, by number."""
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
         self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
         self._serials = 0
@@ -129,11 +126,11 @@ class Peers(dict[Interface, Peer]):
             number = self._next[kind]
             self._next[kind] += 1
         peer = self[name] = Peer(name, number, self.next_serial())
-        (self._links if peer.is_broker else self._sessions)[number] = peer
+        (self._links if peer.is_broker else self.sessions)[number] = peer
         if not peer.is_broker:
-            if number >= len(self._session_serials):
-                self._session_serials = np.resize(self._session_serials, 2 * number + 64)
-            self._session_serials[number] = peer.serial
+            if number >= len(self.serials):
+                self.serials = np.resize(self.serials, 2 * number + 64)
+            self.serials[number] = peer.serial
         return peer
 
     def next_serial(self) -> int:
@@ -146,18 +143,11 @@ class Peers(dict[Interface, Peer]):
         del self[peer.name]
         if not peer.is_broker:
             self.ended_sessions.add(peer.counters)
-        del (self._links if peer.is_broker else self._sessions)[peer.number]
+        del (self._links if peer.is_broker else self.sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
-
-    def serials_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The serials of sessions."""
-        return self._session_serials[numbers]
 
     def link(self, number: int) -> Peer:
         return self._links[number]
-
-    def session(self, number: int) -> Peer:
-        return self._sessions[number]
 
     def neighbours(self) -> list[Peer]:
         return list(self._links.values())

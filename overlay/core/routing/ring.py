@@ -29,7 +29,6 @@ from covey.overlay.core.routing.ring_entry import (
     Int64s,
     Pairs,
     bytes_of_replay,
-    entry_of,
     folded,
 )
 
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 MAX_REPLAY_BYTES = 256 << 20
 """Of the rings of all types, with what replays have computed."""
-_FOLDED = 256
-"""Small batches that are folded at a time."""
+_FOLDED, _FEW = 256, 64
+"""Small batches that are folded at a time, and the most events of one."""
 MAX_RESULT_BYTES = 16 << 20
 """Bytes of results of operators; beyond them the oldest are forgotten, and asked for again by a replay."""
 MAX_MASK_BYTES = 16 << 20
@@ -114,20 +113,22 @@ class Ring:
         """Store a batch, its source, the `links` by serials and the `pairs` of sessions that were sent it,
         and the results with which it came.
         """
-        high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        entry = entry_of(batch, source, high_ns, links, pairs, received)
-        self._add(entry)
+        if batch.columns is None:
+            batch.compact()
+        high_ns, entries = batch.ingress_ns, self._entries
+        if entries and entries[-1].high_ns > high_ns:
+            high_ns = entries[-1].high_ns
+        entry = Entry(batch, source, high_ns, links, pairs, received)
+        entries.append(entry)
+        self._count(entry.count())
+        self.events += batch.count
+        is_plain = received is None and batch.results is None and not batch.contexts
+        self._loose = self._loose + 1 if is_plain and batch.count <= _FEW else 0
         if batch.results is not None:
             self._hold(entry)
-        self.events += batch.count
-        self._loose = self._loose + 1 if entry.may_be_folded else 0
         if self._loose >= _FOLDED:
             self._fold()
         self._evict()
-
-    def _add(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._count(entry.count())
 
     def _count(self, added: int) -> None:
         self._bytes += added
@@ -143,7 +144,8 @@ class Ring:
                 self._count_results(entry, 0)
                 entry.forget_results()
         for entry in folded(last):
-            self._add(entry)
+            self._entries.append(entry)
+            self._count(entry.count())
 
     def _count_masks(self, entry: Entry, size: int) -> None:
         added, entry.mask_bytes = size - entry.mask_bytes, size
@@ -156,14 +158,13 @@ class Ring:
         self._common.used += added
 
     def _evict(self) -> None:
-        while self._bytes > MAX_BYTES or self._has_spare():
+        entries = self._entries
+        while entries and (
+            self._bytes > MAX_BYTES or self.events - entries[0].batch.count >= self.max_events
+        ):
             self.drop_oldest()
         if self._common.used > self._common.bound:
             self._common.shrink()
-
-    def _has_spare(self) -> bool:
-        """Whether there are enough events without those of the oldest entry."""
-        return bool(self._entries) and self.events - self._entries[0].batch.count >= self.max_events
 
     def drop_oldest(self) -> None:
         """Drop the oldest entry."""

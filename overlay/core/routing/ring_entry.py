@@ -41,8 +41,6 @@ _ENTRY_BYTES = 512 + 3 * _ARRAY_BYTES
 """Of an array besides its contents, and of an entry with its three arrays."""
 LINK_BYTES = 160
 """Of a link among those of an entry, besides its mask."""
-_FEW = 64
-"""Batches of more events are not folded."""
 
 
 @dataclass(slots=True)
@@ -79,7 +77,6 @@ class Entry:
     bytes: int = 0
     result_bytes: int = 0
     """Size of the results, as counted in the ring."""
-    may_be_folded: bool = False
     is_opened: bool = False
     masks: EventMasks | None = None
     """The events as replays test them, once one has, without results: those are dropped before the entry."""
@@ -165,7 +162,9 @@ class Entry:
         size = _ENTRY_BYTES + held_by(self.batch) + rows.nbytes + serials.nbytes + ids.nbytes
         if self.links:
             size += sys.getsizeof(self.links)
-            size += sum(LINK_BYTES + mask.nbytes for mask in self.links.values() if mask is not None)
+            for mask in self.links.values():
+                if mask is not None:
+                    size += LINK_BYTES + mask.nbytes
         if self.replays:
             size += sum(bytes_of_replay(rows) for each in self.replays.values() for rows, _ in each)
         if self.origins is not None:
@@ -180,21 +179,6 @@ class Entry:
 
 
 NO_PAIRS: Pairs = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
-
-
-def entry_of(
-    batch: EventBatch,
-    source: int,
-    high_ns: int,
-    links: dict[int, Bools | None],
-    pairs: Pairs,
-    received: Results | None,
-) -> Entry:
-    """What is stored of a batch."""
-    if batch.columns is None:
-        batch.compact()
-    few = batch.count <= _FEW and received is None and batch.results is None and not batch.contexts
-    return Entry(batch, source, high_ns, links, pairs, received, may_be_folded=few)
 
 
 def bytes_of_replay(rows: Int64s) -> int:

@@ -117,7 +117,7 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
     interest = move(tables, call, peer, interest, values)
     interest.epoch = message.epoch
     if message.since_ns or message.for_views:
-        peer.changes += 1
+        tables.changes += 1
     if message.since_ns:
         _replay_since(tables, call, peer, interest, message.since_ns)
     if message.for_views:

@@ -64,6 +64,8 @@ class Tables:
     """Types with answers for views that may have ended; looked at at the end of the call."""
     maybe_idle: dict[str, None] = field(default_factory=dict)
     """Types that may have become idle; removed at the end of the call."""
+    changes: int = 0
+    """How often a message of an interface has changed something, or asked for events."""
     notices: Notices = field(init=False)
     parametric: bool = field(init=False)
 

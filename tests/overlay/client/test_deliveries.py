@@ -156,4 +156,4 @@ async def test_events_of_an_earlier_link_release_no_credit_on_a_new_one() -> Non
         await me.publish("Note", number=10)
         assert (await anext(mine))["number"] == 10
         await until(lambda: queue.link.idle)
-        assert queue.link._credit - queue.link._sent_bytes <= window
+        assert queue.link.credit - queue.link._sent_bytes <= window

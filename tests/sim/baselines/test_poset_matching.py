@@ -82,5 +82,5 @@ def test_the_walk_matches_as_the_oracle(seed: int) -> None:
     assert (bits == expected[:, : bits.shape[1]]).all()
     assert not expected[:, bits.shape[1] :].any()
     event = EventPoints(batch.slice(0, 1))
-    assert sessions.event_uids(event).tolist() == session_oracle.match(event.batch).ordered()[1].tolist()
+    assert sessions.decide(event)[1].tolist() == session_oracle.match(event.batch).ordered()[1].tolist()
     assert links.event_interfaces(event) == bits_of(expected[:1])

@@ -413,7 +413,7 @@ class World:
                 near = self.brokers[dialer[7:]].endpoint.queues[acceptor].link
             for one, other in ((near, far), (far, near)):
                 assert one._sent_bytes == other._consumed, (dialer, acceptor)
-                assert one._credit == other._granted
+                assert one.credit == other._granted
                 assert (one.retained_bytes, one.retained_events, one.backlog_control) == (0, 0, 0)
                 assert (one.queued_bytes, one.queued_events) == (0, 0)
                 assert not one.events.aside

@@ -204,7 +204,7 @@ def test_matches_are_split_by_session(seed: int) -> None:
     found = [sorted(draw.sample(range(12), draw.choice((0, 1, 5)))) for _ in range(draw.choice((1, 6)))]
     offsets = np.cumsum([0, *map(len, found)]).astype(np.int64)
     uids = np.array([uid for uids in found for uid in uids], np.int64)
-    shares = split_by_session(offsets, uids, owner, subscription)
+    shares = split_by_session(offsets, owner[uids], subscription[uids])
     assert [share[0] for share in shares] == sorted({int(owner[uid]) for uid in uids})
     for number, rows, ends, ids in shares:
         mine = {row: [100 + uid for uid in uids if owner[uid] == number] for row, uids in enumerate(found)}

@@ -23,7 +23,7 @@ def test_an_interest_is_matched_once_whether_its_newest_filter_calls_operators_o
             matching.put(interest, 0)
             events = EventPoints(EventBatch.from_pylist(POINT, [{"x": 5}, {"x": 9}]))
             expected = [7] if interest is calling else [7, 7]
-            assert matching.decide(events).ids.tolist() == expected
+            assert matching.decide(events)[1].tolist() == expected
             assert (len(matching), matching.calls) == (1, interest is calling)
         matching.discard(calling)
     assert matching.interests() == {}
