@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from covey.overlay.http2.messages import MessageReader
+if TYPE_CHECKING:
+    from covey.overlay.http2.events import MessagesReceived
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]
@@ -22,9 +24,9 @@ class Stream:
         "ending",
         "has_headers",
         "id",
+        "messages",
         "queue",
         "queued_bytes",
-        "reader",
         "receive_window",
         "scheduled",
         "send_window",
@@ -41,11 +43,11 @@ class Stream:
         self.ended = False
         """Whether the peer has ended its side."""
         self.ending = False
-        """Whether this side ends once its queue is sent, with `trailers` if there are any."""
+        """Whether this side ends once its queue is sent, with `trailers` if there are any, or has ended."""
         self.end_sent = False
         self.trailers: Headers | None = None
-        self.reader: MessageReader | None = None
-        """What takes DATA that is one message (`MessagesReceived`); all else is a `DataReceived`."""
+        self.messages: MessagesReceived | None = None
+        """What reports DATA that is one message to its reader; all else is a `DataReceived`."""
         self.queue: deque[bytes | memoryview] = deque()
         self.queued_bytes = 0
         self.scheduled = False

@@ -297,7 +297,7 @@ class FuzzedConnection:
             for message in messages:
                 if len(message) > _MESSAGE_BYTES:
                     self._violation(f"a message of {len(message)} bytes")
-                self._rpc.consume(call_id, len(message))
+                self._rpc.http2.consume(call_id, len(message))
             if not reader.waiting:
                 self._readers.pop(call_id, None)
 

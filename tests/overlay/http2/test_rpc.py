@@ -290,7 +290,7 @@ def test_unread_messages_close_the_window_however_large_they_are() -> None:
     for _ in range(1_000):
         for event in again.receive(data(message[:500]) + data(message[500:]), 1):
             for each in cut(again, event):
-                again.consume(1, len(each))
+                again.http2.consume(1, len(each))
         again.http2.take_output()
     assert not again.http2.faults
 
