@@ -145,8 +145,7 @@ class Sender:
             if stream.ending and not stream.queue:
                 self._write_end(stream)
                 ended.append(stream)
-        output = b"".join(self.output)
-        self.output.clear()
+        output, self.output = b"".join(self.output), []
         self._answer_bytes = self._header_bytes = 0
         return output, size
 

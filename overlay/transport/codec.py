@@ -153,7 +153,7 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver.replayed = m.replayed
     deliver.for_views = m.for_views
     deliver.live = m.live
-    ids = _ids_of_each(m)
+    ids = m.ids if m.batch.count == 1 else _ids_of_each(m)
     if ids is None:
         ids = m.ids
         deliver.offsets = m.offsets.astype("<u4").tobytes()
@@ -162,9 +162,7 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
 
 def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
     """The ids of each event: mostly all have the same, which are written once. None where they differ."""
-    count = len(m.batch)
-    if count == 1:
-        return m.ids
+    count = m.batch.count
     each = len(m.ids) // count if count else 0
     if (
         count
@@ -311,7 +309,7 @@ def _decode_record(deliver: pb.Deliver) -> Deliver:
 
 _STEPS = {step.value for step in MoveStep}
 
-_ENCODERS: dict[type, Callable[..., None]] = {
+ENCODERS: dict[type, Callable[..., None]] = {
     Advertise: _encode_advertise,
     Unadvertise: _encode_unadvertise,
     Subscribe: _encode_subscribe,
@@ -369,11 +367,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 }
 
 
-def encode_message(wire: WireMessage, message: Message) -> None:
-    """Fill the wire form of a message."""
-    _ENCODERS[type(message)](wire, message)
-
-
 _COUNTED_BYTES = 128
 _OF_CLIENTS = (
     *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
@@ -382,13 +375,10 @@ _OF_CLIENTS = (
 """The kinds of messages that a client sends."""
 
 
-def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) -> Message:
-    """As `decode_message`. Kinds that brokers alone send are not decoded: a Deliver of 1 MB may name as many
-    subscriptions for each of thousands of events. A filter of more bytes is not parsed.
+def _check_of_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
+    """`MessageError` for what a client may not send. Kinds that brokers alone send are not decoded: a Deliver
+    of 1 MB may name as many subscriptions for each of thousands of events.
     """
-    kind = wire.WhichOneof("kind")
-    if kind == "publish":
-        return _decode(wire, kind, lookup)
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
         size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
@@ -399,16 +389,18 @@ def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) 
     if kind is not None and kind not in _OF_CLIENTS:
         reason = f"a message of kind {kind} from a client: expected one of {', '.join(_OF_CLIENTS)}"
         raise MessageError(Refuse(getattr(getattr(wire, kind), "epoch", 0), "INVALID_ARGUMENT", reason))
-    return _decode(wire, kind, lookup)
 
 
-def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
-    """A core message. Events from a broker were checked where they entered the overlay. Raises
-    `MessageError`, with the answer to send, for one that does not make sense here."""
-    return _decode(wire, wire.WhichOneof("kind"), lookup, checked=from_broker)
-
-
-def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: bool = False) -> Message:
+def decode_message(
+    wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
+) -> Message:
+    """A core message. Events from a broker were checked where they entered the overlay; a client's filter of
+    more than `filter_bytes` is not parsed. Raises `MessageError`, with the answer to send, for one that does
+    not make sense here.
+    """
+    kind = wire.WhichOneof("kind")
+    if filter_bytes is not None and kind != "publish":
+        _check_of_client(wire, kind, filter_bytes)
     if kind is None:
         raise MessageError(
             Refuse(0, "INVALID_ARGUMENT", "a message of no known kind: expected one of broker.proto's")
@@ -416,7 +408,7 @@ def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: 
     try:
         if kind == "publish":
             publish = wire.publish
-            batch = events_of(publish.events, lookup, checked=checked)
+            batch = events_of(publish.events, lookup, checked=from_broker)
             return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
         return _DECODERS[kind](wire, lookup)
     except UnknownTypeError as unknown:

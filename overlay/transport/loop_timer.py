@@ -23,7 +23,8 @@ class LoopTimer:
         """Fire at that time at the latest; None asks for nothing."""
         if due_ns is None or (self._handle is not None and self._due_ns <= due_ns):
             return
-        self.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
         self._due_ns = due_ns
         self._handle = asyncio.get_running_loop().call_at(due_ns / 1e9, self._on_time, fire)
 

@@ -67,9 +67,10 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
 
 
 def _schema_bytes(event_type: EventType) -> bytes:
-    data: bytes | None = event_type.cache.get(_WIRE)
-    if data is None:
-        data = event_type.cache[_WIRE] = encode_event_type(event_type)
+    cache = event_type.cache
+    if _WIRE not in cache:
+        cache[_WIRE] = encode_event_type(event_type)
+    data: bytes = cache[_WIRE]
     return data
 
 
@@ -78,10 +79,8 @@ def _schema_of(data: bytes) -> EventType:
     return decode_event_type(data)
 
 
-def schema_of(data: bytes, known: EventType) -> EventType:
-    """The schema of events of a known type; the known one where there is none."""
-    if not data or data == _schema_bytes(known):
-        return known
+def _schema_beside(known: EventType, data: bytes) -> EventType:
+    """Another schema of a known type."""
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
     if schema.name != known.name:
         raise EventTypeError(f"events of {known.name!r} with a schema of {schema.name!r}: expected one name")
@@ -185,16 +184,19 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     """A batch of a client, or one `checked` by a broker: only that may have results."""
-    event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
+    event_type = known_type(wire.type_name, lookup)
+    schema, packed, count = wire.schema, wire.packed_columns, wire.count
+    if schema and schema != _schema_bytes(event_type):
+        event_type = _schema_beside(event_type, schema)
     publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
-    if wire.packed_columns:
+    if packed:
         if wire.record_batch:
             raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
         batch = EventBatch.unpack(
             event_type,
-            wire.packed_columns,
-            wire.count,
+            packed,
+            count,
             publisher=publisher,
             first_sequence=wire.first_sequence,
             sequence_offsets=offsets,
@@ -211,10 +213,10 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
             ingress_ns=wire.ingress_ns,
             checked=checked,
         )
-    if batch.count != wire.count:
-        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
+    if batch.count != count:
+        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {count}")
     if batch.first_sequence > 2**62:
-        raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
+        raise EventError(f"{event_type.name}: first sequence {batch.first_sequence}, expected at most 2**62")
     if wire.results:
         if not checked:
             raise EventError(f"{event_type.name}: results of operators from a client, expected none")
