@@ -423,17 +423,6 @@ class Http2Connection:
         self.sender.write_headers(stream.id, headers)
         return stream.id
 
-    def send_headers(self, stream_id: int, headers: Headers) -> None:
-        """Call before `send_data`. Nothing happens on a stream that has ended; so below."""
-        if stream_id in self._streams:
-            self.sender.write_headers(stream_id, headers)
-
-    def send_data(self, stream_id: int, data: bytes) -> None:
-        """Queue DATA."""
-        stream = self._streams.get(stream_id)
-        if stream is not None:
-            self.sender.queue(stream, data)
-
     def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
         """End this side of a stream, behind its queued DATA."""
         stream = self._streams.get(stream_id)

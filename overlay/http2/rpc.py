@@ -87,7 +87,7 @@ RpcEvent = CallStarted | MessagesReceived | RequestEnded | CallEnded
 
 
 class _Call:
-    __slots__ = ("deadline_ns", "ended", "finished", "messages", "reader", "responding", "stream")
+    __slots__ = ("deadline_ns", "ended", "finished", "messages", "reader", "stream")
 
     def __init__(self, call_id: int, reader: MessageReader, stream: Stream | None) -> None:
         self.reader = reader
@@ -96,7 +96,6 @@ class _Call:
         self.deadline_ns: int | None = None
         self.ended = False
         """Whether the peer has ended its side."""
-        self.responding = False
         self.finished = False
 
 
@@ -279,6 +278,7 @@ class RpcConnection:
         call = self._calls[call_id] = _Call(call_id, MessageReader(self._max_message_bytes), stream)
         if stream is not None:
             stream.messages = call.messages
+            stream.leading = None if self._paths is None else [(b":status", b"200"), _CONTENT_TYPE]
         return call
 
     # --- a server -------------------------------------------------------------------------------------------
@@ -326,14 +326,15 @@ class RpcConnection:
         call = self._calls.get(call_id)
         if call is None or call.finished:
             return
+        stream = call.stream
         trailers: Headers = [(b"grpc-status", b"%d" % STATUSES.index(status))]
         if details:
             trailers.append((b"grpc-message", encode_text(details[:_MOST_DETAILS])))
-        if not call.responding:
+        if stream is not None and stream.leading is not None:
             trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
         self.http2.end_stream(call_id, trailers)
-        if call.stream is not None:
-            call.stream.messages = None
+        if stream is not None:
+            stream.messages = None
         call.finished = True
         if status == "OK":
             self.http2.budget.earn(CALL)
@@ -396,18 +397,6 @@ class RpcConnection:
                 self._end(call_id, "INTERNAL", "the answer ends without a status")
             else:
                 self._end(call_id, status_of_number(number), decode_text(headers.get(b"grpc-message", b"")))
-
-    # --- both -----------------------------------------------------------------------------------------------
-
-    def send(self, call_id: int, message: bytes) -> None:
-        """Queue a message. Nothing happens on a call that has ended."""
-        call = self._calls.get(call_id)
-        if call is None or call.stream is None or call.finished:
-            return
-        if self._paths is not None and not call.responding:
-            call.responding = True
-            self.http2.send_headers(call_id, [(b":status", b"200"), _CONTENT_TYPE])
-        self.http2.sender.send_message(call.stream, message)
 
 
 def _shown(value: bytes) -> str:

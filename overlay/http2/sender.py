@@ -90,6 +90,9 @@ class Sender:
         size = length + PREFIX_BYTES
         if stream.ending:
             return
+        if stream.leading is not None:
+            self.write_headers(stream.id, stream.leading)
+            stream.leading = None
         if (
             self.ready
             or stream.queue

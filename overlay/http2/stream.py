@@ -24,6 +24,7 @@ class Stream:
         "ending",
         "has_headers",
         "id",
+        "leading",
         "messages",
         "queue",
         "queued_bytes",
@@ -45,6 +46,8 @@ class Stream:
         self.ending = False
         """Whether this side ends once its queue is sent, with `trailers` if there are any, or has ended."""
         self.end_sent = False
+        self.leading: Headers | None = None
+        """What is sent before the first message."""
         self.trailers: Headers | None = None
         self.messages: MessagesReceived | None = None
         """What reports DATA that is one message to its reader; all else is a `DataReceived`."""

@@ -73,8 +73,8 @@ class RpcCall:
         self.status: str | None = None
         self.details = ""
         self._carrier = carrier
-        self._rpc = carrier.rpc
-        self._stream = carrier.rpc.http2.stream(call_id)
+        self._http2 = carrier.rpc.http2
+        self._stream = self._http2.stream(call_id)
         self._receiver: Receiver | None = None
         self._held = self._woken = False
         self._reader: MessageReader | None = None
@@ -119,7 +119,7 @@ class RpcCall:
                 return None
             await self._wait()
         message = self._unread.pop(0)
-        self._rpc.http2.consume(self.id, len(message))
+        self._http2.consume(self.id, len(message))
         self._carrier.flush_if_due()
         return message
 
@@ -160,7 +160,7 @@ class RpcCall:
             offered = self._unread
             self._unread = self._receiver.take(offered, time.monotonic_ns())
             taken = len(offered) - len(self._unread)
-            self._rpc.http2.consume(self.id, sum(map(len, offered[:taken])))
+            self._http2.consume(self.id, sum(map(len, offered[:taken])))
             self._held = self._waits
             if self._held and not self._unread:
                 self.resume_later()
@@ -203,8 +203,8 @@ class RpcCall:
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""
-        if self.status is None:
-            self._rpc.send(self.id, message)
+        if self.status is None and self._stream is not None:
+            self._http2.sender.send_message(self._stream, message)
             self._carrier.flush_soon()
 
     async def sent(self) -> None:
@@ -214,14 +214,14 @@ class RpcCall:
 
     def end_request(self) -> None:
         """A client sends no more messages."""
-        self._rpc.end_request(self.id)
+        self._carrier.rpc.end_request(self.id)
         self._carrier.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            self._rpc.http2.consume(self.id, self._drop())
+            self._http2.consume(self.id, self._drop())
             self._carrier.finish(self.id, status, details)
 
     def cancel(self) -> None:
@@ -250,7 +250,7 @@ class RpcCall:
             else:
                 self._unread = self._receiver.take([message], now_ns)
                 self._held = bool(self._unread)
-                self._rpc.http2.consume(self.id, PREFIX_BYTES + (0 if self._held else len(message)))
+                self._http2.consume(self.id, PREFIX_BYTES + (0 if self._held else len(message)))
 
     def _set_complete(self) -> None:
         self._complete = True
@@ -272,7 +272,7 @@ class RpcCall:
         if self._stream.queued_bytes >= _QUEUED_BYTES:
             self._carrier.block(self)
         elif (message := self._receiver.fill()) is not None:
-            self._rpc.send(self.id, message)
+            self._http2.sender.send_message(self._stream, message)
 
     def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():

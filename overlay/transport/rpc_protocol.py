@@ -46,6 +46,8 @@ class RpcProtocol(asyncio.Protocol):
     ) -> None:
         self.rpc = rpc
         self.line = line
+        self._ample: Callable[[int], bool] = (lambda _: True) if line is None else rpc.http2.budget.ample
+        """Whether what the peer sends is handled at once."""
         self.tls = tls
         self.peer = ""
         self.host = ""
@@ -96,10 +98,6 @@ class RpcProtocol(asyncio.Protocol):
             self._receive(data, now_ns)
         else:
             self._wait(data)
-
-    def _ample(self, now_ns: int) -> bool:
-        """Whether what the peer sends is handled at once."""
-        return self.line is None or self.rpc.http2.budget.ample(now_ns)
 
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""

@@ -309,7 +309,9 @@ class FuzzedConnection:
         if chance < 0.2:
             self._read(draw.choice((1, 100, 100_000)))
         elif chance < 0.4 and live:
-            rpc.send(draw.choice(live), bytes(draw.choice((0, 10, 70_000))))
+            stream, message = rpc.http2.stream(draw.choice(live)), bytes(draw.choice((0, 10, 70_000)))
+            if stream is not None:
+                rpc.http2.sender.send_message(stream, message)
         elif chance < 0.45 and live:
             call_id = draw.choice(live)
             if self._is_server:
