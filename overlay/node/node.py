@@ -275,9 +275,9 @@ class Node:
     ) -> int:
         """As `BrokerEndpoint.receive`."""
         endpoint = self.endpoint
-        # To read the processor's time takes a system call. Where the machine had no time for a lone message,
-        # the next turns are shorter than they could be, and double.
-        several = frames[1:] or frames[0].messages[1:2]
+        # To read the processor's time is a system call: a lone message counts with all of its time, and if
+        # that was not the processor's, the next turns are shorter than need be until they have doubled.
+        several = frames[1:] or len(frames[0].messages) > 1
         working_ns = time.thread_time_ns() if several else None
         endpoint.clock_offset_ns = time.time_ns() - now_ns
         try:

@@ -42,6 +42,7 @@ from covey.overlay.core.moving.motion import check_values
 from covey.overlay.transport.errors import MessageError, UnknownTypeError
 from covey.overlay.transport.wire_contexts import traceparent_of
 from covey.overlay.transport.wire_values import (
+    UINT32,
     TypeLookup,
     bytes_of_events,
     decode_event_type,
@@ -50,7 +51,6 @@ from covey.overlay.transport.wire_values import (
     fill_event_type,
     fill_events,
     fill_values,
-    known_type,
     uint32s,
     values_of,
 )
@@ -156,8 +156,8 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     ids = m.ids if m.batch.count == 1 else _ids_of_each(m)
     if ids is None:
         ids = m.ids
-        deliver.offsets = m.offsets.astype("<u4").tobytes()
-    deliver.ids = ids.astype("<u4").tobytes()
+        deliver.offsets = m.offsets.astype(UINT32).tobytes()
+    deliver.ids = ids.astype(UINT32).tobytes()
 
 
 def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
@@ -219,8 +219,10 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     subscribe = wire.subscribe
     if subscribe.HasField("event_type"):
         event_type = event_type_of(subscribe.event_type)
+    elif (known := lookup(subscribe.type_name)) is not None:
+        event_type = known
     else:
-        event_type = known_type(subscribe.type_name, lookup)
+        raise UnknownTypeError(subscribe.type_name)
     if event_type.name != subscribe.type_name:
         raise EventTypeError(
             f"a subscription to {subscribe.type_name!r} carries the schema of {event_type.name!r}: "

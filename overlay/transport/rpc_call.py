@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
@@ -48,7 +49,6 @@ class Carrier(Protocol):
     @property
     def certified(self) -> Certified | None: ...
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]: ...
-    def flush_if_due(self) -> None: ...
     def flush_soon(self, woken: RpcCall | None = None) -> None: ...
     def finish(self, call_id: int, status: str, details: str) -> None: ...
     def cancel(self, call_id: int) -> None: ...
@@ -76,7 +76,7 @@ class RpcCall:
         self._http2 = carrier.rpc.http2
         self._stream = self._http2.stream(call_id)
         self._receiver: Receiver | None = None
-        self._held = self._woken = False
+        self._held = False
         self._reader: MessageReader | None = None
         self._unread: list[bytes] = []
         self._complete = False
@@ -120,7 +120,7 @@ class RpcCall:
             await self._wait()
         message = self._unread.pop(0)
         self._http2.consume(self.id, len(message))
-        self._carrier.flush_if_due()
+        self._carrier.flush_soon()
         return message
 
     async def drain(self) -> None:
@@ -164,7 +164,7 @@ class RpcCall:
             self._held = self._waits
             if self._held and not self._unread:
                 self.resume_later()
-            self._carrier.flush_if_due()
+            self._carrier.flush_soon()
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
 
@@ -195,11 +195,10 @@ class RpcCall:
         stream = self._stream
         return self.status is None and stream is not None and stream.queued_bytes < _QUEUED_BYTES
 
-    def wake(self) -> None:
-        """Have the receiver send what it has, at the end of this turn of the loop."""
-        if self.status is None and not self._woken:  # an ended connection would keep the call
-            self._woken = True
-            self._carrier.flush_soon(self)
+    @property
+    def wake(self) -> Callable[[], None]:
+        """Has the receiver send what it has, at the end of this turn of the loop."""
+        return partial(self._carrier.flush_soon, self)
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""
@@ -266,7 +265,6 @@ class RpcCall:
         self._wake_reader()
 
     def _fill(self) -> None:
-        self._woken = False
         if self._receiver is None or self.status is not None or self._stream is None:
             return
         if self._stream.queued_bytes >= _QUEUED_BYTES:

@@ -66,7 +66,7 @@ class RpcProtocol(asyncio.Protocol):
         """Bytes that wait for their turn in the line, None while none do."""
         self._waits = False
         """Whether nothing is read."""
-        self._open = False
+        self._writable = False
         """Whether bytes may be written: the connection is established, and does not end."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
@@ -170,7 +170,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "the connection broke" if self.rpc.http2.begun else self._unreached
-        self._open = False
+        self._writable = False
         self._handle(self.rpc.lost(why))
         self._timer.cancel()
         self._establish(why)
@@ -254,7 +254,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without another byte."""
-        self._open = False
+        self._writable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -263,7 +263,7 @@ class RpcProtocol(asyncio.Protocol):
         and does not say so.
         """
         self._transport = None
-        self._open = False
+        self._writable = False
         self._timer.cancel()
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def _establish(self, failure: str = "") -> None:
         if not self.established.done():
-            self._open = not failure
+            self._writable = not failure
             self.established.set_result(failure)
 
     def _write(self, data: bytes) -> None:
@@ -311,7 +311,8 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        self.flush_if_due()
+        if not self._flushing and self.rpc.http2.due:
+            self.flush_soon()
 
     def _forget(self, call_id: int) -> RpcCall | None:
         if self._waits:
@@ -320,13 +321,9 @@ class RpcProtocol(asyncio.Protocol):
         self._blocked.pop(call_id, None)
         return self._calls.pop(call_id, None)
 
-    def flush_if_due(self) -> None:
-        if not self._flushing and self.rpc.http2.due:
-            self.flush_soon()
-
     def flush_soon(self, woken: RpcCall | None = None) -> None:
         """Write at the end of this turn what is due, and what a woken call has."""
-        if woken is not None:
+        if woken is not None and woken.status is None:  # or an ended connection would keep the call
             self._woken[woken.id] = woken
         if not self._flushing:
             self._flushing = True
@@ -334,7 +331,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def _flush(self) -> None:
         http2, transport = self.rpc.http2, self._transport
-        if transport is None or not self._open:
+        if transport is None or not self._writable:
             self._flushing = False
             if http2.over:
                 self._close_transport()
@@ -368,7 +365,7 @@ class RpcProtocol(asyncio.Protocol):
         self._room = None
 
     def _close_transport(self) -> None:
-        self._open = False
+        self._writable = False
         if self._transport is not None and not self._transport.is_closing():
             if self.tls is not None:
                 self.tls.end()

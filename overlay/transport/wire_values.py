@@ -27,6 +27,7 @@ from covey.overlay.transport.wire_results import bytes_of_results, fill_results,
 from covey.proto import broker_pb2 as pb
 
 TypeLookup = Callable[[str], EventType | None]
+UINT32 = np.dtype("<u4")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -168,7 +169,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     wire.publisher = batch.publisher
     wire.first_sequence = batch.first_sequence
     if batch.sequence_offsets is not None:
-        wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
+        wire.sequence_offsets = batch.sequence_offsets.astype(UINT32, copy=False).tobytes()
     wire.ingress_ns = batch.ingress_ns
     wire.count = batch.count
     if batch.columns is None:
@@ -184,7 +185,9 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     """A batch of a client, or one `checked` by a broker: only that may have results."""
-    event_type = known_type(wire.type_name, lookup)
+    event_type = lookup(wire.type_name)
+    if event_type is None:
+        raise UnknownTypeError(wire.type_name)
     schema, packed, count = wire.schema, wire.packed_columns, wire.count
     if schema and schema != _schema_bytes(event_type):
         event_type = _schema_beside(event_type, schema)
@@ -234,11 +237,4 @@ def bytes_of_events(wire: pb.Events) -> int:
 def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
     if len(data) % 4:
         raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
-    return np.frombuffer(data, dtype="<u4")
-
-
-def known_type(name: str, lookup: TypeLookup) -> EventType:
-    event_type = lookup(name)
-    if event_type is None:
-        raise UnknownTypeError(name)
-    return event_type
+    return np.frombuffer(data, dtype=UINT32)
