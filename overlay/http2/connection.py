@@ -12,16 +12,10 @@ from collections import Counter, deque
 from covey.overlay.core.budget import BRINGS_BYTES, Budget
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
-from covey.overlay.http2.events import (
-    ConnectionClosed,
-    DataReceived,
-    Event,
-    HeadersReceived,
-    MessagesReceived,
-    StreamReset,
-)
+from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.headers import HeaderReader, check_headers, is_informational
+from covey.overlay.http2.messages import MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.sender import Sender
 from covey.overlay.http2.stream import Headers, Stream

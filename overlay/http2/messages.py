@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 _PREFIX = Struct(">BL")
 _MOST_CHUNKS = 1_024
@@ -158,3 +159,10 @@ class MessageReader:
             self._position = 0
             self._chunks.clear()
             self._small_chunks.clear()
+
+
+class MessagesReceived(NamedTuple):
+    """`RpcConnection.cut` has some of `reader`, when they are wanted, after the end of the call as well."""
+
+    call_id: int
+    reader: MessageReader

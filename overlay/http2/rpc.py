@@ -13,15 +13,9 @@ from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, CALL
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import (
-    DataReceived,
-    Event,
-    HeadersReceived,
-    MessagesReceived,
-    StreamReset,
-)
+from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageError, MessageReader
+from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.status import (
     STATUSES,

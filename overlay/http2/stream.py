@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from covey.overlay.http2.events import MessagesReceived
+from covey.overlay.http2.messages import MessagesReceived
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from covey.overlay.core.access.identity import Certified
-from covey.overlay.http2.events import MessagesReceived
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessageReader, MessagesReceived
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from hpack import Encoder
 
 from covey.overlay.http2 import frames
-from covey.overlay.http2.events import MessagesReceived
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessageReader, MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 

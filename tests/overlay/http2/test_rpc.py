@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
-from covey.overlay.http2.messages import MessageError, MessageReader, frame_message
+from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived, frame_message
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.rpc import (
     CallEnded,
     CallStarted,
-    MessagesReceived,
     RequestEnded,
     RpcConnection,
     RpcEvent,
