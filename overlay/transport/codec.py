@@ -245,7 +245,7 @@ def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
         values_of(update.values),
         update.since_ns,
         traceparent_of(update.traceparent) if update.traceparent else "",
-        _validity_of(update.valid_for_ns),
+        _validity_of(update.valid_for_ns) if update.valid_for_ns else 0,
         update.for_views,
         update.after_epoch,
     )
@@ -401,7 +401,7 @@ def decode_message(
     not make sense here.
     """
     kind = wire.WhichOneof("kind")
-    if filter_bytes is not None and kind != "publish":
+    if filter_bytes is not None and kind not in ("publish", "update"):
         _check_of_client(wire, kind, filter_bytes)
     if kind is None:
         raise MessageError(
