@@ -47,7 +47,7 @@ from covey.overlay.node.storage_directory import broker_directory, open_storage
 from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
 from covey.overlay.storage.errors import StorageError
 from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes, weight
 from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
@@ -223,10 +223,10 @@ class Node:
         )
 
     def _decode(self, wire: WireMessage, from_broker: bool) -> Message | Undecodable:
-        filter_bytes = None if from_broker else self.overlay.bounds.filter_bytes
-        lookup = self.core.event_type
         try:
-            return decode_message(wire, lookup, from_broker=from_broker, filter_bytes=filter_bytes)
+            if not from_broker:
+                return decode_from_client(wire, self.core.event_type, self.overlay.bounds.filter_bytes)
+            return decode_message(wire, self.core.event_type, from_broker=True)
         except MessageError as error:
             refuse = error.refuse
             if refuse.status == "NOT_FOUND":

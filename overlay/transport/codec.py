@@ -42,7 +42,6 @@ from covey.overlay.core.moving.motion import check_values
 from covey.overlay.transport.errors import MessageError, UnknownTypeError
 from covey.overlay.transport.wire_contexts import traceparent_of
 from covey.overlay.transport.wire_values import (
-    UINT32,
     TypeLookup,
     bytes_of_events,
     decode_event_type,
@@ -51,6 +50,7 @@ from covey.overlay.transport.wire_values import (
     fill_event_type,
     fill_events,
     fill_values,
+    known_type,
     uint32s,
     values_of,
 )
@@ -153,16 +153,18 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver.replayed = m.replayed
     deliver.for_views = m.for_views
     deliver.live = m.live
-    ids = m.ids if m.batch.count == 1 else _ids_of_each(m)
+    ids = _ids_of_each(m)
     if ids is None:
         ids = m.ids
-        deliver.offsets = m.offsets.astype(UINT32).tobytes()
-    deliver.ids = ids.astype(UINT32).tobytes()
+        deliver.offsets = m.offsets.astype("<u4").tobytes()
+    deliver.ids = ids.astype("<u4").tobytes()
 
 
 def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
     """The ids of each event: mostly all have the same, which are written once. None where they differ."""
-    count = m.batch.count
+    count = len(m.batch)
+    if count == 1:
+        return m.ids
     each = len(m.ids) // count if count else 0
     if (
         count
@@ -219,10 +221,8 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     subscribe = wire.subscribe
     if subscribe.HasField("event_type"):
         event_type = event_type_of(subscribe.event_type)
-    elif (known := lookup(subscribe.type_name)) is not None:
-        event_type = known
     else:
-        raise UnknownTypeError(subscribe.type_name)
+        event_type = known_type(subscribe.type_name, lookup)
     if event_type.name != subscribe.type_name:
         raise EventTypeError(
             f"a subscription to {subscribe.type_name!r} carries the schema of {event_type.name!r}: "
@@ -245,7 +245,7 @@ def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
         values_of(update.values),
         update.since_ns,
         traceparent_of(update.traceparent) if update.traceparent else "",
-        _validity_of(update.valid_for_ns) if update.valid_for_ns else 0,
+        _validity_of(update.valid_for_ns),
         update.for_views,
         update.after_epoch,
     )
@@ -377,10 +377,13 @@ _OF_CLIENTS = (
 """The kinds of messages that a client sends."""
 
 
-def _check_of_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
-    """`MessageError` for what a client may not send. Kinds that brokers alone send are not decoded: a Deliver
-    of 1 MB may name as many subscriptions for each of thousands of events.
+def decode_from_client(wire: pb.Message, lookup: TypeLookup, filter_bytes: int) -> Message:
+    """As `decode_message`. Kinds that brokers alone send are not decoded: a Deliver of 1 MB may name as many
+    subscriptions for each of thousands of events. A filter of more bytes is not parsed.
     """
+    kind = wire.WhichOneof("kind")
+    if kind == "publish":
+        return _decode(wire, kind, lookup)
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
         size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
@@ -391,18 +394,16 @@ def _check_of_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> N
     if kind is not None and kind not in _OF_CLIENTS:
         reason = f"a message of kind {kind} from a client: expected one of {', '.join(_OF_CLIENTS)}"
         raise MessageError(Refuse(getattr(getattr(wire, kind), "epoch", 0), "INVALID_ARGUMENT", reason))
+    return _decode(wire, kind, lookup)
 
 
-def decode_message(
-    wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
-) -> Message:
-    """A core message. Events from a broker were checked where they entered the overlay; a client's filter of
-    more than `filter_bytes` is not parsed. Raises `MessageError`, with the answer to send, for one that does
-    not make sense here.
-    """
-    kind = wire.WhichOneof("kind")
-    if filter_bytes is not None and kind not in ("publish", "update"):
-        _check_of_client(wire, kind, filter_bytes)
+def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
+    """A core message. Events from a broker were checked where they entered the overlay. Raises
+    `MessageError`, with the answer to send, for one that does not make sense here."""
+    return _decode(wire, wire.WhichOneof("kind"), lookup, checked=from_broker)
+
+
+def _decode(wire: pb.Message, kind: str | None, lookup: TypeLookup, *, checked: bool = False) -> Message:
     if kind is None:
         raise MessageError(
             Refuse(0, "INVALID_ARGUMENT", "a message of no known kind: expected one of broker.proto's")
@@ -410,7 +411,7 @@ def decode_message(
     try:
         if kind == "publish":
             publish = wire.publish
-            batch = events_of(publish.events, lookup, checked=from_broker)
+            batch = events_of(publish.events, lookup, checked=checked)
             return Publish(batch, publish.replayed, for_views=publish.for_views, live=publish.live)
         return _DECODERS[kind](wire, lookup)
     except UnknownTypeError as unknown:

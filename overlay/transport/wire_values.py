@@ -27,7 +27,6 @@ from covey.overlay.transport.wire_results import bytes_of_results, fill_results,
 from covey.proto import broker_pb2 as pb
 
 TypeLookup = Callable[[str], EventType | None]
-UINT32 = np.dtype("<u4")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -68,10 +67,9 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
 
 
 def _schema_bytes(event_type: EventType) -> bytes:
-    cache = event_type.cache
-    if _WIRE not in cache:
-        cache[_WIRE] = encode_event_type(event_type)
-    data: bytes = cache[_WIRE]
+    data: bytes | None = event_type.cache.get(_WIRE)
+    if data is None:
+        data = event_type.cache[_WIRE] = encode_event_type(event_type)
     return data
 
 
@@ -80,8 +78,10 @@ def _schema_of(data: bytes) -> EventType:
     return decode_event_type(data)
 
 
-def _schema_beside(known: EventType, data: bytes) -> EventType:
-    """Another schema of a known type."""
+def schema_of(data: bytes, known: EventType) -> EventType:
+    """The schema of events of a known type; the known one where there is none."""
+    if not data or data == _schema_bytes(known):
+        return known
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
     if schema.name != known.name:
         raise EventTypeError(f"events of {known.name!r} with a schema of {schema.name!r}: expected one name")
@@ -169,7 +169,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     wire.publisher = batch.publisher
     wire.first_sequence = batch.first_sequence
     if batch.sequence_offsets is not None:
-        wire.sequence_offsets = batch.sequence_offsets.astype(UINT32, copy=False).tobytes()
+        wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
     wire.ingress_ns = batch.ingress_ns
     wire.count = batch.count
     if batch.columns is None:
@@ -185,21 +185,16 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     """A batch of a client, or one `checked` by a broker: only that may have results."""
-    event_type = lookup(wire.type_name)
-    if event_type is None:
-        raise UnknownTypeError(wire.type_name)
-    schema, packed, count = wire.schema, wire.packed_columns, wire.count
-    if schema and schema != _schema_bytes(event_type):
-        event_type = _schema_beside(event_type, schema)
+    event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
     publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
-    if packed:
+    if wire.packed_columns:
         if wire.record_batch:
             raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
         batch = EventBatch.unpack(
             event_type,
-            packed,
-            count,
+            wire.packed_columns,
+            wire.count,
             publisher=publisher,
             first_sequence=wire.first_sequence,
             sequence_offsets=offsets,
@@ -216,10 +211,10 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
             ingress_ns=wire.ingress_ns,
             checked=checked,
         )
-    if batch.count != count:
-        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {count}")
+    if batch.count != wire.count:
+        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
     if batch.first_sequence > 2**62:
-        raise EventError(f"{event_type.name}: first sequence {batch.first_sequence}, expected at most 2**62")
+        raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
     if wire.results:
         if not checked:
             raise EventError(f"{event_type.name}: results of operators from a client, expected none")
@@ -237,4 +232,11 @@ def bytes_of_events(wire: pb.Events) -> int:
 def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
     if len(data) % 4:
         raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
-    return np.frombuffer(data, dtype=UINT32)
+    return np.frombuffer(data, dtype="<u4")
+
+
+def known_type(name: str, lookup: TypeLookup) -> EventType:
+    event_type = lookup(name)
+    if event_type is None:
+        raise UnknownTypeError(name)
+    return event_type

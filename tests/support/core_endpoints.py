@@ -12,7 +12,7 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
+from covey.overlay.transport.codec import WireMessage, decode_from_client, decode_message, event_bytes, weight
 from covey.overlay.transport.errors import MessageError
 
 
@@ -55,8 +55,9 @@ def broker_endpoint(
 
     def decode(wire: WireMessage, from_broker: bool) -> Message | Undecodable:
         try:
-            filter_bytes = None if from_broker else Bounds().filter_bytes
-            return decode_message(wire, core.event_type, from_broker=from_broker, filter_bytes=filter_bytes)
+            if not from_broker:
+                return decode_from_client(wire, core.event_type, Bounds().filter_bytes)
+            return decode_message(wire, core.event_type, from_broker=True)
         except MessageError as error:
             return Undecodable(error.refuse, event_bytes(wire))
 

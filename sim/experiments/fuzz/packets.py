@@ -30,7 +30,7 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_from_client, event_bytes
 from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.packets import Goodbye, decode_packet, encode_frame
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
@@ -353,7 +353,7 @@ class FuzzedBroker:
 
     def _decode(self, wire: WireMessage, from_broker: bool) -> Message | Undecodable:
         try:
-            return decode_message(wire, self._core.event_type, filter_bytes=_BOUNDS.filter_bytes)
+            return decode_from_client(wire, self._core.event_type, _BOUNDS.filter_bytes)
         except MessageError as error:
             return Undecodable(error.refuse, event_bytes(wire))
 

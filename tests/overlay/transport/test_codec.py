@@ -39,7 +39,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.transport.codec import decode_message, event_bytes
+from covey.overlay.transport.codec import decode_from_client, decode_message, event_bytes
 from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.packets import (
     Goodbye,
@@ -423,7 +423,7 @@ def test_a_client_may_not_send_what_brokers_send() -> None:
         pb.Message(listeners_report=pb.ListenersReport()),
     ):
         with pytest.raises(MessageError, match=f"of kind {each.WhichOneof('kind')} from a client"):
-            decode_message(each, {"Flag": events.event_type}.get, filter_bytes=100)
+            decode_from_client(each, {"Flag": events.event_type}.get, 100)
 
 
 def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
@@ -433,7 +433,7 @@ def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
     ):
         getattr(wire, wire.WhichOneof("kind")).filter = "é <<" * 8
         with pytest.raises(MessageError) as raised:
-            decode_message(wire, TYPES.get, filter_bytes=39)
+            decode_from_client(wire, TYPES.get, 39)
         assert raised.value.refuse == Refuse(
             about[0],
             "RESOURCE_EXHAUSTED",
@@ -442,7 +442,7 @@ def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
             "Quote",
         )
         with pytest.raises(MessageError, match="expected"):
-            decode_message(wire, TYPES.get, filter_bytes=40)
+            decode_from_client(wire, TYPES.get, 40)
 
 
 WHOLE = encode_frame(Frame(3, 2, 1, (*MESSAGES, *DELIVERIES)), schemas=True)
