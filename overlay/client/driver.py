@@ -269,7 +269,7 @@ class SessionDriver:
     async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         resumed = self.endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
-        end = LinkEnd(lambda _: 0, self.receive, self.next_frame, lambda: self.endpoint.ready)
+        end = LinkEnd(lambda _: 0, self.receive, self.next_frame)
         self._pump = Pump(end, call, schemas=True, await_end=True)
         self._expire_missed()
         if not resumed:
@@ -305,6 +305,8 @@ class SessionDriver:
         if self.endpoint.outbox.finished:
             self.publishing.advance()
         self._arm()
+        if frame is not None and self.endpoint.ready:
+            self.wake()
         return frame
 
     def _arm(self) -> None:

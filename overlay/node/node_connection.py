@@ -105,7 +105,6 @@ class NodeConnection:
             partial(endpoint.delay_ns, interface),
             partial(node.receive, interface, self),
             partial(endpoint.next_frame, interface, self),
-            partial(endpoint.ready, interface, self),
         )
         self._pump = Pump(end, self._call, schemas=self._schemas, await_end=self._dialled)
         self._call.trust()

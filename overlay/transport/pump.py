@@ -41,13 +41,12 @@ class LinkEnd:
 
     `delay_ns` is how long what has arrived by now has to wait, 0 if it may be received. `receive` gets frames
     and when they arrived, and returns how many it is done with: the others are to be received again. What it
-    raises ends the connection. `ready` is whether `next_frame` may return one.
+    raises ends the connection. `next_frame` wakes the pump if there is another.
     """
 
     delay_ns: Callable[[int], int]
     receive: Callable[[list[Frame[WireMessage]], int], int]
     next_frame: Callable[[], Frame[Message] | None]
-    ready: Callable[[], bool]
 
 
 class Pump:
@@ -133,12 +132,7 @@ class Pump:
         """One frame: it is on its way while the next is made."""
         try:
             frame = self._end.next_frame()
-            if frame is None:
-                return None
-            packet = encode_frame(frame, schemas=self._schemas)
-            if self._end.ready():
-                self.wake()
-            return packet
+            return None if frame is None else encode_frame(frame, schemas=self._schemas)
         except Exception as error:
             self._fail(error)
             return None

@@ -29,7 +29,7 @@ class Receiving:
         self.errors: list[Exception] = []
 
     async def serve(self, call: RpcCall) -> None:
-        pump = Pump(LinkEnd(lambda _: 0, self._receive, lambda: None, lambda: False), call, schemas=False)
+        pump = Pump(LinkEnd(lambda _: 0, self._receive, lambda: None), call, schemas=False)
         try:
             await pump.run()
         except Exception as error:
