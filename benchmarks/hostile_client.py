@@ -120,13 +120,13 @@ class Session:
 
     # --- what the call calls --------------------------------------------------------------------------------
 
-    def take(self, messages: list[bytes]) -> int:
+    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
         for message in messages:
             frame = pb.Packet.FromString(message).frame
             self._received = max(self._received, frame.sequence)
             self._settled = max(self._settled, frame.settled)
         self._advanced.set()
-        return len(messages)
+        return []
 
     def fill(self) -> None:
         """It writes when it likes."""

@@ -53,7 +53,7 @@ from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.pump import Pump
+from covey.overlay.transport.pump import LinkEnd, Pump
 from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.client")
@@ -269,7 +269,8 @@ class SessionDriver:
     async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         resumed = self.endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
-        self._pump = Pump(self, call, schemas=True, await_end=True)
+        end = LinkEnd(lambda _: 0, self.receive, self.next_frame)
+        self._pump = Pump(end, call, schemas=True, await_end=True)
         self._expire_missed()
         if not resumed:
             for view in self.views.values():
@@ -283,15 +284,8 @@ class SessionDriver:
 
     # --- what the pump calls ----------------------------------------------------------------------
 
-    def delay_s(self) -> float:
-        return 0.0
-
-    @property
-    def ready(self) -> bool:
-        return self.endpoint.ready
-
-    def receive(self, frames: list[Frame[WireMessage]]) -> int:
-        endpoint, now_ns = self.endpoint, time.monotonic_ns()
+    def receive(self, frames: list[Frame[WireMessage]], now_ns: int) -> int:
+        endpoint = self.endpoint
         for frame in frames:
             for message in endpoint.receive(frame, now_ns):
                 if isinstance(message, Acknowledge):
@@ -300,7 +294,7 @@ class SessionDriver:
                     self._decode(message)
         endpoint.received()
         self.publishing.advance()
-        self._arm(now_ns)
+        self._arm()
         if endpoint.ready:
             self.wake()
         return len(frames)
@@ -310,17 +304,19 @@ class SessionDriver:
         frame = self.endpoint.next_frame(now_ns)
         if self.endpoint.outbox.finished:
             self.publishing.advance()
-        self._arm(now_ns)
+        self._arm()
+        if frame is not None and self.endpoint.ready:
+            self.wake()
         return frame
 
-    def _arm(self, now_ns: int) -> None:
+    def _arm(self) -> None:
         due_ns = self.endpoint.next_timer()
         if due_ns is not None:
-            self._timer.arm(due_ns, now_ns, self._on_timer)
+            self._timer.arm(due_ns, self._on_timer)
 
     def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
-        self._arm(now_ns)
+        self._arm()
         if self.endpoint.ready:
             self.wake()
 

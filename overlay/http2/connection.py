@@ -12,17 +12,10 @@ from collections import Counter, deque
 from covey.overlay.core.budget import BRINGS_BYTES, Budget
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
-from covey.overlay.http2.events import (
-    ConnectionClosed,
-    DataReceived,
-    Event,
-    HeadersReceived,
-    MessagesReceived,
-    StreamReset,
-)
+from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.headers import HeaderReader, check_headers, is_informational
-from covey.overlay.http2.messages import MessageReader, frame_message
+from covey.overlay.http2.messages import MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.sender import Sender
 from covey.overlay.http2.stream import Headers, Stream
@@ -59,10 +52,11 @@ class Http2Connection:
         self._client = client
         self._options = options = options or Http2Options()
         self._headers = HeaderReader(options)
-        self._sender = Sender(options.max_answer_bytes)
+        self.sender = Sender(options.max_answer_bytes)
         self._buffer = b""
         self._preface = b"" if client else frames.PREFACE
-        self._settled = False
+        self.begun = False
+        """Whether the peer speaks HTTP/2."""
         self._events: list[Event] = []
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
@@ -89,14 +83,14 @@ class Http2Connection:
             frames.MAX_HEADER_LIST_SIZE: options.max_header_bytes,
         }
         if client:
-            self._sender.write(frames.PREFACE)
+            self.sender.write(frames.PREFACE)
         settings |= (
             {frames.ENABLE_PUSH: 0} if client else {frames.MAX_CONCURRENT_STREAMS: options.max_streams}
         )
-        self._sender.write(frames.settings_frame(settings))
+        self.sender.write(frames.settings_frame(settings))
         if self._receive_window > frames.DEFAULT_WINDOW:
             grant = self._receive_window - frames.DEFAULT_WINDOW
-            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, grant))
+            self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, grant))
 
     # --- receiving ------------------------------------------------------------------------------------------
 
@@ -104,34 +98,33 @@ class Http2Connection:
         """The events of some bytes from the peer; none after the connection has ended."""
         if self.closed is not None:
             return []
-        self._heard_ns = now_ns
-        self._ping_due_ns = None
-        self._turn_permits = _TURN_PERMITS
-        self.unread = False
-        buffer = self._buffer + data if self._buffer else data
+        self._heard_ns, self._ping_due_ns = now_ns, None
+        self._turn_permits, self.unread = _TURN_PERMITS, False
         try:
-            self._buffer = self._read_frames(buffer, now_ns)
+            self._buffer = self._read_frames(self._buffer + data if self._buffer else data, now_ns)
         except ConnectionRuleError as error:
             self._fail(error.code, str(error))
-        return self._take_events()
+        events, self._events = self._events, []
+        return events
 
     def _read_frames(self, buffer: bytes, now_ns: int) -> bytes:
         """Handle the whole frames of a turn; returns the rest."""
-        position = len(self._preface)
+        position, end = 0, len(buffer)
         if self._preface:
-            begins = buffer[:position] == self._preface[: len(buffer)]
+            position = len(self._preface)
+            begins = buffer[:position] == self._preface[:end]
             require(begins, _PROTOCOL, "the peer does not speak HTTP/2")
-            if len(buffer) < position:
+            if end < position:
                 return buffer
             self._preface = b""
         unpack, header_bytes = frames.HEADER.unpack_from, frames.HEADER_BYTES
-        while len(buffer) - position >= header_bytes:
+        while end - position >= header_bytes:
             upper, lower, kind, flags, stream_id = unpack(buffer, position)
             length = upper << 8 | lower
             if length > self._options.max_frame_bytes:
                 raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {length} bytes")
             start = position + header_bytes
-            if len(buffer) < start + length:
+            if end < start + length:
                 break
             if self._turn_permits <= 0:
                 self.unread = True
@@ -139,7 +132,7 @@ class Http2Connection:
             position = start + length
             stream_id &= 0x7FFFFFFF
             payload = buffer[start:position]
-            if kind == frames.DATA and not flags and self._read_message(stream_id, payload):
+            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length):
                 continue
             try:
                 self._read_frame(kind, flags, stream_id, payload, now_ns)
@@ -150,10 +143,10 @@ class Http2Connection:
         return buffer[position:]
 
     def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
-        if not self._settled:
+        if not self.begun:
             settings = kind == frames.SETTINGS and not flags & frames.ACK
             require(settings, _PROTOCOL, "the connection does not begin with SETTINGS")
-            self._settled = True
+            self.begun = True
         if self._headers.open:
             continues = kind == frames.CONTINUATION and stream_id == self._headers.stream_id
             require(continues, _PROTOCOL, "a frame inside a header block")
@@ -212,29 +205,29 @@ class Http2Connection:
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
 
-    def _read_message(self, stream_id: int, payload: bytes) -> bool:
+    def _read_message(self, stream_id: int, payload: bytes, size: int) -> bool:
         """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
         passed. Not before other events of this turn, among which may be DATA that comes before it.
         """
         if self._events and self._events[-1].__class__ is not MessagesReceived:
             return False
-        stream, size = self._streams.get(stream_id), len(payload)
+        stream = self._streams.get(stream_id)
         if (
             stream is None
-            or stream.reader is None
+            or stream.messages is None
             or stream.ended
             or self._headers.open
             or size < BRINGS_BYTES
             or size > stream.receive_window
             or size > self._receive_window
             or not stream.has_headers
-            or not stream.reader.feed_message(payload)
+            or not stream.messages.reader.feed_message(payload, size)
         ):
             return False
         self._turn_permits -= _DATA_PERMITS
         self._receive_window -= size
         stream.receive_window -= size
-        self._events.append(MessagesReceived(stream_id, stream.reader))
+        self._events.append(stream.messages)
         return True
 
     def _read_data(self, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
@@ -295,13 +288,13 @@ class Http2Connection:
     def _accept(self, stream_id: int) -> Stream:
         """A stream that the client opens."""
         self._last_stream = stream_id
-        self._sender.check_headers_are_read()
+        self.sender.check_headers_are_read()
         if self.closing or len(self._streams) >= self._options.max_streams:
             raise StreamRuleError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
         return self._add_stream(stream_id)
 
     def _add_stream(self, stream_id: int) -> Stream:
-        stream = Stream(stream_id, self._sender.stream_window, self._options.stream_window)
+        stream = Stream(stream_id, self.sender.stream_window, self._options.stream_window)
         self._streams[stream_id] = stream
         return stream
 
@@ -315,10 +308,10 @@ class Http2Connection:
             # The last value of each, or one frame could change the windows of all streams 40,000 times.
             for setting, value in dict(frames.read_settings(payload)).items():
                 self._apply_setting(setting, value)
-            self._sender.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
+            self.sender.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _apply_setting(self, setting: int, value: int) -> None:
-        sender = self._sender
+        sender = self.sender
         if setting == frames.INITIAL_WINDOW_SIZE:
             require(value <= frames.LARGEST_WINDOW, _FLOW, f"INITIAL_WINDOW_SIZE is {value}")
             change, sender.stream_window = value - sender.stream_window, value
@@ -341,7 +334,7 @@ class Http2Connection:
         require(stream_id == 0, _PROTOCOL, "PING of a stream")
         require(len(payload) == 8, _FRAME_SIZE, f"PING of {len(payload)} bytes: expected 8")
         if not flags & frames.ACK:
-            self._sender.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
+            self.sender.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _read_reset(self, stream_id: int, payload: bytes, now_ns: int) -> None:
         require(len(payload) == 4, _FRAME_SIZE, f"RST_STREAM of {len(payload)} bytes: expected 4")
@@ -375,16 +368,16 @@ class Http2Connection:
         if stream_id and stream is None:
             self._require_begun(stream_id, "WINDOW_UPDATE")
             return
-        window = self._sender.window if stream is None else stream.send_window
+        window = self.sender.window if stream is None else stream.send_window
         code = _FLOW if window + grant > frames.LARGEST_WINDOW else _PROTOCOL if not grant else None
         if stream is None:
             require(code is None, code or _FLOW, f"WINDOW_UPDATE by {grant}")
-            self._sender.grant(grant)
+            self.sender.grant(grant)
         elif code is not None:
             raise StreamRuleError(stream_id, code, f"WINDOW_UPDATE by {grant}")
         else:
             stream.send_window += grant
-            self._sender.schedule(stream)
+            self.sender.schedule(stream)
 
     def consume(self, stream_id: int, size: int) -> None:
         """Received DATA of so many bytes was processed: the peer may send as much again."""
@@ -392,23 +385,18 @@ class Http2Connection:
             return
         self._consumed += size
         if 2 * self._consumed >= self._options.connection_window:
-            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
+            self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
             self._receive_window += self._consumed
             self._consumed = 0
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ended:
             stream.consumed += size
             if 2 * stream.consumed >= self._options.stream_window:
-                self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
+                self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
                 stream.receive_window += stream.consumed
                 stream.consumed = 0
 
     # --- sending --------------------------------------------------------------------------------------------
-
-    @property
-    def begun(self) -> bool:
-        """Whether the peer speaks HTTP/2."""
-        return self._settled
 
     @property
     def pending_bytes(self) -> int:
@@ -426,35 +414,8 @@ class Http2Connection:
             return None
         stream = self._add_stream(self._next_stream)
         self._next_stream += 2
-        self._sender.write_headers(stream.id, headers)
+        self.sender.write_headers(stream.id, headers)
         return stream.id
-
-    def send_headers(self, stream_id: int, headers: Headers) -> None:
-        """Call before `send_data`. Nothing happens on a stream that has ended; so below."""
-        if stream_id in self._streams:
-            self._sender.write_headers(stream_id, headers)
-
-    def send_data(self, stream_id: int, data: bytes) -> None:
-        """Queue DATA."""
-        stream = self._streams.get(stream_id)
-        if stream is not None and not stream.ending and data:
-            stream.queue.append(data)
-            stream.queued_bytes += len(data)
-            self._sender.schedule(stream)
-
-    def read_messages(self, stream_id: int, reader: MessageReader | None) -> None:
-        """DATA of a stream is messages for a reader, or no longer."""
-        stream = self._streams.get(stream_id)
-        if stream is not None:
-            stream.reader = reader
-
-    def send_message(self, stream_id: int, message: bytes) -> None:
-        """Queue a message of gRPC."""
-        stream = self._streams.get(stream_id)
-        if stream is None or stream.ending:
-            return
-        if not self._sender.send_message(stream, message):
-            self.send_data(stream_id, frame_message(message))
 
     def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
         """End this side of a stream, behind its queued DATA."""
@@ -462,7 +423,7 @@ class Http2Connection:
         if stream is not None and not stream.ending:
             stream.ending = True
             stream.trailers = trailers
-            self._sender.schedule(stream)
+            self.sender.schedule(stream)
 
     def reset_stream(self, stream_id: int, code: ErrorCode) -> None:
         """End both sides of a stream at once."""
@@ -470,7 +431,7 @@ class Http2Connection:
         if stream is not None:
             self._remove(stream)
             self._resets.append(stream_id)
-            self._sender.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
+            self.sender.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
 
     def stream(self, stream_id: int) -> Stream | None:
         """An open stream."""
@@ -482,14 +443,20 @@ class Http2Connection:
         return 0 if stream is None else stream.queued_bytes
 
     @property
-    def output_due(self) -> bool:
-        """Whether there may be output."""
-        return self._sender.due
+    def over(self) -> bool:
+        """Whether the connection has ended, or is to end and has no streams."""
+        return bool(self.closed or (self.closing and not self._streams))
+
+    @property
+    def due(self) -> bool:
+        """Whether there may be output, or the connection is over."""
+        output = self.sender.output or self.sender.ready
+        return bool(output or self.closed or (self.closing and not self._streams))
 
     def take_output(self) -> bytes:
         """Bytes for the peer, about 256 KiB at most; none if there are none now."""
         ended: list[Stream] = []
-        output, data_bytes = self._sender.take(ended)
+        output, data_bytes = self.sender.take(ended)
         if data_bytes:
             self.budget.earn(data_bytes / BRINGS_BYTES)
         for stream in ended:
@@ -507,7 +474,7 @@ class Http2Connection:
             return None
         options = self._options
         due_ns = self._ping_due_ns or self._heard_ns + self._keepalive_ns
-        if not self._settled:
+        if not self.begun:
             due_ns = min(due_ns, self._begun_ns + options.begin_ns)
         if self._headers.open:
             due_ns = min(due_ns, self._headers.since_ns + options.begin_ns)
@@ -518,7 +485,7 @@ class Http2Connection:
         options = self._options
         if self.closed is not None:
             return []
-        if not self._settled and now_ns >= self._begun_ns + options.begin_ns:
+        if not self.begun and now_ns >= self._begun_ns + options.begin_ns:
             self._fail(ErrorCode.SETTINGS_TIMEOUT, f"no HTTP/2 preface within {options.begin_ns / 1e9:g} s")
         elif self._headers.open and now_ns >= self._headers.since_ns + options.begin_ns:
             self._fail(ErrorCode.ENHANCE_YOUR_CALM, f"half a header block for {options.begin_ns / 1e9:g} s")
@@ -535,7 +502,7 @@ class Http2Connection:
         return self._take_events()
 
     def _ping(self, now_ns: int) -> None:
-        self._sender.write(frames.frame(frames.PING, 0, 0, bytes(8)))
+        self.sender.write(frames.frame(frames.PING, 0, 0, bytes(8)))
         self._ping_due_ns = now_ns + self._options.keepalive_timeout_ns
 
     # --- ends -----------------------------------------------------------------------------------------------
@@ -558,7 +525,7 @@ class Http2Connection:
 
     def _write_goaway(self, code: ErrorCode, reason: str) -> None:
         payload = self._last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
-        self._sender.write(frames.frame(frames.GOAWAY, 0, 0, payload))
+        self.sender.write(frames.frame(frames.GOAWAY, 0, 0, payload))
 
     def _fail(self, code: ErrorCode, reason: str) -> None:
         self.faults[code] += 1
@@ -567,8 +534,10 @@ class Http2Connection:
 
     def _end(self, closed: ConnectionClosed) -> None:
         self.closed = closed
+        for stream in self._streams.values():
+            stream.ending = True
         self._streams.clear()
-        self._sender.discard()
+        self.sender.discard()
         self._buffer, self.unread = b"", False
         self._events.append(closed)
 
@@ -579,7 +548,7 @@ class Http2Connection:
             self._remove(stream)
             self._events.append(StreamReset(error.stream_id, error.code, str(error)))
         self._resets.append(error.stream_id)
-        self._sender.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
+        self.sender.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
         self._charge(1.0, now_ns)
 
     def _peer_ended(self, stream: Stream) -> None:
@@ -589,7 +558,8 @@ class Http2Connection:
 
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.id]
-        self._sender.forget(stream)
+        stream.ending = True
+        self.sender.forget(stream)
         stream.queue.clear()
         stream.queued_bytes = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessagesReceived
 from covey.overlay.http2.stream import Headers
 
 
@@ -25,13 +25,6 @@ class DataReceived(NamedTuple):
     data: bytes
     size: int
     ended: bool
-
-
-class MessagesReceived(NamedTuple):
-    """`RpcConnection.cut` has some in `reader`, when they are wanted, after the end of the call as well."""
-
-    call_id: int
-    reader: MessageReader
 
 
 class StreamReset(NamedTuple):

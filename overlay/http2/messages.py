@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 _PREFIX = Struct(">BL")
 _MOST_CHUNKS = 1_024
@@ -62,10 +63,9 @@ class MessageReader:
         """Whether `cut` returns a message, or raises."""
         return self.size >= (self._need or PREFIX_BYTES)
 
-    def feed_message(self, data: bytes) -> bool:
+    def feed_message(self, data: bytes, size: int) -> bool:
         """Take bytes that are one whole message, where none wait; False if they are something else."""
-        size = len(data)
-        if self.size or size < PREFIX_BYTES:
+        if self.size:
             return False
         flag, length = _PREFIX.unpack_from(data)
         most = self._max_bytes
@@ -91,7 +91,7 @@ class MessageReader:
         again. Else None, and nothing is cut.
         """
         size = self._need
-        if not size or size != self.size or self.granted_bytes or size != len(self._data) - self._position:
+        if not size or size != self.size or self.granted_bytes or self._chunks or self._small_chunks:
             return None
         message = self._data[self._position + PREFIX_BYTES :]
         self._data, self._position, self.size, self._need = b"", 0, 0, 0
@@ -159,3 +159,10 @@ class MessageReader:
             self._position = 0
             self._chunks.clear()
             self._small_chunks.clear()
+
+
+class MessagesReceived(NamedTuple):
+    """`RpcConnection.cut` has some of `reader`, when they are wanted, after the end of the call as well."""
+
+    call_id: int
+    reader: MessageReader

@@ -13,15 +13,9 @@ from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, CALL
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import (
-    DataReceived,
-    Event,
-    HeadersReceived,
-    MessagesReceived,
-    StreamReset,
-)
+from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageError, MessageReader
+from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.status import (
     STATUSES,
@@ -33,7 +27,7 @@ from covey.overlay.http2.status import (
     status_of_number,
     status_of_reset,
 )
-from covey.overlay.http2.stream import Headers
+from covey.overlay.http2.stream import Headers, Stream
 
 _MOST_DETAILS = 1_000
 """Characters of an error's text, of up to 12 bytes each: a header block over the bound ends connections."""
@@ -87,14 +81,15 @@ RpcEvent = CallStarted | MessagesReceived | RequestEnded | CallEnded
 
 
 class _Call:
-    __slots__ = ("deadline_ns", "ended", "finished", "reader", "responding")
+    __slots__ = ("deadline_ns", "ended", "finished", "messages", "reader", "stream")
 
-    def __init__(self, reader: MessageReader, deadline_ns: int | None) -> None:
+    def __init__(self, call_id: int, reader: MessageReader, stream: Stream | None) -> None:
         self.reader = reader
-        self.deadline_ns = deadline_ns
+        self.messages = MessagesReceived(call_id, reader)
+        self.stream = stream
+        self.deadline_ns: int | None = None
         self.ended = False
         """Whether the peer has ended its side."""
-        self.responding = False
         self.finished = False
 
 
@@ -132,8 +127,8 @@ class RpcConnection:
         """What some bytes of the peer mean."""
         self._now_ns = now_ns
         events = self.http2.receive(data, now_ns)
-        if len(events) == 1 and events[0].__class__ is MessagesReceived and not self._events:
-            return events  # type: ignore[return-value]
+        if events and events[-1].__class__ is MessagesReceived and not self._events:
+            return events  # type: ignore[return-value]  # no event of another kind comes before it
         return self._handle(events)
 
     def charge(self, permits: float, now_ns: int) -> list[RpcEvent]:
@@ -203,9 +198,8 @@ class RpcConnection:
             self._refuse(call_id, error.status, str(error))
             return
         self.http2.consume(call_id, event.size - len(event.data) + granted)
-        received = MessagesReceived(call_id, reader)
-        if reader.waiting and (not self._events or self._events[-1] != received):
-            self._events.append(received)
+        if reader.waiting and self._events[-1:] != [call.messages]:
+            self._events.append(call.messages)
         if event.ended:
             call.ended = True
             if not reader.waiting and reader.size:
@@ -273,9 +267,12 @@ class RpcConnection:
     def _forget(self, call_id: int) -> None:
         self._calls.pop(call_id, None)
 
-    def _new_call(self, call_id: int, deadline_ns: int | None) -> _Call:
-        call = _Call(MessageReader(self._max_message_bytes), deadline_ns)
-        self.http2.read_messages(call_id, call.reader)
+    def _new_call(self, call_id: int) -> _Call:
+        stream = self.http2.stream(call_id)
+        call = self._calls[call_id] = _Call(call_id, MessageReader(self._max_message_bytes), stream)
+        if stream is not None:
+            stream.messages = call.messages
+            stream.leading = None if self._paths is None else [(b":status", b"200"), _CONTENT_TYPE]
         return call
 
     # --- a server -------------------------------------------------------------------------------------------
@@ -292,7 +289,7 @@ class RpcConnection:
         if not content_type.startswith(b"application/grpc") or content_type[16:17] not in (b"", b"+", b";"):
             self._reject(call_id, b"415")
             return
-        call = self._calls[call_id] = self._new_call(call_id, None)
+        call = self._new_call(call_id)
         encoding = headers.get(b"grpc-encoding", b"identity")
         timeout = headers.get(b"grpc-timeout")
         if encoding != b"identity":
@@ -323,13 +320,15 @@ class RpcConnection:
         call = self._calls.get(call_id)
         if call is None or call.finished:
             return
+        stream = call.stream
         trailers: Headers = [(b"grpc-status", b"%d" % STATUSES.index(status))]
         if details:
             trailers.append((b"grpc-message", encode_text(details[:_MOST_DETAILS])))
-        if not call.responding:
+        if stream is not None and stream.leading is not None:
             trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
         self.http2.end_stream(call_id, trailers)
-        self.http2.read_messages(call_id, None)
+        if stream is not None:
+            stream.messages = None
         call.finished = True
         if status == "OK":
             self.http2.budget.earn(CALL)
@@ -353,8 +352,8 @@ class RpcConnection:
             headers.append((b"authorization", authorization))
         call_id = self.http2.open_stream(headers)
         if call_id is not None:
-            deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
-            self._calls[call_id] = self._new_call(call_id, deadline_ns)
+            call = self._new_call(call_id)
+            call.deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
             self.http2.budget.earn(CALL)
         return call_id
 
@@ -392,22 +391,6 @@ class RpcConnection:
                 self._end(call_id, "INTERNAL", "the answer ends without a status")
             else:
                 self._end(call_id, status_of_number(number), decode_text(headers.get(b"grpc-message", b"")))
-
-    # --- both -----------------------------------------------------------------------------------------------
-
-    def send(self, call_id: int, message: bytes) -> None:
-        """Queue a message. Nothing happens on a call that has ended."""
-        call = self._calls.get(call_id)
-        if call is None or call.finished:
-            return
-        if self._paths is not None and not call.responding:
-            call.responding = True
-            self.http2.send_headers(call_id, [(b":status", b"200"), _CONTENT_TYPE])
-        self.http2.send_message(call_id, message)
-
-    def consume(self, call_id: int, size: int) -> None:
-        """Received messages of so many bytes were processed."""
-        self.http2.consume(call_id, size)
 
 
 def _shown(value: bytes) -> str:

@@ -14,7 +14,7 @@ from hpack import Encoder
 from covey.overlay.http2 import frames
 from covey.overlay.http2.errors import require
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import PREFIX_BYTES
+from covey.overlay.http2.messages import PREFIX_BYTES, frame_message
 from covey.overlay.http2.stream import Headers, Stream
 
 _OUTPUT_BYTES = 256 << 10
@@ -38,19 +38,19 @@ class Sender:
         # No table, hence none that the peer could resize. The few headers of a connection need none.
         self._encoder = Encoder()
         self._encoder.header_table_size = 0
-        self._output: list[bytes | memoryview] = []
+        self.output: list[bytes | memoryview] = []
         self._unqueued = 0
-        self._ready: deque[Stream] = deque()
+        self.ready: deque[Stream] = deque()
         self._stalled: list[Stream] = []
 
     def write(self, frame: bytes) -> None:
-        self._output.append(frame)
+        self.output.append(frame)
 
     def answer(self, frame: bytes) -> None:
         """Write a frame that the peer has caused. `ConnectionRuleError` if it causes many and reads none."""
         self._answer_bytes += len(frame)
         self._require_few(self._answer_bytes)
-        self._output.append(frame)
+        self.output.append(frame)
 
     def _require_few(self, size: int) -> None:
         few = size <= self._max_answer_bytes
@@ -65,14 +65,14 @@ class Sender:
         self._header_bytes += len(block)
         kind, largest = frames.HEADERS, self.max_frame_bytes
         while len(block) > largest:
-            self._output.append(frames.frame(kind, flags, stream_id, block[:largest]))
+            self.output.append(frames.frame(kind, flags, stream_id, block[:largest]))
             kind, flags, block = frames.CONTINUATION, 0, block[largest:]
-        self._output.append(frames.frame(kind, flags | frames.END_HEADERS, stream_id, block))
+        self.output.append(frames.frame(kind, flags | frames.END_HEADERS, stream_id, block))
 
     def grant(self, size: int) -> None:
         """The peer takes more DATA on the connection."""
         self.window += size
-        self._ready += self._stalled
+        self.ready += self._stalled
         self._stalled.clear()
 
     def schedule(self, stream: Stream) -> None:
@@ -80,52 +80,60 @@ class Sender:
         due = stream.send_window > 0 if stream.queue else stream.ending and not stream.end_sent
         if due and not stream.scheduled:
             stream.scheduled = True
-            self._ready.append(stream)
+            self.ready.append(stream)
 
-    def send_message(self, stream: Stream, message: bytes) -> bool:
-        """Write a message in a frame of its own, if all windows permit it and no stream waits for its turn;
-        whether it was written.
+    def send_message(self, stream: Stream, message: bytes) -> None:
+        """Write a message of gRPC in a frame of its own, if all windows permit it and no stream waits for its
+        turn, else queue it. Nothing happens on a stream that has ended; so below.
         """
         length = len(message)
         size = length + PREFIX_BYTES
+        if stream.ending:
+            return
+        if stream.leading is not None:
+            self.write_headers(stream.id, stream.leading)
+            stream.leading = None
         if (
-            self._ready
+            self.ready
             or stream.queue
             or size > self.window
             or size > stream.send_window
             or size > self.max_frame_bytes
             or self._unqueued + size > _UNQUEUED_BYTES
         ):
-            return False
+            self.queue(stream, frame_message(message))
+            return
         self.window -= size
         stream.send_window -= size
         self._unqueued += size
         header = _MESSAGE.pack(size >> 8, size & 0xFF, frames.DATA, 0, stream.id, 0, length)
-        self._output += (header, message)
-        return True
+        self.output += (header, message)
+
+    def queue(self, stream: Stream, data: bytes) -> None:
+        """Queue DATA."""
+        if data and not stream.ending:
+            stream.queue.append(data)
+            stream.queued_bytes += len(data)
+            self.schedule(stream)
 
     def forget(self, stream: Stream) -> None:
         """Send no more of a stream."""
         if stream.scheduled:
-            (self._ready if stream in self._ready else self._stalled).remove(stream)
+            (self.ready if stream in self.ready else self._stalled).remove(stream)
             stream.scheduled = False
 
     def discard(self) -> None:
         """Send no more DATA."""
-        self._ready.clear()
+        self.ready.clear()
         self._stalled.clear()
-
-    @property
-    def due(self) -> bool:
-        return bool(self._output or self._ready)
 
     def take(self, ended: list[Stream]) -> tuple[bytes, int]:
         """Bytes to transmit, about 256 KiB at most, and how many are DATA; `ended` gets the streams whose end
         is among them.
         """
         size, self._unqueued = self._unqueued, 0
-        while self._ready and size < _OUTPUT_BYTES:
-            stream = self._ready.popleft()
+        while self.ready and size < _OUTPUT_BYTES:
+            stream = self.ready.popleft()
             if stream.queue:
                 room = min(self.window, stream.send_window, self.max_frame_bytes)
                 if room <= 0 < stream.send_window:
@@ -134,14 +142,13 @@ class Sender:
                 if room > 0:
                     size += self._write_data(stream, room)
                     if stream.queue:
-                        self._ready.append(stream)
+                        self.ready.append(stream)
                         continue
             stream.scheduled = False
             if stream.ending and not stream.queue:
                 self._write_end(stream)
                 ended.append(stream)
-        output = b"".join(self._output)
-        self._output.clear()
+        output, self.output = b"".join(self.output), []
         self._answer_bytes = self._header_bytes = 0
         return output, size
 
@@ -150,7 +157,7 @@ class Sender:
         size = len(data)
         stream.send_window -= size
         self.window -= size
-        self._output += (frames.frame_header(size, frames.DATA, 0, stream.id), data)
+        self.output += (frames.frame_header(size, frames.DATA, 0, stream.id), data)
         return size
 
     def _write_end(self, stream: Stream) -> None:
@@ -158,4 +165,4 @@ class Sender:
         if stream.trailers is not None:
             self.write_headers(stream.id, stream.trailers, frames.END_STREAM)
         else:
-            self._output.append(frames.frame(frames.DATA, frames.END_STREAM, stream.id))
+            self.output.append(frames.frame(frames.DATA, frames.END_STREAM, stream.id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessagesReceived
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]
@@ -22,9 +22,10 @@ class Stream:
         "ending",
         "has_headers",
         "id",
+        "leading",
+        "messages",
         "queue",
         "queued_bytes",
-        "reader",
         "receive_window",
         "scheduled",
         "send_window",
@@ -41,11 +42,13 @@ class Stream:
         self.ended = False
         """Whether the peer has ended its side."""
         self.ending = False
-        """Whether this side ends once its queue is sent, with `trailers` if there are any."""
+        """Whether this side ends once its queue is sent, with `trailers` if there are any, or has ended."""
         self.end_sent = False
+        self.leading: Headers | None = None
+        """What is sent before the first message."""
         self.trailers: Headers | None = None
-        self.reader: MessageReader | None = None
-        """What takes DATA that is one message (`MessagesReceived`); all else is a `DataReceived`."""
+        self.messages: MessagesReceived | None = None
+        """What reports DATA that is one message to its reader; all else is a `DataReceived`."""
         self.queue: deque[bytes | memoryview] = deque()
         self.queued_bytes = 0
         self.scheduled = False

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from functools import partial
 
 from covey.overlay.core.access.rights import Rights
-from covey.overlay.core.link.link import Frame, Hello, LinkError
-from covey.overlay.core.messages import Interface, Message
+from covey.overlay.core.link.link import Hello, LinkError
+from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
 from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, Role, encode_greeting
-from covey.overlay.transport.pump import PeerClosedError, Pump, StreamClosedError, say_goodbye
+from covey.overlay.transport.pump import LinkEnd, PeerClosedError, Pump, StreamClosedError, say_goodbye
 from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.broker")
@@ -101,7 +100,13 @@ class NodeConnection:
     def began(self, resumed: bool) -> None:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
-        self._pump = Pump(self, self._call, schemas=self._schemas, await_end=self._dialled)
+        node, endpoint, interface = self._node, self._node.endpoint, self._interface
+        end = LinkEnd(
+            partial(endpoint.delay_ns, interface),
+            partial(node.receive, interface, self),
+            partial(endpoint.next_frame, interface, self),
+        )
+        self._pump = Pump(end, self._call, schemas=self._schemas, await_end=self._dialled)
         self._call.trust()
         self._decided.set()
 
@@ -114,18 +119,3 @@ class NodeConnection:
 
     def charge(self, permits: float) -> None:
         self._call.charge(permits)
-
-    # --- what the pump calls --------------------------------------------------------------------------------
-
-    def delay_s(self) -> float:
-        return self._node.endpoint.delay_ns(self._interface, time.monotonic_ns()) / 1e9
-
-    @property
-    def ready(self) -> bool:
-        return self._node.endpoint.ready(self._interface, self)
-
-    def receive(self, frames: list[Frame[WireMessage]]) -> int:
-        return self._node.receive(self._interface, self, frames)
-
-    def next_frame(self) -> Frame[Message] | None:
-        return self._node.endpoint.next_frame(self._interface, self)

@@ -314,7 +314,7 @@ def _decode_record(deliver: pb.Deliver) -> Deliver:
 _UINT32 = struct.Struct("<I")
 _STEPS = {step.value for step in MoveStep}
 
-_ENCODERS: dict[type, Callable[..., None]] = {
+ENCODERS: dict[type, Callable[..., None]] = {
     Advertise: _encode_advertise,
     Unadvertise: _encode_unadvertise,
     Subscribe: _encode_subscribe,
@@ -370,11 +370,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.refuse.count,
     ),
 }
-
-
-def encode_message(wire: WireMessage, message: Message) -> None:
-    """Fill the wire form of a message."""
-    _ENCODERS[type(message)](wire, message)
 
 
 _COUNTED_BYTES = 128

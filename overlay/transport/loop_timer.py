@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 class LoopTimer:
     """Calls `fire` with the time when it is due, in nanoseconds of the monotonic clock. A call may come
-    early: the deadline it was armed for may have passed away meanwhile.
+    early: the deadline it was armed for may have passed away meanwhile. Event loops have that clock.
 
     Holds `fire`, a method of its owner, only while it is armed: else the two were a reference cycle, and the
     owner would stay in memory until a full garbage collection.
@@ -19,14 +19,14 @@ class LoopTimer:
         self._handle: asyncio.TimerHandle | None = None
         self._due_ns = 0
 
-    def arm(self, due_ns: int | None, now_ns: int, fire: Callable[[int], None]) -> None:
+    def arm(self, due_ns: int | None, fire: Callable[[int], None]) -> None:
         """Fire at that time at the latest; None asks for nothing."""
         if due_ns is None or (self._handle is not None and self._due_ns <= due_ns):
             return
-        self.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
         self._due_ns = due_ns
-        delay_s = max(0, due_ns - now_ns) / 1e9
-        self._handle = asyncio.get_running_loop().call_later(delay_s, self._on_time, fire)
+        self._handle = asyncio.get_running_loop().call_at(due_ns / 1e9, self._on_time, fire)
 
     def cancel(self) -> None:
         if self._handle is not None:

@@ -19,7 +19,7 @@ from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Message, Subscribe
 from covey.overlay.transport.channel import SERVICE
-from covey.overlay.transport.codec import WireMessage, encode_message
+from covey.overlay.transport.codec import ENCODERS, WireMessage
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.unread_messages import UnreadMessages, UnreadPacket
 from covey.overlay.transport.wire_values import fill_event_type
@@ -101,7 +101,6 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
     """The bytes of a frame; `schemas` lets every subscription carry its event type (clients want that)."""
     packet = pb.Packet()
     wire = packet.frame  # filled in place: a packet copies a frame that it is given
-    wire.SetInParent()
     wire.sequence = frame.sequence
     wire.received = frame.received
     wire.credit = frame.credit
@@ -109,7 +108,7 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
     wire.dropped = frame.dropped
     wire.settled = frame.settled
     for message in frame.messages:
-        encode_message(wire.messages.add(), message)
+        ENCODERS[message.__class__](wire.messages.add(), message)
         if schemas and isinstance(message, Subscribe):
             fill_event_type(wire.messages[-1].subscribe.event_type, message.filter.event_type)
     data: bytes = packet.SerializeToString()

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from itertools import islice
-from typing import Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Message
@@ -22,8 +23,8 @@ from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, en
 from covey.overlay.transport.rpc_call import RpcCall
 
 _GOODBYE_S = 1.0
-_DECODED = 256
-"""From how many frames and messages on no further frame is decoded before those are received."""
+_DECODED_BYTES = 32 << 10
+"""Of frames, from which on no further frame is decoded before those are received."""
 
 
 class StreamClosedError(CallError):
@@ -34,31 +35,30 @@ class PeerClosedError(StreamClosedError):
     """The peer ended the connection deliberately, with a goodbye."""
 
 
-class LinkEnd(Protocol):
-    """The endpoint of an interface, as a pump sees it. What `receive` raises ends the connection."""
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """The endpoint of an interface, as a pump sees it. Times are nanoseconds of the monotonic clock.
 
-    @property
-    def ready(self) -> bool:
-        """Whether `next_frame` may return one."""
-        ...
+    `delay_ns` is how long what has arrived by now has to wait, 0 if it may be received. `receive` gets frames
+    and when they arrived, and returns how many it is done with: the others are to be received again. What it
+    raises ends the connection. `next_frame` wakes the pump if there is another.
+    """
 
-    def delay_s(self) -> float:
-        """How long what has arrived has to wait, 0 if it may be received now."""
-        ...
-
-    def receive(self, frames: list[Frame[WireMessage]]) -> int:
-        """Returns how many frames it is done with; the others are to be received again."""
-        ...
-
-    def next_frame(self) -> Frame[Message] | None: ...
+    delay_ns: Callable[[int], int]
+    receive: Callable[[list[Frame[WireMessage]], int], int]
+    next_frame: Callable[[], Frame[Message] | None]
 
 
 class Pump:
-    """The life of one connection. A closed pump does not touch its end: another pump may use it."""
+    """The life of one connection. A closed pump does not touch its end: another pump may use it.
+
+    `wake` is to be called when there may be something to write.
+    """
 
     def __init__(self, end: LinkEnd, call: RpcCall, *, schemas: bool, await_end: bool = False) -> None:
         self._end = end
         self._call = call
+        self.wake = call.wake
         self._schemas = schemas
         self._await_end = await_end
         self._loop = asyncio.get_running_loop()
@@ -67,10 +67,6 @@ class Pump:
         self._left: list[Frame[WireMessage]] = []
         """The first of the messages that its end has left, decoded."""
 
-    def wake(self) -> None:
-        """Call when there may be something to write."""
-        self._call.wake()
-
     def close(self, status: str, reason: str) -> None:
         """End `run` with a `StreamClosedError`."""
         self._fail(StreamClosedError(status, reason))
@@ -78,14 +74,15 @@ class Pump:
     def _fail(self, error: Exception) -> None:
         if not self._closed.done():
             self._error = error
-            self._closed.set_result(None)
+            self.ended()
 
     async def run(self) -> None:
         """Read and write until the call ends; raises the error that ended it, if it is known.
 
         A pump that is closed sends a goodbye, and waits a little for the peer to end the call.
         """
-        self._call.attach(self)
+        if not self._closed.done():
+            self._call.attach(self)
         error: Exception | None = None
         try:
             await self._closed
@@ -104,79 +101,75 @@ class Pump:
     async def _leave(self, error: StreamClosedError) -> None:
         say_goodbye(self._call, error.status, str(error))
         if self._await_end:
-            self._call.detach()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._call.drain()
 
     # --- what the call calls --------------------------------------------------------------------------------
 
-    def take(self, messages: list[bytes]) -> int:
-        if self._closed.done():
-            return len(messages)
-        delay_s = self._end.delay_s()
-        if delay_s:
-            self._loop.call_later(delay_s, self._call.resume_later)
-            return 0
-        taken = 0
+    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
+        delay_ns = self._end.delay_ns(now_ns)
+        if delay_ns:
+            self._loop.call_later(delay_ns / 1e9, self._call.resume_later)
+            return messages
         try:
-            while taken < len(messages):
-                taken += self._receive(messages, taken)
+            while True:
+                frames = self._left or _decode(messages)
+                done = self._end.receive(frames, now_ns)
+                messages, self._left = messages[done:], frames[done:]
+                if not messages:
+                    return messages
                 if self._left:
                     break
+                now_ns = time.monotonic_ns()
         except Exception as error:
             self._fail(error)
-            return len(messages)
-        if taken < len(messages):
-            self._call.resume_later()
-        return taken
+            return []
+        self._call.resume_later()
+        return messages
 
-    def fill(self) -> None:
+    def fill(self) -> bytes | None:
         """One frame: it is on its way while the next is made."""
-        if self._closed.done() or not self._call.writable:
-            return
         try:
             frame = self._end.next_frame()
-            if frame is not None:
-                self._call.send(encode_frame(frame, schemas=self._schemas))
-                if self._end.ready:
-                    self.wake()
+            return None if frame is None else encode_frame(frame, schemas=self._schemas)
         except Exception as error:
             self._fail(error)
+            return None
 
     def ended(self) -> None:
+        self._call.detach()
         if not self._closed.done():
             self._closed.set_result(None)
 
-    def _receive(self, messages: list[bytes], start: int) -> int:
-        """Receive some of the messages from `start` on; returns how many are done with."""
-        frames, self._left = self._left, []
-        count = sum(1 + len(frame.messages) for frame in frames)
-        error: Exception | None = None
+
+def _decode(messages: list[bytes]) -> list[Frame[WireMessage]]:
+    """The frames of the first messages. Raises for a message that ends the connection once it is the first:
+    what comes before it counts.
+    """
+    frames: list[Frame[WireMessage]] = []
+    size = 0
+    for message in messages:
         try:
-            for message in islice(messages, start + len(frames), None):
-                if count >= _DECODED:
-                    break
-                packet = decode_packet(message)
-                if isinstance(packet, Goodbye):
-                    raise PeerClosedError(packet.status, packet.reason)
-                if isinstance(packet, Greeting):
-                    raise StreamClosedError(
-                        "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
-                    )
-                frames.append(packet)
-                count += 1 + len(packet.messages)
-        except (CallError, MalformedPacketError) as wrong:
-            error = wrong  # what came before it counts
-        done = self._end.receive(frames) if frames else 0
-        if done < len(frames):
-            self._left = frames[done:]
-        elif error is not None:
-            try:
-                raise error
-            finally:
-                error = None  # its traceback has this frame
-        return done
+            packet = decode_packet(message)
+            if not isinstance(packet, Frame):
+                raise _end_of(packet)
+        except (CallError, MalformedPacketError):
+            if not frames:
+                raise
+            break
+        frames.append(packet)
+        size += len(message)
+        if size >= _DECODED_BYTES:
+            break
+    return frames
+
+
+def _end_of(packet: Greeting | Goodbye) -> StreamClosedError:
+    """Why a packet that is no frame ends the connection."""
+    if isinstance(packet, Goodbye):
+        return PeerClosedError(packet.status, packet.reason)
+    return StreamClosedError("INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame")
 
 
 def say_goodbye(call: RpcCall, status: str, reason: str) -> None:

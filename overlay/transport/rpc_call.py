@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
@@ -21,14 +23,14 @@ _OFFERED = 256
 class Receiver(Protocol):
     """What takes the messages of a call in the turn of the loop in which they arrive."""
 
-    def take(self, messages: list[bytes]) -> int:
-        """Messages that were read, in order; returns how many were taken. The others are offered again after
-        `resume`, with those that have come meanwhile; until then they fill the peer's window.
+    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
+        """Messages that were read, in order, and when; returns those that were not taken. They are offered
+        again after `resume`, with those that have come meanwhile; until then they fill the peer's window.
         """
         ...
 
-    def fill(self) -> None:
-        """Send a message if there is one; `wake` the call if there is another."""
+    def fill(self) -> bytes | None:
+        """The message to send, if there is one; `wake` the call if there is another."""
         ...
 
     def ended(self) -> None:
@@ -47,11 +49,9 @@ class Carrier(Protocol):
     @property
     def certified(self) -> Certified | None: ...
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]: ...
-    def flush_if_due(self) -> None: ...
-    def flush_soon(self) -> None: ...
+    def flush_soon(self, woken: RpcCall | None = None) -> None: ...
     def finish(self, call_id: int, status: str, details: str) -> None: ...
     def cancel(self, call_id: int) -> None: ...
-    def wake(self, call: RpcCall) -> None: ...
     def block(self, call: RpcCall) -> None: ...
     async def wait_for_room(self) -> None: ...
     def trust(self) -> None: ...
@@ -73,10 +73,10 @@ class RpcCall:
         self.status: str | None = None
         self.details = ""
         self._carrier = carrier
-        self._rpc = carrier.rpc
-        self._stream = carrier.rpc.http2.stream(call_id)
+        self._http2 = carrier.rpc.http2
+        self._stream = self._http2.stream(call_id)
         self._receiver: Receiver | None = None
-        self._held = self._woken = False
+        self._held = False
         self._reader: MessageReader | None = None
         self._unread: list[bytes] = []
         self._complete = False
@@ -119,8 +119,8 @@ class RpcCall:
                 return None
             await self._wait()
         message = self._unread.pop(0)
-        self._rpc.consume(self.id, len(message))
-        self._carrier.flush_if_due()
+        self._http2.consume(self.id, len(message))
+        self._carrier.flush_soon()
         return message
 
     async def drain(self) -> None:
@@ -158,13 +158,13 @@ class RpcCall:
         self._held = False
         if self._receiver is not None and self._cut():
             offered = self._unread
-            taken = self._receiver.take(offered)
-            self._unread = offered[taken:]
-            self._rpc.consume(self.id, sum(map(len, offered[:taken])))
+            self._unread = self._receiver.take(offered, time.monotonic_ns())
+            taken = len(offered) - len(self._unread)
+            self._http2.consume(self.id, sum(map(len, offered[:taken])))
             self._held = self._waits
-            if self._held and taken == len(offered):
+            if self._held and not self._unread:
                 self.resume_later()
-            self._carrier.flush_if_due()
+            self._carrier.flush_soon()
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
 
@@ -195,16 +195,15 @@ class RpcCall:
         stream = self._stream
         return self.status is None and stream is not None and stream.queued_bytes < _QUEUED_BYTES
 
-    def wake(self) -> None:
-        """Have the receiver send what it has, at the end of this turn of the loop."""
-        if self.status is None and not self._woken:  # an ended connection would keep the call
-            self._woken = True
-            self._carrier.wake(self)
+    @property
+    def wake(self) -> Callable[[], None]:
+        """Has the receiver send what it has, at the end of this turn of the loop."""
+        return partial(self._carrier.flush_soon, self)
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""
-        if self.status is None:
-            self._rpc.send(self.id, message)
+        if self.status is None and self._stream is not None:
+            self._http2.sender.send_message(self._stream, message)
             self._carrier.flush_soon()
 
     async def sent(self) -> None:
@@ -214,14 +213,14 @@ class RpcCall:
 
     def end_request(self) -> None:
         """A client sends no more messages."""
-        self._rpc.end_request(self.id)
+        self._carrier.rpc.end_request(self.id)
         self._carrier.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            self._rpc.consume(self.id, self._drop())
+            self._http2.consume(self.id, self._drop())
             self._carrier.finish(self.id, status, details)
 
     def cancel(self) -> None:
@@ -239,7 +238,7 @@ class RpcCall:
         self._held = False
         return unread
 
-    def _received(self, reader: MessageReader) -> None:
+    def _received(self, reader: MessageReader, now_ns: int) -> None:
         self._reader = reader
         if self._receiver is None:
             self._wake_reader()
@@ -247,11 +246,10 @@ class RpcCall:
             message = None if self._unread else reader.cut_alone()
             if message is None:
                 self.resume()
-            elif self._receiver.take([message]):
-                self._rpc.consume(self.id, PREFIX_BYTES + len(message))
             else:
-                self._unread, self._held = [message], True
-                self._rpc.consume(self.id, PREFIX_BYTES)
+                self._unread = self._receiver.take([message], now_ns)
+                self._held = bool(self._unread)
+                self._http2.consume(self.id, PREFIX_BYTES + (0 if self._held else len(message)))
 
     def _set_complete(self) -> None:
         self._complete = True
@@ -267,11 +265,12 @@ class RpcCall:
         self._wake_reader()
 
     def _fill(self) -> None:
-        self._woken = False
-        if self._receiver is not None and self.status is None:
-            self._receiver.fill()
-            if not self.writable:
-                self._carrier.block(self)
+        if self._receiver is None or self.status is not None or self._stream is None:
+            return
+        if self._stream.queued_bytes >= _QUEUED_BYTES:
+            self._carrier.block(self)
+        elif (message := self._receiver.fill()) is not None:
+            self._http2.sender.send_message(self._stream, message)
 
     def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():

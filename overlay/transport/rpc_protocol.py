@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from covey.overlay.core.access.identity import Certified
-from covey.overlay.http2.events import MessagesReceived
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessageReader, MessagesReceived
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall
@@ -46,6 +45,8 @@ class RpcProtocol(asyncio.Protocol):
     ) -> None:
         self.rpc = rpc
         self.line = line
+        self._ample: Callable[[int], bool] = (lambda _: True) if line is None else rpc.http2.budget.ample
+        """Whether what the peer sends is handled at once."""
         self.tls = tls
         self.peer = ""
         self.host = ""
@@ -64,6 +65,8 @@ class RpcProtocol(asyncio.Protocol):
         """Bytes that wait for their turn in the line, None while none do."""
         self._waits = False
         """Whether nothing is read."""
+        self._writable = False
+        """Whether bytes may be written: the connection is established, and does not end."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
         self._blocked: dict[int, RpcCall] = {}
@@ -82,7 +85,7 @@ class RpcProtocol(asyncio.Protocol):
             self._opened(self)
         self._arm()
         if self.tls is None:
-            self.established.set_result("")
+            self._establish()
         elif self.rpc.is_client:
             self.tls.start()
             self._write(self.tls.take_output())
@@ -95,10 +98,6 @@ class RpcProtocol(asyncio.Protocol):
         else:
             self._wait(data)
 
-    def _ample(self, now_ns: int) -> bool:
-        """Whether what the peer sends is handled at once."""
-        return self.line is None or self.rpc.http2.budget.ample(now_ns)
-
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""
         line, transport = self.line, self._transport
@@ -108,7 +107,7 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_soon(self._serve)
         elif line.full:
             self.rpc.http2.faults[ErrorCode.ENHANCE_YOUR_CALM] += 1
-            transport.abort()
+            self.abort()
             return
         else:
             line.bytes += len(data)
@@ -154,13 +153,13 @@ class RpcProtocol(asyncio.Protocol):
             data = self.tls.receive(data)
             self._write(self.tls.take_output())
             if not self.established.done() and self.tls.established:
-                self.established.set_result("")
+                self._establish()
                 self.flush_soon()
         elif not rpc.http2.begun and rpc.is_client and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
         if data or rpc.http2.unread:
-            self._handle(rpc.receive(data, now_ns))
+            self._handle(rpc.receive(data, now_ns), now_ns)
         if rpc.http2.unread:
             self._wait(b"")
         if self.tls is not None and self.tls.failure:
@@ -170,10 +169,10 @@ class RpcProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "the connection broke" if self.rpc.http2.begun else self._unreached
+        self._writable = False
         self._handle(self.rpc.lost(why))
         self._timer.cancel()
-        if not self.established.done():
-            self.established.set_result(why)
+        self._establish(why)
         self._make_room()
         if not self.lost.done():
             self.lost.set_result(None)
@@ -226,10 +225,6 @@ class RpcProtocol(asyncio.Protocol):
             self._handle(events)
         return messages
 
-    def wake(self, call: RpcCall) -> None:
-        self._woken[call.id] = call
-        self.flush_soon()
-
     def block(self, call: RpcCall) -> None:
         """Wake a call once it is writable."""
         self._blocked[call.id] = call
@@ -258,6 +253,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without another byte."""
+        self._writable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -266,6 +262,7 @@ class RpcProtocol(asyncio.Protocol):
         and does not say so.
         """
         self._transport = None
+        self._writable = False
         self._timer.cancel()
 
     def close(self) -> None:
@@ -279,20 +276,25 @@ class RpcProtocol(asyncio.Protocol):
         """TLS has failed, or is missing."""
         why = f"{'the connection broke' if self.rpc.http2.begun else self._unreached}: {why}"
         self._handle(self.rpc.lost(why))
-        if not self.established.done():
-            self.established.set_result(why)
+        self._establish(why)
         self._close_transport()
+
+    def _establish(self, failure: str = "") -> None:
+        if not self.established.done():
+            self._writable = not failure
+            self.established.set_result(failure)
 
     def _write(self, data: bytes) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _handle(self, events: list[RpcEvent]) -> None:
+    def _handle(self, events: list[RpcEvent], now_ns: int = 0) -> None:
+        """Events; messages among them have arrived now."""
         for event in events:
             if isinstance(event, MessagesReceived):
                 receiver = self._calls.get(event.call_id)
                 if receiver is not None:
-                    receiver._received(event.reader)
+                    receiver._received(event.reader, now_ns)
             elif isinstance(event, CallStarted):
                 started = RpcCall(self, event.call_id, event.path, event.authorization)
                 self._calls[event.call_id] = started
@@ -308,7 +310,8 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        self.flush_if_due()
+        if not self._flushing and self.rpc.http2.due:
+            self.flush_soon()
 
     def _forget(self, call_id: int) -> RpcCall | None:
         if self._waits:
@@ -317,20 +320,19 @@ class RpcProtocol(asyncio.Protocol):
         self._blocked.pop(call_id, None)
         return self._calls.pop(call_id, None)
 
-    def flush_if_due(self) -> None:
-        if not self._flushing and (self.rpc.http2.output_due or self._is_over()):
-            self.flush_soon()
-
-    def flush_soon(self) -> None:
+    def flush_soon(self, woken: RpcCall | None = None) -> None:
+        """Write at the end of this turn what is due, and what a woken call has."""
+        if woken is not None and woken.status is None:  # or an ended connection would keep the call
+            self._woken[woken.id] = woken
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         http2, transport = self.rpc.http2, self._transport
-        if transport is None or transport.is_closing() or not self.established.done():
+        if transport is None or not self._writable:
             self._flushing = False
-            if transport is not None and not transport.is_closing() and self._is_over():
+            if http2.over:
                 self._close_transport()
             return
         woken, self._woken = self._woken, {}
@@ -348,14 +350,13 @@ class RpcProtocol(asyncio.Protocol):
                 for call in [call for call in self._blocked.values() if call.writable]:
                     del self._blocked[call.id]
                     call.wake()
-        if self._woken or (http2.output_due and not self._paused):
+        if self._woken:
             self.flush_soon()
-        elif self._is_over():
-            self._close_transport()
-
-    def _is_over(self) -> bool:
-        http2 = self.rpc.http2
-        return http2.closed is not None or (http2.closing and not http2.open_streams)
+        elif http2.due:
+            if http2.over:
+                self._close_transport()
+            elif not self._paused:
+                self.flush_soon()
 
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done():
@@ -363,6 +364,7 @@ class RpcProtocol(asyncio.Protocol):
         self._room = None
 
     def _close_transport(self) -> None:
+        self._writable = False
         if self._transport is not None and not self._transport.is_closing():
             if self.tls is not None:
                 self.tls.end()
@@ -371,7 +373,7 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_later(_FLUSH_S, self._transport.abort)
 
     def _arm(self) -> None:
-        self._timer.arm(self.rpc.next_timer(), time.monotonic_ns(), self._on_timer)
+        self._timer.arm(self.rpc.next_timer(), self._on_timer)
 
     def _on_timer(self, now_ns: int) -> None:
         self._handle(self.rpc.handle_timer(now_ns))

@@ -352,23 +352,20 @@ class BrokerEndpoint(Generic[M]):
             raise arrival.error
         return arrival.handled
 
-    def ready(self, interface: Interface, connection: Connection) -> bool:
-        """Whether `next_frame` returns a frame."""
-        queue = self._writable(interface, connection)
-        return queue is not None and queue.link.ready
-
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
-        """The next frame for a connection, None if there is none or the interface has another one by now."""
-        queue = self._writable(interface, connection)
-        return None if queue is None else queue.link.next_frame()
-
-    def _writable(self, interface: Interface, connection: Connection) -> InterfaceQueue | None:
-        """The queue of a connection, unless a frame would acknowledge events with which sessions have yet to
-        be served."""
+        """The next frame for a connection, which is woken if there is another one. None if there is none, the
+        interface has another connection by now, or a frame would acknowledge events with which sessions have
+        yet to be served.
+        """
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None
-        return None if self._driver.deferred and queue is self._driver.source else queue
+        if self._driver.deferred and queue is self._driver.source:
+            return None
+        frame = queue.link.next_frame()
+        if frame is not None and queue.link.ready:
+            queue.wake()
+        return frame
 
     def delay_ns(self, interface: Interface, now_ns: int) -> int:
         """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:

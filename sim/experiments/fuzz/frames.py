@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from hpack import Encoder
 
 from covey.overlay.http2 import frames
-from covey.overlay.http2.events import MessagesReceived
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageReader
+from covey.overlay.http2.messages import MessageReader, MessagesReceived
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 
@@ -297,7 +296,7 @@ class FuzzedConnection:
             for message in messages:
                 if len(message) > _MESSAGE_BYTES:
                     self._violation(f"a message of {len(message)} bytes")
-                self._rpc.consume(call_id, len(message))
+                self._rpc.http2.consume(call_id, len(message))
             if not reader.waiting:
                 self._readers.pop(call_id, None)
 
@@ -309,7 +308,9 @@ class FuzzedConnection:
         if chance < 0.2:
             self._read(draw.choice((1, 100, 100_000)))
         elif chance < 0.4 and live:
-            rpc.send(draw.choice(live), bytes(draw.choice((0, 10, 70_000))))
+            stream, message = rpc.http2.stream(draw.choice(live)), bytes(draw.choice((0, 10, 70_000)))
+            if stream is not None:
+                rpc.http2.sender.send_message(stream, message)
         elif chance < 0.45 and live:
             call_id = draw.choice(live)
             if self._is_server:

@@ -156,7 +156,7 @@ class Conversation:
         stream_id = self._some(self.ours.open)
         if stream_id is not None:
             data = self.draw.randbytes(self.draw.choice((0, 1, 100, 20_000, 100_000)))
-            self.connection.send_data(stream_id, data)
+            self.connection.sender.queue(self.connection.stream(stream_id), data)
             self.ours.sent[stream_id] += data
 
     def _their_data(self) -> None:
@@ -250,7 +250,8 @@ class Conversation:
                 self.unconsumed.append((event.stream_id, event.size))
             elif isinstance(event, HeadersReceived):
                 if not event.trailers and not self.client:
-                    self.connection.send_headers(event.stream_id, RESPONSE)
+                    if self.connection.stream(event.stream_id) is not None:
+                        self.connection.sender.write_headers(event.stream_id, RESPONSE)
                     self.ours.open.add(event.stream_id)
             elif isinstance(event, StreamReset):
                 assert event.code in (ErrorCode.CANCEL, ErrorCode.NO_ERROR)

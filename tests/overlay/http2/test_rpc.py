@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
-from covey.overlay.http2.messages import MessageError, MessageReader, frame_message
+from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived, frame_message
 from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.rpc import (
     CallEnded,
     CallStarted,
-    MessagesReceived,
     RequestEnded,
     RpcConnection,
     RpcEvent,
@@ -95,10 +94,11 @@ def test_a_call_of_a_client() -> None:
     assert cut(rpc, received) == [b"hello", b""]
     received, ended = rpc.receive(data(message[17:], end=True), 1)
     assert (cut(rpc, received), ended) == ([b"world"], RequestEnded(1))
-    rpc.send(1, b"reply")
+    stream = rpc.http2.stream(1)
+    rpc.http2.sender.send_message(stream, b"reply")
     rpc.finish(1, "OK", "")
     rpc.finish(1, "ABORTED", "too late")
-    rpc.send(1, b"too late")
+    rpc.http2.sender.send_message(stream, b"too late")
     assert answers(rpc) == [
         (frames.HEADERS, {":status": "200", "content-type": "application/grpc"}),
         (frames.DATA, frame_message(b"reply")),
@@ -205,7 +205,7 @@ def test_a_deadline_at_the_client() -> None:
 def test_the_end_of_a_call_waits_for_a_slow_reader_but_not_for_ever() -> None:
     rpc = server()
     rpc.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 10}) + headers_frame(REQUEST), 1)
-    rpc.send(1, bytes(100))
+    rpc.http2.sender.send_message(rpc.http2.stream(1), bytes(100))
     rpc.finish(1, "OK", "")
     assert rpc.http2.queued_bytes(1) == 105
     answers(rpc)
@@ -290,7 +290,7 @@ def test_unread_messages_close_the_window_however_large_they_are() -> None:
     for _ in range(1_000):
         for event in again.receive(data(message[:500]) + data(message[500:]), 1):
             for each in cut(again, event):
-                again.consume(1, len(each))
+                again.http2.consume(1, len(each))
         again.http2.take_output()
     assert not again.http2.faults
 

@@ -231,6 +231,10 @@ def test_round_trip_of_greetings(role: Role, policy: SlowConsumer) -> None:
     assert decode_packet(encode_greeting(greeting)) == greeting
 
 
+def test_round_trip_of_a_frame_without_anything() -> None:
+    assert decode_packet(encode_frame(Frame(0, 0, 0))) == Frame(0, 0, 0)
+
+
 def test_round_trip_of_goodbyes() -> None:
     goodbye = Goodbye("UNAVAILABLE", "broker b1 is shutting down")
     assert decode_packet(encode_goodbye(goodbye)) == goodbye

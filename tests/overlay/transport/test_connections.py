@@ -210,11 +210,11 @@ class Taker:
         self.taken: list[list[bytes]] = []
         self.over = False
 
-    def take(self, messages: list[bytes]) -> int:
+    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
         if self.busy:
-            return 0
+            return messages
         self.taken.append(messages[: self.most])
-        return len(self.taken[-1])
+        return messages[self.most :]
 
     def fill(self) -> None: ...
 

@@ -57,8 +57,6 @@ class BrokerEnd(End, Noted):
 
     def write(self) -> bytes | None:
         frame = self.broker.endpoint.next_frame(self.interface, self)
-        if frame is not None and self.broker.endpoint.ready(self.interface, self):
-            self.awake = True
         return None if frame is None else encode_frame(frame, schemas=self.interface.startswith("broker/"))
 
     def read(self, packets: list[bytes], now_ns: int) -> None:
