@@ -203,7 +203,10 @@ def test_outer_brokers_exchange_events_without_the_middle_one(disturb: int) -> N
             restore = signal.SIGCONT if disturb == signal.SIGSTOP else None
             seconds = await recovery_s(disturb, restore, overlay, process_id)
             print(f"events again after {seconds:.2f} s")
-            while await linked_to(overlay, "b3") != "b2":
-                await asyncio.sleep(0.1)
+
+            async def linked_as_before() -> bool:
+                return await linked_to(overlay, "b3") == "b2"
+
+            await until(linked_as_before)
 
     run_on_loop(asyncio.wait_for(run(), 240))
