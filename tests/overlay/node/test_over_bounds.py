@@ -65,6 +65,7 @@ async def test_what_is_over_a_rate_is_refused_and_counted() -> None:
         assert overlay.nodes["b1"].endpoint.refused["RESOURCE_EXHAUSTED"] >= 3
 
 
+@pytest.mark.thorough
 @on_a_loop
 async def test_a_long_filter_does_no_harm() -> None:
     """40,000 values made the engine ask for 24 GiB: brokers ended, or lost acknowledged events."""

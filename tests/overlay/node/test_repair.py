@@ -193,9 +193,8 @@ async def linked_to(overlay: LocalOverlay, broker: str) -> str | None:
     return name
 
 
-@pytest.mark.parametrize(
-    "disturb", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("disturb", [signal.SIGKILL, signal.SIGSTOP])
 def test_outer_brokers_exchange_events_without_the_middle_one(disturb: int) -> None:
     async def run() -> None:
         async with LocalOverlay(ROW, compiled=False, repair_after_s=1.0) as overlay:

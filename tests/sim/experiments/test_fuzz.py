@@ -39,6 +39,7 @@ SEEDS = {"no-replay": 45, "no-restored-keys": 30}
 """How many histories it takes, where 15 are too few."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("defect", "operators"), [*((name, False) for name in SEEN), ("keep-slot", True)])
 def test_every_seeded_defect_is_seen(defect: str, operators: bool) -> None:
     options = FuzzOptions(

@@ -196,6 +196,7 @@ def clients_that_trust_every_deliver(patch: Patch) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("switch_off", "found", "faults"),
     [
