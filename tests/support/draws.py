@@ -59,7 +59,7 @@ DRAWS = {
     "cluster leaves against the oracle": Draws("cases", 200, 1_000),
     "trees under churn": Draws("cases per engine", 2, 10),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 10),
-    "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 2),
+    "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 1),
     "endpoints together": Draws("histories", 30, 300),
     "conversations with h2": Draws("conversations of client and of server", 30, 500),
     "filters as Spark columns": Draws("filters, four events each", 60, 300),

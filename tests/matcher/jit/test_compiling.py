@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from draws import ALL
 
 from covey.matcher import compile_kernels, kernels_cached
 from covey.matcher.encoding.encode_kernels import encode_integers
@@ -86,7 +85,7 @@ def test_parsing_and_publishing_do_not_load_numba() -> None:
 @pytest.mark.random
 def test_kernels_hold_uncompiled_too() -> None:
     here = Path(__file__).parents[1]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "COVEY_ONE_IN": "1" if ALL else "4"}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "COVEY_ONE_IN": "2"}
     tests = ("engines/test_kernels.py", "engines/test_stores.py", "covering/test_region_index.py")
     files = [str(here / name) for name in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
