@@ -257,6 +257,7 @@ def test_a_broker_that_gets_a_hangup_while_it_starts_reads_the_file_again(tmp_pa
         line_with(broker, "the overlay file was reloaded; changed: limits")
 
 
+@pytest.mark.thorough
 def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     with started("broker", "--config", path, "--name", "b1") as broker:
@@ -277,7 +278,7 @@ def test_refused_rows_of_a_file_are_named_and_counted(tmp_path: Path, overlay: R
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
     notes.write_text("\n".join(["text", *texts]) + "\n")
-    broken.write_text("\n".join(["text,size", *["a,1"] * 50_000, "b,no"]) + "\n")
+    broken.write_text("\n".join(["text,size", *["a,1"] * 300_000, "b,no"]) + "\n")
     feed = ["publish", "--broker", overlay.addresses["b1"], "Note"]
     done = run(*feed, str(notes), "--schema", "text:string", "--json")
     assert done.returncode == 1
@@ -384,6 +385,7 @@ def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
     assert all(process.returncode is not None for process in running._processes.values())
 
 
+@pytest.mark.thorough
 def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Running) -> None:
     until(overlay.is_empty)
     feed = ["publish", "--broker", overlay.addresses["b1"], "Quote", "--schema", SCHEMA]

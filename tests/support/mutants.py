@@ -3,7 +3,7 @@
     .venv/bin/python tests/support/mutants.py [NUMBER ...]
 
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
-kernels; of those of engines one in four runs. Before tests are cut, and after, the set of those found is to be
+kernels; of those of all engines one in four runs. Before tests are cut, and after, the set of those found is to be
 the same. Number 2 changes no answer: a row that no value passes has one of its tests twice.
 """
 
@@ -94,7 +94,7 @@ def is_found(number: int) -> bool | None:
         files = [str(copy / "tests" / "matcher" / name) for name in tests.split()]
         environment = os.environ | {
             "PYTHONPATH": str(Path(folder) / "path"),
-            "COVEY_ONE_IN": "4" if "engines" in tests else "1",
+            "COVEY_ONE_IN": "4" if "test_engines" in tests else "1",
             "COVEY_SEED": "1",
         }
         if "kernels" in module or "engines/test_stores.py" in tests:

@@ -51,6 +51,7 @@ def test_parametric_routing_misses_nothing_repeats_nothing_and_delivers_only_mat
     )
 
 
+@pytest.mark.thorough
 def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages(
     parametric: DemoOutcome, brokers: str
 ) -> None:

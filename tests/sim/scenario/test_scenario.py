@@ -64,15 +64,6 @@ def test_a_run_is_judged_without_violations(scenario: Scenario) -> None:
         assert report.updates > 50
 
 
-def test_vehicles_change_brokers() -> None:
-    run = SimulatedRun(SMALL.having(load="highway", publishers=12, update_rate=8.0, duration_s=2.0))
-    run.run()
-    assert any(
-        client.broker != f"broker/{run.topology.brokers[number % 12]}"
-        for number, (client, _, _) in enumerate(run._subscribers)
-    )
-
-
 def test_a_defect_in_a_scenario_is_found() -> None:
     run = SimulatedRun(SMALL)
     run.simulation._defect = DropUpdate()
