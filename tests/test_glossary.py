@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,11 +42,13 @@ def words_of(name: str) -> str:
     return f"_{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower().strip('_')}_"
 
 
-NAMES = {name: path for path in SOURCES for name in names_of(path)}
+@cache
+def all_names() -> dict[str, Path]:
+    return {name: path for path in SOURCES for name in names_of(path)}
 
 
 def test_the_names_of_the_glossary_exist() -> None:
-    missing = [f"{term}: {name}" for term, names, _ in rows() for name in names if name not in NAMES]
+    missing = [f"{term}: {name}" for term, names, _ in rows() for name in names if name not in all_names()]
     assert missing == []
 
 
@@ -54,7 +57,7 @@ def test_no_name_has_a_word_that_the_glossary_rules_out() -> None:
         f"{path.relative_to(ROOT)}: {name}, see {term}"
         for term, _, ruled_out in rows()
         for word in ruled_out
-        for name, path in NAMES.items()
+        for name, path in all_names().items()
         if f"_{word}_" in words_of(name)
     ]
     assert wrong == []

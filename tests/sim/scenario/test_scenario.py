@@ -34,7 +34,10 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
         SMALL.having(engine="cluster", batch=4),
         SMALL.having(crashes=2, partitions=2, loss=0.02, jitter_ms=5.0),
         SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
-        SMALL.having(load="highway", publishers=24, event_rate=10.0, partitions=3, routing="static"),
+        pytest.param(
+            SMALL.having(load="highway", publishers=24, event_rate=10.0, partitions=3, routing="static"),
+            marks=pytest.mark.thorough,
+        ),
         SMALL.having(load="market", engine="poset", batch=2),
         SMALL.having(topology="preferential", brokers=30),
         SMALL.having(brokers=4, subscribers=0, update_rate=0.0),
