@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +18,7 @@ from typing import Any
 import commands
 import pytest
 import typer
+from running import eventually as until
 
 from covey.cli.main import COMMANDS, main
 from covey.cli.up import Up
@@ -130,13 +130,6 @@ def is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path) -> None:
