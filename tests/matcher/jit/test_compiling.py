@@ -75,12 +75,6 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_module_changes(tmp_p
     assert answer() == "3 0\n"
 
 
-def test_parsing_and_publishing_do_not_load_numba() -> None:
-    asks = "import sys, covey.matcher; print('numba' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
-    assert answer.stdout == "False\n"
-
-
 @pytest.mark.thorough
 @pytest.mark.random
 def test_kernels_hold_uncompiled_too() -> None:

@@ -8,7 +8,7 @@ import random
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch, EventType
+from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.introspection.inspection import render
@@ -236,26 +236,6 @@ async def test_a_client_resends_its_state_after_its_lease_has_expired() -> None:
 
 
 @on_a_loop
-async def test_events_kept_for_a_disconnected_client_are_bounded_and_drops_counted() -> None:
-    limits = SessionLimits(lease_s=30.0, queue_events=100)
-    async with Brokers(sessions=limits) as overlay:
-        proxy = await overlay.proxy("b1")
-        async with Client(overlay.address("b1")) as feed, Client(proxy.address, "reader") as reader:
-            await feed.advertise(QUOTE)
-            mine = await reader.subscribe("Quote")
-            proxy.refusing = True
-            proxy.cut()
-            queue = overlay.nodes["b1"].queues["client/reader"]
-            await until(lambda: not queue.blocking, "patience ends")
-            for first in range(0, 1_000, 10):
-                await feed.publish_batch("Quote", quotes(first, 10), confirm=True)
-            assert queue.link.backlog_events == 100
-            assert queue.drops.by_reason == {"out of reach, oldest dropped": 900}
-            proxy.refusing = False
-            assert await take(mine, 100) == list(range(900, 1_000))
-
-
-@on_a_loop
 async def test_a_name_in_use_is_refused_unless_its_client_does_not_answer() -> None:
     async with Brokers() as overlay:
         proxy = await overlay.proxy("b1")
@@ -328,23 +308,6 @@ async def test_a_slow_client_with_a_drop_policy_blocks_nobody(policy: str) -> No
             assert (got[-1] == 49_999) == (policy == "drop_oldest")
             assert got[0] == 0
             await until(lambda: slow.dropped == lost, "the client is told how many events it lost")
-
-
-@on_a_loop
-async def test_a_client_that_publishes_from_what_it_reads_does_not_block_itself() -> None:
-    note = EventType("Note", {"text": "string"})
-    async with Brokers(sessions=SMALL) as overlay:
-        busy = Client(overlay.address("b1"), "busy", window_bytes=1)
-        async with Client(overlay.address("b1")) as feed, busy:
-            await feed.advertise(QUOTE)
-            await busy.advertise(note)
-            mine = await busy.subscribe("Quote")
-            feeding = asyncio.create_task(flood(feed, 20))
-            await until(lambda: overlay.nodes["b1"].queues["client/busy"].full, "the queue fills up")
-            for _ in range(100):
-                await busy.publish_batch("Note", [{"text": "x" * 60_000}])
-            assert await take(mine, 10_000) == list(range(10_000))
-            await feeding
 
 
 @on_a_loop

@@ -331,13 +331,6 @@ def test_repeated_messages_change_no_state(x: Driven) -> None:
     assert before.replace(" (not yet acknowledged)", "").split("type")[1] == render(x.broker).split("type")[1]
 
 
-def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, below(10), {}))
-    assert x(A, Acknowledge(3)) == []
-    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
-
-
 # --- refusals ----------------------------------------------------------------------------------------
 
 
