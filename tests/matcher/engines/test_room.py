@@ -208,6 +208,27 @@ def test_a_step_for_which_memory_runs_out_loses_no_row(monkeypatch: pytest.Monke
         assert np.array_equal(one, other)
 
 
+def test_rows_whose_bounds_were_written_are_moved_after_memory_has_run_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
+    for each in (engine, oracle):
+        add(each, 0, 900, 1)
+        assert each.match(EVENTS).counts.sum()
+    ids, moved = np.arange(100, 1_000), {"f": [f"f{(n + 1) % 7}" for n in range(900)]}
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Arrangement, "update", fail)
+        with pytest.raises(MemoryError):
+            engine.update_many(ids, moved)
+    oracle.update_many(ids, moved)
+    for one, other in zip(engine.match(EVENTS).ordered(), oracle.match(EVENTS).ordered(), strict=True):
+        assert np.array_equal(one, other)
+
+
 def test_matches_are_right_after_a_later_match_for_which_memory_runs_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
