@@ -53,11 +53,12 @@ def test_the_names_of_the_glossary_exist() -> None:
 
 
 def test_no_name_has_a_word_that_the_glossary_rules_out() -> None:
+    words = {name: words_of(name) for name in all_names()}
     wrong = [
-        f"{path.relative_to(ROOT)}: {name}, see {term}"
+        f"{all_names()[name].relative_to(ROOT)}: {name}, see {term}"
         for term, _, ruled_out in rows()
         for word in ruled_out
-        for name, path in all_names().items()
-        if f"_{word}_" in words_of(name)
+        for name, spelled in words.items()
+        if f"_{word}_" in spelled
     ]
     assert wrong == []
