@@ -64,7 +64,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{TUNED}/placing_kernels.py", "store.buckets[bucket, a.BUCKET_KEYS + part] == store.keys[part]\n    zones", "store.keys[part] == store.keys[part]\n    zones", STORES),
     (f"{TUNED}/probe_kernels.py", "first = max(code - reach, 0) >> shift", "first = max(code - reach + 2, 0) >> shift", STORES),
     (f"{TUNED}/match_kernels.py", "if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:", "if whole and not shared:", f"{STORES} engines/test_cluster_zones.py"),
-    (f"{TUNED}/row_bounds_kernels.py", "elif shape <= a.FIXED and is_high and", "elif shape <= a.FIXED and not is_high and", STORES),
+    (f"{TUNED}/row_bounds_kernels.py", "elif shape <= a.FIXED and is_high and", "elif shape <= a.FIXED and not is_high and", "engines/test_engines.py"),
     (f"{REFERENCE}/predicate_kernels.py", "        if table.users[p] > 0:\n            continue\n", "", STORES),
     (f"{REFERENCE}/reference_store.py", "self._members[placed] = -1", "pass", STORES),
     (f"{REFERENCE}/index_kernels.py", "if key > index.tops[column]:\n            continue", "", STORES),
