@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
 CACHE := .cache
 
+# The tests start many processes: none compiles Python that another has.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3 …` chooses another.
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,20 +42,23 @@ def words_of(name: str) -> str:
     return f"_{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower().strip('_')}_"
 
 
-NAMES = {name: path for path in SOURCES for name in names_of(path)}
+@cache
+def all_names() -> dict[str, Path]:
+    return {name: path for path in SOURCES for name in names_of(path)}
 
 
 def test_the_names_of_the_glossary_exist() -> None:
-    missing = [f"{term}: {name}" for term, names, _ in rows() for name in names if name not in NAMES]
+    missing = [f"{term}: {name}" for term, names, _ in rows() for name in names if name not in all_names()]
     assert missing == []
 
 
 def test_no_name_has_a_word_that_the_glossary_rules_out() -> None:
+    words = {name: words_of(name) for name in all_names()}
     wrong = [
-        f"{path.relative_to(ROOT)}: {name}, see {term}"
+        f"{all_names()[name].relative_to(ROOT)}: {name}, see {term}"
         for term, _, ruled_out in rows()
         for word in ruled_out
-        for name, path in NAMES.items()
-        if f"_{word}_" in words_of(name)
+        for name, spelled in words.items()
+        if f"_{word}_" in spelled
     ]
     assert wrong == []

@@ -70,7 +70,7 @@ def python(wheel: Path) -> Path:
     return environment / "bin" / "python"
 
 
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize("checker", ["mypy", pytest.param("pyright", marks=pytest.mark.thorough)])
 def test_an_application_has_types(checker: str, python: Path, tmp_path: Path) -> None:
     """In the strict mode of both type checkers, which find Covey where the wheel is installed."""
     strict = {"include": [str(APPLICATION)], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
@@ -85,6 +85,7 @@ def test_an_application_has_types(checker: str, python: Path, tmp_path: Path) ->
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.thorough
 def test_the_wheel_works_without_the_source_tree(python: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 

@@ -24,8 +24,3 @@ def test_what_is_counted_is_what_is_held(capsys: pytest.CaptureFixture[str]) -> 
         often = 3 if result["bound"] == "max_key_bytes" else 1.3
         assert result["held"] < often * result["configured"] + FIXED_BYTES, result
         assert result["held"] > result["counted"] // 2, result
-
-
-def test_an_unknown_bound_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure("bounds", "--of", "patience") != 0
-    assert "patience" in capsys.readouterr().err

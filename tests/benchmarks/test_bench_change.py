@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from commands import measure
 
 from benchmarks.change import ChangePlan, measure_changes
 
@@ -20,8 +19,3 @@ def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_s
     assert both.expected == both.delivered == both.published == 300
     assert disjoint.expected > 0
     assert disjoint.first_new_p50_ms is not None
-
-
-def test_an_unknown_mode_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure("change", "--modes", "paramtric") == 2
-    assert "modes 'paramtric': expected some of parametric, subscribe-first" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from commands import measure
 
 from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, measure_drift
 
@@ -17,9 +16,3 @@ def test_every_configuration_is_measured_at_every_step(drift: str) -> None:
     assert shares == sorted(shares)
     document = result.as_json()
     assert document["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
-
-
-def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure("drift", "--drifts", "skew, continental") == 2
-    said = "drifts 'continental': expected some of attributes, skew, separated by commas"
-    assert capsys.readouterr().err == f"covey: {said}\n"

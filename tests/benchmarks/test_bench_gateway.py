@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from commands import measure
 
 from benchmarks.gateway import (
     RUNS,
@@ -49,12 +48,6 @@ def test_both_tables_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert [*map(float, row[2:])] == [11.0, 1.5, 6.0, 9.0, 9.5, 0.0, 0.6, 99.0]
     (row,) = [line.split() for line in lines if "conflate" in line and "4,000" in line]
     assert row == ["conflate", "2", "7", "conflated", "4,000", "-", "0"]
-
-
-@pytest.mark.parametrize("options", [("--overflow", "block"), ("--silent", "1000"), ("--share", "0")])
-def test_mistakes(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure("gateway", *options) == 2
-    assert options[0].removeprefix("--") in capsys.readouterr().err
 
 
 def test_a_plan_needs_one_that_reads() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from commands import measure
 
 from benchmarks.hostile import ATTACKS, HostilePlan, HostileResult, Latency, measure_hostile, show
 
@@ -23,11 +22,6 @@ def test_each_attack_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
         (row,) = (row for row in rows if row[:1] == [name])
         assert row[1:4] == ["7", "3", "ENHANCE_YOUR_CALM"]
         assert list(map(float, row[4:])) == list(map(float, numbers))
-
-
-def test_an_unknown_attack_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure("hostile", "--attacks", "earthquake") != 0
-    assert "earthquake" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from benchmarks.lone import LonePlan, measure_lone
 from benchmarks.lone_trace import trace_ways
 
 
+@pytest.mark.thorough
 def test_a_round_has_user_time_latency_and_rates() -> None:
     plan = LonePlan(("covey",), rounds=1, rates=(100,), seconds=0.5, loop=200, readers=(1,))
     (result,) = asyncio.run(measure_lone(plan))

@@ -49,11 +49,6 @@ def test_the_spinning_operator_counts_what_it_is_asked_for():
     assert spinning.events == spinning.calls == 0
 
 
-def test_an_option_that_is_too_small_is_named(capsys):
-    assert measure("operators", "--calls", "3") == 2
-    assert "calls" in capsys.readouterr().err
-
-
 def test_the_command_prints_json(capsys):
     words = "operators --subscriptions 20 --calls 10 --events 2 --rounds 1 --cost-us 0 --json"
     assert not measure(*words.split())

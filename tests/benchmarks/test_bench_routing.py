@@ -41,20 +41,3 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert measure("routing", *words, "--json") == 0
     cases = json.loads(capsys.readouterr().out)
     assert [case["filters"] for case in cases] == [50, 50, 100, 100]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("--filters", "many"), "filters 'many': expected positive integers"),
-        (("--posets", "foo"), "posets 'foo': expected some of forest, naive, diagram"),
-        (("--merging", "off,foo"), "merging 'foo': expected some of off, perfect, budget"),
-    ],
-)
-def test_a_mistake_is_one_line(
-    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert measure("routing", *words) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"covey: {complaint}")
-    assert err.count("\n") == 1

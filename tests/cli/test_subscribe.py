@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from running import until
 
 from covey.cli.subscribe import _subscribe, check_validity, read_values, split_words
 from covey.cli.support import lines
@@ -78,9 +79,8 @@ def test_a_notice_of_an_operator_is_one_line(
                     "Reading", "odd(x)", overlay.addresses["b2"], [], None, 1, "me", True, False, NO_ACCESS
                 )
             )
+            await until(lambda: bool(listeners))
             async with asyncio.timeout(60):
-                while not listeners:
-                    await asyncio.sleep(0.01)
                 await publisher.publish("Reading", x=101.0, confirm=True)
                 await publisher.publish("Reading", x=3.0, confirm=True)
                 await printing

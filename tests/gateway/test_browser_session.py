@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from running import on_a_loop
+from running import on_a_loop, until
 
 from covey.gateway.browser_queue import BrowserQueue, rate_gate
 from covey.gateway.encoding import EncodedBatch, Rows
@@ -76,9 +76,7 @@ async def test_what_waits_for_its_rate_leaves_though_timers_are_early() -> None:
             batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
             session.deliver(1, EncodedBatch(batch, False), np.array([0]))
         sessions.append(session)
-    async with asyncio.timeout(60):
-        while any(session._gates[1].pending_bytes for session in sessions):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(session._gates[1].pending_bytes for session in sessions))
 
 
 @on_a_loop

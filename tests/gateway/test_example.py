@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from chromium import Page, chromium
 from gateways import Browser
-from running import QUOTE, Brokers, free_ports, on_a_loop
+from running import QUOTE, Brokers, free_ports, on_a_loop, until
 
 from covey.overlay import Client
 
@@ -49,8 +49,7 @@ async def test_the_page_shows_what_is_below_the_threshold() -> None:
             (port,) = free_ports(1)
             serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
             done = asyncio.create_task(serving.serve())
-            while not serving.started:
-                await asyncio.sleep(0.01)
+            await until(lambda: serving.started)
             with chromium() as browser:
                 await asyncio.to_thread(lambda: play(browser.new_page(), port))
             serving.should_exit = True
@@ -79,9 +78,7 @@ async def test_the_backend_of_a_map() -> None:
         address = f"127.0.0.1:{port}"
         serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
         done = asyncio.create_task(serving.serve())
-        while not serving.started:
-            assert not done.done()
-            await asyncio.sleep(0.01)
+        await until(lambda: serving.started)
         async with Browser(f"{address}/covey", overflow="conflate") as browser:
             box = {"filter": "x between $x0 and $x1", "values": {"x0": 0, "x1": 10}}
             answer = await browser.request("view", subscription=1, type="Vehicle", **box)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateways import Browser
 from prometheus_client.parser import text_string_to_metric_families
-from running import QUOTE, Brokers, free_ports, on_a_loop
+from running import QUOTE, Brokers, free_ports, on_a_loop, until
 
 from covey.cli.gateway import serve_metrics
 from covey.gateway import Limits, application
@@ -39,8 +39,7 @@ async def test_what_browsers_do_is_counted() -> None:
         serving = server(app, limits)
         serve_metrics(app, metrics)
         done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
-        while not serving.started:
-            await asyncio.sleep(0.01)
+        await until(lambda: serving.started)
         before = {"covey_gateway_overflows_total": {}} | await asyncio.to_thread(scrape, metrics)
         assert METRICS.keys() <= before.keys() | {
             f"covey_gateway_{name}_total" for name in ("missed_events", "overflows", "refused")

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from gateways import Browser, EventSource, gateway_to
-from running import QUOTE, Brokers, on_a_loop
+from running import QUOTE, Brokers, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -152,8 +152,7 @@ async def test_sockets_of_one_address_are_bounded() -> None:
             except InvalidStatus:
                 return False
 
-        while not await is_let_in():
-            await asyncio.sleep(0.01)
+        await until(is_let_in)
         health = EventSource(address, "/health")
         await health.open()
         assert (await health.body())["refused_connections"] >= 50

@@ -16,7 +16,7 @@ import pytest
 from chromium import Page, chromium
 from gateways import gateway_to, token, token_rules
 from made_certificates import overlay_files, tls_of
-from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop
+from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop, until
 from starlette.applications import Starlette
 from starlette.responses import FileResponse
 from starlette.routing import Mount, Route
@@ -413,8 +413,7 @@ async def test_a_page_in_the_browser() -> None:
         address = f"127.0.0.1:{free_ports(1)[0]}"
         serving = server(app, limits)
         done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
-        while not serving.started:
-            await asyncio.sleep(0.01)
+        await until(lambda: serving.started)
         try:
             with chromium() as browser:
                 await asyncio.to_thread(lambda: play(browser.new_page(), address))

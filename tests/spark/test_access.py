@@ -10,10 +10,11 @@ from pathlib import Path
 import jwt
 import pyarrow as pa
 import pytest
-from live_brokers import LiveBrokers, eventually, live_brokers
+from live_brokers import LiveBrokers, live_brokers
 from made_certificates import overlay_files, tls_of
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
+from running import eventually
 
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.node.authentication import ClientRules

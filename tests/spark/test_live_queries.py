@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from live_brokers import LiveBrokers, eventually
+from live_brokers import LiveBrokers
 from pyspark.sql import SparkSession
+from running import eventually
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Subscription

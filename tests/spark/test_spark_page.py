@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_brokers import LiveBrokers, eventually
+from live_brokers import LiveBrokers
+from running import eventually
 
 from benchmarks.spark import SparkPlan, measure_spark
 from covey.sim.experiments.runs.simulated import SimulatedRun

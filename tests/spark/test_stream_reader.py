@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from live_brokers import LiveBrokers, eventually
+from live_brokers import LiveBrokers
 from pyspark.sql.datasource import CaseInsensitiveDict
-from running import QUOTE
+from running import QUOTE, eventually
 
 from covey.overlay import Client
 from covey.spark import CoveySource, SourceError, update

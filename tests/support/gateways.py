@@ -15,7 +15,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import jwt
-from running import free_ports
+from running import free_ports, until
 from websockets.asyncio.client import ClientConnection, connect
 
 from covey.gateway import Limits, application
@@ -61,9 +61,8 @@ async def gateway_to(
     serving = server(application(broker, limits=limits, **options), limits, proxies=proxies, **files)
     done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
     try:
-        while not serving.started:
-            assert not done.done()
-            await asyncio.sleep(0.01)
+        await until(lambda: serving.started or done.done())
+        assert serving.started
         yield address
     finally:
         serving.should_exit = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -68,11 +67,3 @@ def live_brokers(access: Mapping[str, Any] | None = None, **options: Any) -> Ite
     finally:
         live.run(live.brokers.__aexit__(None, None, None))
         thread.stop()
-
-
-def eventually(holds: Callable[[], bool], what: str = "", seconds: float = 60.0) -> None:
-    """Wait until something holds; fail if it takes too long."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)

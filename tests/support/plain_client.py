@@ -338,6 +338,11 @@ class PlainClient:
         self._events.append(pb.Message(publish=pb.Publish(events=events)))
         self._wake.set()
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many frames were sent, and not acknowledged."""
+        return len(self._retained)
+
     async def flush(self) -> None:
         """Until the broker has accepted or refused all events."""
         await self._until(lambda: not self._events and not self._retained)

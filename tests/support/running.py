@@ -4,9 +4,11 @@ stopped."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
+from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,12 +60,32 @@ def where_it_waits(task: asyncio.Task[Any]) -> str:
     return " > ".join(found) + f" > {waiting!r}"
 
 
-async def until(holds: Callable[[], bool], what: str = "", seconds: float = 60.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 60.0) -> None:
     """Wait until something holds; fail if it takes too long."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while not holds():
+    while not (await held if isawaitable(held := holds()) else held):
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
         await asyncio.sleep(0.01)
+
+
+def eventually(holds: Callable[[], bool], what: str = "", seconds: float = 60.0) -> None:
+    """As `until`, where no event loop runs."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+async def at_rest(value: Callable[[], Any], for_s: float = 0.3) -> Any:
+    """Wait until a value has not changed for so long, and return it; fail if it never stops changing."""
+    clock = asyncio.get_running_loop().time
+    deadline, since, last = clock() + 60.0, clock(), value()
+    while clock() < since + for_s:
+        assert clock() < deadline, f"{last!r} still changes"
+        await asyncio.sleep(0.01)
+        if (now := value()) != last:
+            since, last = clock(), now
+    return last
 
 
 def free_ports(count: int) -> list[int]:

@@ -89,6 +89,7 @@ class Overlay:
                 assert (await anext(subscription))["x"] == 1
 
 
+@pytest.mark.thorough
 @on_a_loop
 async def test_a_broker_joins_a_running_overlay_and_one_in_the_middle_leaves(tmp_path: Path) -> None:
     overlay = Overlay(tmp_path)

@@ -15,7 +15,7 @@ QUOTE = EventType("Quote", {"key": "int64", "symbol": "string", "price": "float6
 SYMBOLS = [f"s{number}" for number in range(20)]
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_removing_most_rows_between_two_matches_stays_within_the_pool(together: bool) -> None:
     count = 50_000
     rng = np.random.default_rng(1)
@@ -76,6 +76,7 @@ def test_wide_filters_that_come_late_are_found_among_many_thresholds() -> None:
     assert engine.match(batch).ordered()[1].tolist() == [count, count + 1] * 200
 
 
+@pytest.mark.thorough
 def test_a_column_of_much_text_is_one_value_for_each_subscription() -> None:
     count = 4_200_000  # Arrow makes several chunks of more than 16 MiB of a NumPy string column
     engine = create_engine("cluster", QUOTE)

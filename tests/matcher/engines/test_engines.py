@@ -82,6 +82,11 @@ def test_ids_ascend_and_come_once(engine: Engine) -> None:
     assert matches(engine, {"price": 3.0, "volume": 1}) == [[LOW, -4, 0, 5, 9, 2**62, HIGH]]
 
 
+def test_conjunctions_that_want_one_attribute_absent_overlap(engine: Engine) -> None:
+    engine.add(1, parse("not exists(firm) and price > 1 or not exists(firm) and volume > 0", QUOTE))
+    assert matches(engine, {"price": 3.0, "volume": 1}) == [[1]]
+
+
 def test_many_matches_grow_the_answer(engine: Engine) -> None:
     engine.add_many(np.arange(3000)[::-1].copy(), parse("price > $x", QUOTE), {"x": np.arange(3000.0)[::-1]})
     answers = prices(engine, 1e9, None, 1500.5, 1e9)

@@ -7,8 +7,6 @@ from __future__ import annotations
 import gc
 import weakref
 
-import pytest
-
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.engine import engine_names
 
@@ -20,20 +18,20 @@ FILTERS = (
 )
 
 
-@pytest.mark.parametrize("name", engine_names())
-def test_an_engine_is_freed_without_the_garbage_collector(name: str) -> None:
+def test_engines_are_freed_without_the_garbage_collector() -> None:
     events = EventBatch.from_pylist(QUOTE, [{"firm": "IBM", "price": 1.0, "volume": 5}])
     gc.collect()
     gc.disable()
     try:
-        engine = create_engine(name, QUOTE)
-        for number, text in enumerate(FILTERS):
-            filter = parse(text, QUOTE)
-            engine.add(number, filter, {"top": 5.0} if "$top" in text else {})
-        assert len(engine.match(events).ids())
-        engine.remove(0)
-        freed = weakref.ref(engine)
-        del engine
-        assert freed() is None
+        for name in engine_names():
+            engine = create_engine(name, QUOTE)
+            for number, text in enumerate(FILTERS):
+                filter = parse(text, QUOTE)
+                engine.add(number, filter, {"top": 5.0} if "$top" in text else {})
+            assert len(engine.match(events).ids())
+            engine.remove(0)
+            freed = weakref.ref(engine)
+            del engine
+            assert freed() is None, name
     finally:
         gc.enable()

@@ -10,6 +10,7 @@ import tracemalloc
 from itertools import combinations
 
 import numpy as np
+import pytest
 
 from covey.matcher import EventType, create_engine, parse
 
@@ -48,6 +49,7 @@ def test_memory_bytes_are_near_those_resident() -> None:
     assert 0.4 * resident < counted < 1.2 * resident
 
 
+@pytest.mark.thorough
 def test_bytes_of_objects_are_near_those_allocated() -> None:
     structures = 500
     texts = [" and ".join(f"a{i} == $v{i}" for i in chosen) for chosen in combinations(range(16), 4)]
@@ -74,6 +76,7 @@ def test_bytes_of_objects_are_near_those_allocated() -> None:
     assert counted < 20_000 + 5_000 * structures
 
 
+@pytest.mark.thorough
 def test_bytes_of_calls_are_near_those_allocated() -> None:
     place = EventType("Place", {"lat": "float64", "lon": "float64"})
     filter = parse("within(lat, lon, $lat, $lon, 500)", place)

@@ -90,6 +90,7 @@ def test_kernels_of_an_image_answer_and_fail_as_those_of_numba_without_it(folder
     assert Path(path).exists()
 
 
+@pytest.mark.thorough
 def test_a_damaged_image_is_linked_anew(folder: Path) -> None:
     path = Path(run(folder)[-1])
     sound = path.read_bytes()
@@ -99,12 +100,14 @@ def test_a_damaged_image_is_linked_anew(folder: Path) -> None:
         assert run(folder)[0].startswith("[] ")
 
 
+@pytest.mark.thorough
 def test_an_image_is_of_one_processor(folder: Path) -> None:
     other = "import os; os.environ['NUMBA_CPU_NAME'] = 'x86-64'\n"
     path = run(folder, other)[-1]
     assert path != run(folder)[-1]
 
 
+@pytest.mark.thorough
 def test_where_code_cannot_be_linked_numba_loads_it_and_the_kernels_count_as_cached(folder: Path) -> None:
     failing = """
 from covey.matcher.jit import linking

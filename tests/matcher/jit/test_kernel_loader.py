@@ -92,6 +92,7 @@ fcntl.flock = flock
     assert output == "ready True {'covey-kernels'}\n"
 
 
+@pytest.mark.thorough
 def test_the_child_imports_from_the_path_of_its_parent(tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "extra_module.py").write_text("")
@@ -121,6 +122,7 @@ def test_a_failing_child_is_logged_once_and_leaves_the_process_without_kernels(t
     assert "no compiler" in log
 
 
+@pytest.mark.thorough
 def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
     once = f"""
 import os, pathlib
@@ -134,6 +136,7 @@ if not pathlib.Path({str(tmp_path / "killed")!r}).exists():
     assert output == "ready True {'covey-kernels'}\n", log
 
 
+@pytest.mark.thorough
 def test_without_a_writable_cache_the_process_compiles_in_its_thread(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     output, log = python(LOADING + WAITING, tmp_path / "file").communicate()

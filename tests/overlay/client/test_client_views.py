@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from running import Brokers, on_a_loop
+from running import Brokers, on_a_loop, until
 
 from covey.matcher import EventType, FilterError
 from covey.matcher.errors import CapacityError, VariableError
@@ -93,13 +93,9 @@ async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_
             await overlay.crash(broker)
             await overlay.start(broker)
             await feed.publish("Vehicle", id="a", x=40.0, confirm=True)
-            async with asyncio.timeout(60):
-                while inside(view) != {"b": 2.0}:
-                    await asyncio.sleep(0.05)
+            await until(lambda: inside(view) == {"b": 2.0})
             await feed.publish("Vehicle", id="a", x=1.0, confirm=True)
-            async with asyncio.timeout(60):
-                while inside(view) != {"a": 1.0, "b": 2.0}:
-                    await asyncio.sleep(0.05)
+            await until(lambda: inside(view) == {"a": 1.0, "b": 2.0})
 
 
 @on_a_loop
@@ -116,9 +112,8 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
                 await feed.publish("Vehicle", id=f"v{x % 3}", x=float(x))
             await feed.publish("Vehicle", id="gone", x=float(start), confirm=True)
             await feed.publish("Vehicle", id="gone", x=20_000.0, confirm=True)
-            async with asyncio.timeout(60):
-                while inside(view).get("v0", 0) < start + 247 or "gone" in inside(view):
-                    await asyncio.sleep(0.01)
+            least = start + 247
+            await until(lambda least=least: inside(view).get("v0", 0) >= least and "gone" not in inside(view))
             assert view._reader.unread <= 2 * 1024
         now = inside(view)
         shown: dict[str, float] = {}
@@ -199,7 +194,7 @@ async def _read(view: View, way: str) -> None:
         while True:
             if way == "snapshot":
                 view.snapshot()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
             else:
                 await anext(view)
 

@@ -133,7 +133,7 @@ async def test_events_that_the_end_of_a_client_leaves_are_counted(caplog: pytest
             asyncio.create_task(call)
             for call in (feed.publish("Quote", confirm=True), feed.publish("Quote"), feed.flush())
         ]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         with caplog.at_level(logging.WARNING, "covey.client"):
             await feed.close(grace=0.1)
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)

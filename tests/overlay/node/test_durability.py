@@ -121,7 +121,7 @@ async def test_kill_of_each_broker_in_turn_loses_nothing_and_repeats_nothing() -
             await until(lambda: len(numbers) > 1_000, "events arrive")
             for broker in ("b1", "b2", "b3", "b2"):
                 await overlay.kill(broker)
-                await asyncio.sleep(0.5)
+                await until(partial(lambda gone_at: published > gone_at + 500, published))
                 await overlay.start(broker)
                 back_at = published
                 await until(partial(arrived_after, numbers, back_at), f"events arrive after {broker}", 60.0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import grpc.aio
 import pytest
 from grpcio import grpcio_channel
-from running import QUOTE, Brokers, on_a_loop
+from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.cli.explain import attributes
 from covey.cli.follow import _words
@@ -50,7 +48,7 @@ async def test_explain_walks_to_the_publishers_and_names_the_broker_that_stops_a
         _, verdicts = await explain(here, "buyer", cheap.id, {"firm": "IBM", "price": 9.0})
         assert verdicts == ["from feed at b3: it is refused at b3: outside of price < 8.0"]
         await feed.unadvertise("Quote")
-        await asyncio.sleep(0.2)
+        await until(lambda: not overlay.nodes["b1"].core.tables.types["Quote"].publishers)
         _, verdicts = await explain(here, "buyer", cheap.id, {})
         assert verdicts == ["no client publishes the type"]
         with pytest.raises(RefusedError, match="client/buyer has no subscription 99; it has 1"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,8 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
         (failure,) = failures
         assert isinstance(failure, MemoryError)
         await until(lambda: not failed.queues["broker/b1"].connected)
-        await asyncio.sleep(0.3)
+        with pytest.raises(ConnectError):
+            await Client(overlay.address("b2"), connect_timeout=0.3).open()
         assert not failed.queues["broker/b1"].connected, "it takes no connection"
         assert not overlay.nodes["b1"].failed
         await overlay.crash("b2")
@@ -79,10 +79,11 @@ async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -
         received = node.queues[f"client/{feed.name}"].link.received
         node.fail(RuntimeError("something else"))
         await feed.publish("Quote", volume=1)
-        await asyncio.sleep(0.2)
+        await until(lambda: not feed.connected)
         assert len(failures) == 1
         assert node.queues[f"client/{feed.name}"].link.received == received
         assert (await asyncio.wait_for(anext(mine), 60))["volume"] == 0
+        await feed.close(grace=0.0)
 
 
 @on_a_loop
@@ -108,11 +109,10 @@ async def test_events_are_acknowledged_after_sessions_were_served_with_them(
         monkeypatch.setattr(node.core, "deliver", fail)
         events = [{"volume": 1}, {"volume": 2}]  # of one event sessions get theirs at once
         confirmed = asyncio.create_task(feed.publish_batch("Quote", events, confirm=True))
-        await until(lambda: node.failed)
-        await asyncio.sleep(0.2)
+        await until(lambda: node.failed and not node.queues[f"client/{feed.name}"].connected)
         assert not confirmed.done()
-        assert not node.queues[f"client/{feed.name}"].connected
         confirmed.cancel()
+        await feed.close(grace=0.0)
 
 
 @on_a_loop
@@ -134,6 +134,7 @@ async def test_a_frame_that_cannot_be_made_stops_the_broker(
         await until(lambda: node.failed)
         advertising.cancel()
         monkeypatch.undo()
+        await feed.close(grace=0.0)
 
 
 SCRIPT = """
@@ -167,17 +168,10 @@ async def test_the_process_of_a_broker_that_fails_ends_with_status_3(tmp_path: P
         stderr=subprocess.PIPE,
     )
     try:
-        client = Client(f"127.0.0.1:{port}")
-        for _ in range(200):
-            with suppress(ConnectError):
-                await client.__aenter__()
-                break
-            await asyncio.sleep(0.05)
-            client = Client(f"127.0.0.1:{port}")
-        with pytest.raises(NotSettledError):
-            await client.advertise(QUOTE, timeout=1.0)
-        _, errors = await asyncio.wait_for(process.communicate(), 20)
-        await client.__aexit__(None, None, None)
+        async with Client(f"127.0.0.1:{port}", connect_timeout=60) as client:
+            with pytest.raises(NotSettledError):
+                await client.advertise(QUOTE, timeout=1.0)
+            _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()

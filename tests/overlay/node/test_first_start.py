@@ -20,7 +20,7 @@ from covey.matcher.jit import kernel
 from covey.matcher.jit import kernel_loader
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from running import Brokers
+from running import Brokers, until
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 released = threading.Event()
@@ -76,9 +76,12 @@ async def main():
             without = await round_trip(exchange, trader, subscriptions, batch)
             print(await kernel_health(address), (await inspect_broker(address))[1]["kernels"], without)
             released.set()
-            while kernel_loader.loader.state != "ready":
-                await asyncio.sleep(0.02)
-            await asyncio.sleep(0.1)
+            await until(lambda: kernel_loader.loader.state == "ready")
+
+            async def serving():
+                return await kernel_health(address) == "SERVING"
+
+            await until(serving)
             with_kernels = await round_trip(exchange, trader, subscriptions, batch)
             print(await kernel_health(address), (await inspect_broker(address))[1]["kernels"], with_kernels)
             assert "covey.matcher.engines.cluster.engine" in __import__("sys").modules

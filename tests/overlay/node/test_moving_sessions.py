@@ -64,6 +64,7 @@ async def test_a_client_goes_on_at_another_broker_with_what_has_waited(local_bro
             await reader.close(end=True)
 
 
+@pytest.mark.thorough
 @on_a_loop
 async def test_a_session_of_a_broker_that_is_dead_comes_when_it_is_back(local_brokers: None) -> None:
     async with LocalOverlay(chain(3), event_types=[ORDER], durable=["Order"], compiled=False) as overlay:

@@ -1,7 +1,7 @@
 """Broker processes under loads that once froze them: clients that are not involved do not notice.
 
 A client that does not read holds the publishers of the types that it asked for, for `session_stall_limit_s`
-at the most (here 4 s); from then on it loses events.
+at the most (here 1 s); from then on it loses events.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -18,7 +17,7 @@ from bystanders import FLOOD, Flood, Reader, Tasks, bystanders
 from running import on_a_loop, until
 
 from covey.matcher import EventType
-from covey.overlay import Client, Subscription
+from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.messages import Gap
 from covey.sim.experiments.bench.usage import resident_bytes
@@ -26,8 +25,8 @@ from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 pytestmark = pytest.mark.thorough
 
-STALL_LIMIT_S = 4.0
-LIMITS = {"session_stall_limit_s": 4}
+STALL_LIMIT_S = 1.0
+LIMITS = {"session_stall_limit_s": 1}
 SLACK_S = 5.0
 
 
@@ -50,9 +49,8 @@ async def test_a_subscriber_that_never_reads() -> None:
             tasks.start(reader.read(await other.subscribe(FLOOD)))
             flood = Flood(publisher, 20_000)
             tasks.start(flood.run())
-            await asyncio.sleep(STALL_LIMIT_S + 2 * SLACK_S)
-            assert reader.longest_pause_s < STALL_LIMIT_S + SLACK_S
-            await until(lambda: reader.pause_s < 1.0, "the other reader goes on")
+            await until(lambda: "client/lazy: took nothing for 1 s" in overlay.log("b3", 100))
+            await goes_on(reader)
             assert reader.numbers == list(range(len(reader.numbers)))
             drained = Reader()
             tasks.start(drained.read(unread))
@@ -64,89 +62,13 @@ async def test_a_subscriber_that_never_reads() -> None:
             assert drained.numbers == sorted(set(drained.numbers))
             assert all(gap.first_ns <= gap.last_ns for gap in gaps)
             assert lazy.dropped == sum(gap.count for gap in gaps)
-            assert "client/lazy: took nothing for 4 s" in overlay.log("b3", 100)
 
 
-@on_a_loop
-async def test_a_subscriber_that_is_stopped() -> None:
-    async with LocalOverlay(chain(3), limits=LIMITS) as overlay:
-        near, far = overlay.addresses["b1"], overlay.addresses["b3"]
-        async with (
-            Client(near) as publisher,
-            Client(far) as other,
-            bystanders(near, far),
-            bystanders(far, far),
-            Tasks() as tasks,
-        ):
-            await publisher.advertise(FLOOD)
-            reader = Reader()
-            tasks.start(reader.read(await other.subscribe(FLOOD)))
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "covey.cli.main", "subscribe", "--broker", far, "--name", "stopped"),
-                "Flood",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                await _until_subscribed(far, "client/stopped")
-                tasks.start(Flood(publisher, 20_000).run())
-                await asyncio.sleep(2.0)
-                process.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(STALL_LIMIT_S + 2 * SLACK_S)
-                assert reader.longest_pause_s < STALL_LIMIT_S + SLACK_S
-                await until(lambda: reader.pause_s < 1.0, "the other reader goes on")
-                assert reader.numbers == list(range(len(reader.numbers)))
-            finally:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-                await process.wait()
-
-
-async def _until_subscribed(address: str, interface: str) -> None:
-    while True:
-        _, state = await inspect_broker(address, listed=1000)
-        if state["core"]["interfaces"].get(interface, {}).get("subscriptions"):
-            return
-        await asyncio.sleep(0.05)
-
-
-@on_a_loop
-async def test_two_clients_that_publish_what_they_read() -> None:
-    types = {name: EventType(name, FLOOD.attributes) for name in ("Ping", "Pong")}
-    events, text = 40_000, "x" * 500
-
-    async with LocalOverlay(chain(2), limits=LIMITS) as overlay:
-        near, far = overlay.addresses["b1"], overlay.addresses["b2"]
-        async with (
-            Client(near) as ping,
-            Client(far) as pong,
-            bystanders(near, far),
-            bystanders(far, far),
-            Tasks() as tasks,
-        ):
-            readers = [Reader(), Reader()]
-
-            async def pass_on(client: Client, read: Subscription, published: str, reader: Reader) -> None:
-                async for batch in read.batches():
-                    reader.arrive(batch)
-                    await client.publish_batch(published, batch.record_batch)
-                    await asyncio.sleep(len(batch) / 10_000)
-
-            async def seed(client: Client, published: str) -> None:
-                for first in range(0, events, 500):
-                    rows = [{"number": number, "text": text} for number in range(first, first + 500)]
-                    await client.publish_batch(published, rows)
-
-            await ping.advertise(types["Ping"])
-            await pong.advertise(types["Pong"])
-            tasks.start(pass_on(ping, await ping.subscribe(types["Pong"]), "Ping", readers[0]))
-            tasks.start(pass_on(pong, await pong.subscribe(types["Ping"]), "Pong", readers[1]))
-            tasks.start(seed(ping, "Ping"))
-            tasks.start(seed(pong, "Pong"))
-            await asyncio.sleep(STALL_LIMIT_S + 2 * SLACK_S)
-            for reader in readers:
-                assert max(reader.pause_s, reader.longest_pause_s) < STALL_LIMIT_S + SLACK_S
-                assert len(reader.numbers) > 20_000
+async def goes_on(reader: Reader) -> None:
+    """Until a reader has got many more events; it has never waited longer than the stall limit."""
+    events = len(reader.numbers)
+    await until(lambda: len(reader.numbers) > events + 20_000, "the other reader goes on")
+    assert reader.longest_pause_s < STALL_LIMIT_S + SLACK_S
 
 
 @on_a_loop
@@ -165,7 +87,7 @@ async def test_many_updates_towards_a_stopped_neighbour() -> None:
                     for place in range(first, first + 4_000)
                 )
                 subscriptions += await asyncio.gather(*subscribing)
-            async with bystanders(near, near):
+            async with bystanders(near, near) as pair:
                 stopped = overlay.process_ids()["b2"]
                 os.kill(stopped, signal.SIGSTOP)
                 try:
@@ -173,7 +95,8 @@ async def test_many_updates_towards_a_stopped_neighbour() -> None:
                         subscription.update_nowait(low=2.0 * place + 0.25, high=2.0 * place + 1.25)
                         if place % 500 == 0:
                             await asyncio.sleep(0.005)
-                    await asyncio.sleep(STALL_LIMIT_S + 2.0)
+                    exchanged = pair.events
+                    await until(lambda: pair.events > exchanged + 50)
                 finally:
                     os.kill(stopped, signal.SIGCONT)
             await mover.settled(timeout=60)
@@ -201,9 +124,13 @@ async def test_many_publishers_and_a_client_that_does_not_read() -> None:
             for publisher in publishers:
                 tasks.start(Flood(publisher, 200, text_bytes=1000).run())
             largest = 0
-            for _ in range(40):
-                await asyncio.sleep(0.2)
+
+            async def lazy_is_no_longer_waited_for() -> bool:
+                nonlocal largest
                 largest = max(largest, resident_bytes(process) - before)
+                return "client/lazy: took nothing for 1 s" in overlay.log("b1", 100)
+
+            await until(lazy_is_no_longer_waited_for)
             _, state = await inspect_broker(near, listed=1000)
             assert state["interfaces"]["client/lazy"]["queued_events"] <= 65_536
             assert largest < 150_000_000

@@ -5,13 +5,14 @@ told, counters move.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import fault_operators
 import pytest
+from running import until
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
@@ -71,12 +72,6 @@ async def read(subscription: Subscription, rounds: int) -> list[tuple[int, float
 
 def expected(rounds: int) -> list[tuple[int, float]]:
     return [(number, float(x)) for number in range(rounds) for x in MATCHING]
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await true():
-            await asyncio.sleep(0.05)
 
 
 def test_operators_with_faults_in_broker_processes() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import on_a_loop
+from running import on_a_loop, until
 
 from covey.matcher import EventType
 from covey.matcher.errors import SubscriptionError
@@ -19,12 +18,6 @@ from covey.overlay.node.state_store import VERSION, StateStore
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64"})
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @on_a_loop

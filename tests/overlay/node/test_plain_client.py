@@ -43,14 +43,14 @@ async def test_it_publishes_subscribes_updates_and_survives_a_reconnection() -> 
 
             for number in range(5, 105):
                 feed.publish("Reading", [number, 1])
+                await asyncio.sleep(0)
                 if number % 25 == 0:
                     for proxy in proxies:
                         proxy.cut()
-                await asyncio.sleep(0.002)
-            await feed.flush()
+                    await feed.flush()
             assert await received(reader, 100) == [[number, 1] for number in range(5, 105)]
-            await asyncio.sleep(0.1)
-            assert reader.deliveries.empty()
+            feed.publish("Reading", [105, 1])
+            assert await received(reader, 1) == [[105, 1]], "none was repeated"
             assert len(feed.resumed) > 1
             assert all(feed.resumed[1:])
             assert all(reader.resumed[1:])
@@ -72,7 +72,7 @@ async def test_it_repeats_its_state_and_its_events_where_the_session_was_lost() 
             await client.update(1, limit=20)
             proxy.freeze()
             client.publish("Reading", [1, 15], [2, 15])  # these do not arrive
-            await asyncio.sleep(0.1)
+            await until(lambda: client.unacknowledged > 0)
             proxy.refusing = True
             proxy.cut()
             proxy.thaw()

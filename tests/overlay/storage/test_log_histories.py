@@ -15,14 +15,3 @@ def test_what_was_confirmed_is_served_or_reported(seeds: range) -> None:
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-
-
-def test_histories_crash_serve_and_lose() -> None:
-    """The histories are worth their name: together they contain all that the test is about."""
-    histories = [LogHistory(seed) for seed in range(60)]
-    for history in histories:
-        history.run(40)
-    assert sum(history.crashes for history in histories) > 60
-    assert sum(history.served for history in histories) > 1_000
-    assert sum(history.flipped for history in histories) > 20
-    assert any(history.cut for history in histories)

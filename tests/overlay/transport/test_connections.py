@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Brokers, Proxy, free_ports, on_a_loop, until
+from running import Brokers, Proxy, at_rest, free_ports, on_a_loop, until
 
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
@@ -39,6 +39,15 @@ async def flood(call: RpcCall) -> None:
     while call.status is None:
         call.send(bytes(1 << 20))
         await call.sent()
+
+
+async def flooded_connection(server: RpcServer, call: RpcCall) -> RpcProtocol:
+    """The connection of a call of /t/flood, once it takes no more."""
+    await until(lambda: any(p.rpc.http2.open_streams for p in server._connections))
+    (flooded,) = [p for p in server._connections if p.rpc.http2.open_streams]
+    await until(lambda: flooded.rpc.http2.queued_bytes(call.id) > 0)
+    await at_rest(lambda: flooded.rpc.http2.queued_bytes(call.id))
+    return flooded
 
 
 async def echo(call: RpcCall) -> None:
@@ -181,9 +190,7 @@ async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> No
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     async with Channel(f"127.0.0.1:{port}") as channel:
         call = channel.call("/t/flood")
-        await until(lambda: any(p.rpc.http2.open_streams for p in server._connections))
-        await asyncio.sleep(0.3)
-        (flooded,) = [p for p in server._connections if p.rpc.http2.open_streams]
+        flooded = await flooded_connection(server, call)
         assert flooded.rpc.http2.queued_bytes(call.id) < 2 << 20
         assert sum(map(len, call._unread)) <= 5 << 20
         assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
@@ -267,8 +274,7 @@ async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -
     await server.listen(f"127.0.0.1:{port}")
     async with Channel(f"127.0.0.1:{port}") as channel:
         call = channel.call("/t/flood")
-        await until(lambda: any(p.rpc.http2.open_streams for p in server._connections))
-        await asyncio.sleep(0.3)
+        await flooded_connection(server, call)
         call.cancel()
         await until(lambda: not server._tasks)
         (connection,) = server._connections
@@ -352,8 +358,7 @@ async def test_descriptors_are_closed_without_the_garbage_collector() -> None:
     """150 clients that came and went left 163 descriptors, links that flapped 383 in 18 s."""
     async with Brokers([("b1", "b2")], proxied=[("b1", "b2")]) as overlay:
         proxy = overlay.proxies["b1", "b2"]
-        await asyncio.sleep(0.1)
-        before = descriptors()
+        before = await at_rest(descriptors)
         gc.disable()
         try:
             for _ in range(30):
@@ -414,26 +419,26 @@ async def test_a_server_that_does_not_speak_http2() -> None:
         assert raised.value.status == "UNAVAILABLE"
 
 
+@pytest.mark.thorough  # two broker processes
 @on_a_loop
 async def test_a_stopped_broker_is_noticed_within_five_seconds() -> None:
     """It took 60 s."""
     async with LocalOverlay((("b1", "b2"),)) as overlay:
-        loop = asyncio.get_running_loop()
+
+        async def connected() -> bool:
+            _, state = await inspect_broker(overlay.addresses["b1"])
+            return bool(state["interfaces"]["broker/b2"]["connected"])
+
+        async def disconnected() -> bool:
+            return not await connected()
+
         stopped = overlay.process_ids()["b2"]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            began = loop.time()
-            while True:
-                _, state = await inspect_broker(overlay.addresses["b1"])
-                if not state["interfaces"]["broker/b2"]["connected"]:
-                    break
-                assert loop.time() - began < 30
-                await asyncio.sleep(0.1)
+            await until(disconnected, "it is noticed", 30.0)
         finally:
             os.kill(stopped, signal.SIGCONT)
-        while not (await inspect_broker(overlay.addresses["b1"]))[1]["interfaces"]["broker/b2"]["connected"]:
-            assert loop.time() - began < 120
-            await asyncio.sleep(0.1)
+        await until(connected, "it is back")
 
 
 @on_a_loop
@@ -463,7 +468,8 @@ async def test_an_attempt_to_connect_that_is_given_up_as_it_succeeds_ends_withou
     monkeypatch.setattr(RpcProtocol, "connection_made", give_up)
     await asyncio.wait({connecting})
     protocols[0]._on_timer(time.monotonic_ns() + 4_000_000_000)
-    await asyncio.sleep(0.1)
+    for _ in range(10):
+        await asyncio.sleep(0)
     server.close()
     assert connecting.cancelled()
     assert not errors

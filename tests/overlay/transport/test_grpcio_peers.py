@@ -21,6 +21,7 @@ from covey.overlay.transport.rpc_server import Handler, RpcServer, answer_with
 
 SIZES = (0, 1, 4, 5, 300, 16_379, 16_384, 65_535, 65_536, 1 << 20, 3 << 20)
 CANCELLED: list[str] = []
+STARTED: list[str] = []
 
 
 async def echo(call: RpcCall) -> None:
@@ -35,6 +36,7 @@ async def refuse(call: RpcCall) -> None:
 
 
 async def mute(call: RpcCall) -> None:
+    STARTED.append("mute")
     await call.ended()
     assert call.status is not None
     CANCELLED.append(call.status)
@@ -85,8 +87,9 @@ class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "não: 100 % \n wrong")
 
         async def mute(_: Any, context: Any) -> None:
+            STARTED.append("mute")
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 CANCELLED.append("CANCELLED")
                 raise
@@ -257,13 +260,14 @@ async def test_cancellation_and_deadlines_reach_the_handler() -> None:
         await until(lambda: len(CANCELLED) == 2)
         assert CANCELLED[1] in ("CANCELLED", "DEADLINE_EXCEEDED")
     CANCELLED.clear()
+    STARTED.clear()
     async with grpcio_serving() as address, Channel(address) as own:
         late = own.call("/t/mute", timeout_s=0.2)
         assert await late.read() is None
         assert late.status == "DEADLINE_EXCEEDED"
         cancelled = own.call("/t/mute")
         cancelled.send(b"x")
-        await asyncio.sleep(0.1)
+        await until(lambda: len(STARTED) == 2)
         cancelled.cancel()
         await until(lambda: len(CANCELLED) == 2)
 
@@ -274,9 +278,10 @@ async def test_a_connection_that_breaks_ends_its_calls() -> None:
         CANCELLED.clear()
         await channel.unary_unary("/t/reverse")(b"x")
         async with Channel(address) as own:
+            STARTED.clear()
             call = own.call("/t/mute")
             call.send(b"x")
-            await asyncio.sleep(0.1)
+            await until(lambda: bool(STARTED))
         assert call.status == "UNAVAILABLE"
         await until(lambda: CANCELLED == ["UNAVAILABLE"])
 
@@ -294,9 +299,8 @@ async def test_a_server_that_stops_lets_open_calls_end() -> None:
         ours.send(b"x")
         assert await ours.read() == b"x"
         stopping = asyncio.create_task(server.stop(60.0))
-        await asyncio.sleep(0.1)
         with pytest.raises(CallError, match="takes no more calls"):
-            own.call("/t/echo")
+            await until(lambda: not own.call("/t/echo"))
         await theirs.write(b"y")
         assert await theirs.read() == b"y"
         await theirs.done_writing()

@@ -15,13 +15,11 @@ import pytest
 from commands import run
 
 from covey.matcher import CoveyError, EventBatch, Matches
-from covey.matcher.engine import engine_names
 from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.sim.experiments.bench import match as bench
 from covey.sim.experiments.bench.match import DisagreementError, MatchPlan, compare_engines, make_engine
-from covey.sim.workload import WORKLOADS, Fabret, TextTests
+from covey.sim.workload import WORKLOADS, Fabret
 from covey.sim.workload.options import find_workload
-from covey.sim.workload.symbols import OPERATORS
 
 QUICK = MatchPlan(engines=("scan",), events=60, batch=20, repetitions=2, repetition_s=0.005, sample=30)
 KEYS = [
@@ -48,10 +46,11 @@ def check_progress(step: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_all_engines_agree_over_every_workload(name: str) -> None:
-    plan = MatchPlan(engine_names(), events=60, batch=20, repetitions=1, repetition_s=0.005, sample=30)
+def test_engines_agree_over_every_workload(name: str) -> None:
+    engines = ("scan", "cluster", "naive")
+    plan = MatchPlan(engines, events=60, batch=20, repetitions=1, repetition_s=0.005, sample=30)
     results = compare_engines(WORKLOADS[name], 300, plan, check_progress)
-    assert [result.engine for result in results] == list(engine_names())
+    assert tuple(result.engine for result in results) == engines
     for result in results:
         document = result.as_json()
         assert list(document) == KEYS
@@ -60,14 +59,6 @@ def test_all_engines_agree_over_every_workload(name: str) -> None:
         assert document["counts_to_scan"] is not None
         assert document["ids_to_scan"] == 1.0 or result.engine != "scan"
         assert document["bytes_per_subscription"] > 0
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_all_engines_agree_over_tests_of_strings(operator: str) -> None:
-    workload = TextTests("text", operator, tests=70, constants=80, words=100)
-    plan = MatchPlan(engine_names(), events=60, batch=20, repetitions=1, repetition_s=0.005, sample=60)
-    results = compare_engines(workload, 200, plan, check_progress)
-    assert all(result.complete for result in results)
 
 
 class Forgetful(NaiveEngine):
@@ -159,19 +150,11 @@ QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
 
 
 def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (
-        "--workload",
-        "SYMBOLS,VEHICLES",
-        "--subscriptions",
-        "200,300",
-        "--engines",
-        "scan,counting",
-        "--json",
-    )
+    words = ("--workload", "SYMBOLS", "--subscriptions", "200,300", "--engines", "scan,counting", "--json")
     assert bench_match(*words, *QUICKLY) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(r["workload"], r["subscriptions"], r["engine"]) for r in document] == [
-        (w, n, e) for w in ("SYMBOLS", "VEHICLES") for n in (200, 300) for e in ("scan", "counting")
+        ("SYMBOLS", n, e) for n in (200, 300) for e in ("scan", "counting")
     ]
     assert all(list(result) == KEYS for result in document)
 
@@ -189,15 +172,14 @@ def test_results_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_markdown_tables_and_a_drawing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "curves.svg"
-    words = ("--workload", "SYMBOLS,VEHICLES", "--subscriptions", "100,200", "--engines", "scan,rete")
+    words = ("--workload", "SYMBOLS,VEHICLES", "--subscriptions", "100", "--engines", "scan,rete")
     assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Events per second with their ids (median), 100 subscriptions:"
     assert lines[2] == "| engine | SYMBOLS | VEHICLES |"
     assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
-    assert "VEHICLES, 200 subscriptions:" in lines
+    assert "VEHICLES, 100 subscriptions:" in lines
     assert drawing.read_text().lstrip().startswith("<?xml")
-    assert bench_match(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
 
 
 @pytest.mark.parametrize(

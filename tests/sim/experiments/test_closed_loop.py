@@ -102,7 +102,7 @@ def test_event_rate_is_the_highest_rate() -> None:
         SMALL,
         SMALL.having(routing="static", batch=2),
         SMALL.having(loss=0.02, jitter_ms=5.0, partitions=2),
-        SMALL.having(load="highway", publishers=24, update_rate=8.0),
+        SMALL.having(load="highway", publishers=16, update_rate=8.0, duration_s=0.3),
         SMALL.having(load="market", engine="poset", warm_up_s=0.5),
     ],
     ids=["at", "static", "faults", "htm", "market"],

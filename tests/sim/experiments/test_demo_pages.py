@@ -165,6 +165,7 @@ def test_the_page_reports_a_mark_behind_the_events_of_its_batch() -> None:
     assert json.loads(told) == [[1], [2], "mark"]
 
 
+@pytest.mark.thorough
 @on_a_loop
 async def test_the_map_in_the_browser() -> None:
     city = City(Settings(vehicles=120, boxes=6, rate=10), InProcess(LINKS))

@@ -56,10 +56,11 @@ def test_sessions_that_move_after_crashes(seed: int) -> None:
     play_all([seed], replace(MOVING, steps=100))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("owner", "method", "mutant"),
     [
-        pytest.param(CatchingUp, "has_all", lambda *_: True, marks=pytest.mark.thorough),
+        (CatchingUp, "has_all", lambda *_: True),
         (CatchingUp, "begin_behind", lambda *_: None),
     ],
     ids=["the flush overtakes events", "own events before copies"],
@@ -72,6 +73,7 @@ def test_a_defect_of_moving_sessions_is_found(
     assert any(play_history(seed, options).failed for seed in range(200))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("owner", "method", "mutant", "found"),
     [

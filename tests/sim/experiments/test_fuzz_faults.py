@@ -16,11 +16,7 @@ from histories import play_all
 from covey.matcher import compile_kernels
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.client import reception
-from covey.overlay.core.client.reception import Reception
-from covey.overlay.core.endpoint.catching_up import CatchingUp
-from covey.overlay.core.messages import Message, SyncEnd
-from covey.overlay.core.routing import broker
-from covey.overlay.core.routing.durable_type import DurableType
+from covey.overlay.core.messages import Message
 from covey.overlay.node.broker_storage import BrokerStorage
 from covey.overlay.storage import log, log_recovery, records
 from covey.overlay.storage.errors import StorageError
@@ -131,14 +127,6 @@ def test_the_command_says_how_often_there_was_each_fault(capsys: pytest.CaptureF
     assert "faults: partitions " in capsys.readouterr().out
 
 
-def acknowledgements_before_the_sync(patch: Patch) -> None:
-    patch.setattr(CatchingUp, "hold", lambda *_: None)
-
-
-def brokers_without_watermarks(patch: Patch) -> None:
-    patch.setattr(DurableType, "fresh", lambda *_: None)
-
-
 def clients_without_watermarks(patch: Patch) -> None:
     class Forgetful(reception.Watermarks):
         def fresh(self, batch: Any) -> None:
@@ -175,38 +163,18 @@ def _untold(segments: Any, recovered: Any) -> Any:
     return segments, replace(recovered, missing=())
 
 
-def resynchronisation_that_revokes_nothing(patch: Patch) -> None:
-    genuine = broker._HANDLERS[SyncEnd]
-
-    def handle(tables: Any, call: Any, message: SyncEnd, peer: Any) -> None:
-        peer.stale_subscriptions, peer.stale_types = {}, {}
-        genuine(tables, call, message, peer)
-
-    patch.setitem(broker._HANDLERS, SyncEnd, handle)
-
-
 def brokers_without_policies(patch: Patch) -> None:
     patch.setattr(Guard, "restricted", lambda self, message, interface, rights: message)
 
 
-def clients_that_trust_every_deliver(patch: Patch) -> None:
-    genuine = Reception.matches
-    patch.setattr(
-        Reception, "matches", lambda self, message, epoch: genuine(self, replace(message, epoch=2**62), epoch)
-    )
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("switch_off", "found", "faults"),
     [
-        (acknowledgements_before_the_sync, "coverage", "all"),
-        (brokers_without_watermarks, "repetition", "all"),
         (clients_without_watermarks, "duplicate", "all"),
         (brokers_that_outlive_a_failed_sync, "coverage", "full"),
         (records_without_checksums, "", "all"),
         (damage_that_is_not_told, "damage", "damage,partitions,slow,crashes"),
-        (resynchronisation_that_revokes_nothing, "rebuilt", "all"),
-        (clients_that_trust_every_deliver, "strictness", "all"),
         (brokers_without_policies, "routing or strictness", "all"),
     ],
     ids=lambda each: each.__name__ if callable(each) else None,
@@ -214,7 +182,7 @@ def clients_that_trust_every_deliver(patch: Patch) -> None:
 def test_histories_fail_without_a_mechanism(
     switch_off: Callable[[Patch], None], found: str, faults: str, monkeypatch: Patch
 ) -> None:
-    """Any error will do where nothing is `found`."""
+    """Of those that no other kind of history has. Any error will do where nothing is `found`."""
     switch_off(monkeypatch)
     options = FuzzOptions(faults=faults, durable=True)
     failed = next(outcome for outcome in (play_history(i, options) for i in range(400)) if outcome.failed)

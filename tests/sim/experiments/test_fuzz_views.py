@@ -9,7 +9,7 @@ from histories import play_all
 
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions
 
-SEEDS = 1_000 if ALL else 100
+SEEDS = 1_000 if ALL else 60
 
 
 def test_histories() -> None:

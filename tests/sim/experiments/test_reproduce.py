@@ -38,7 +38,9 @@ def check_progress(step: str, share: float) -> None:
     assert 0.0 <= share <= 1.0
 
 
-TINY_PAPERS = ["aguilera", pytest.param("bittner", marks=pytest.mark.thorough), "fabret", "liu"]
+TINY_PAPERS = [
+    "liu", *(pytest.param(paper, marks=pytest.mark.thorough) for paper in ("aguilera", "bittner", "fabret"))
+]
 
 
 @pytest.fixture(scope="module", params=TINY_PAPERS)

@@ -166,16 +166,6 @@ def test_tables_of_all_runs_are_read_at_once(tmp_path: Path) -> None:
     assert updates == {outcome.run: (outcome.summary or {})["updates"] for outcome in outcomes}
 
 
-@pytest.mark.usefixtures("spark")
-def test_spark_reads_the_tables_of_a_folder_of_runs(tmp_path: Path) -> None:
-    from covey.sim.metrics.session import spark_session
-
-    run_all([PlannedRun("a", SMALL), PlannedRun("b", SMALL.having(seed=1))], tmp_path, Here())
-    (tmp_path / "report.html").write_text("<html>")
-    versions = spark_session().read.parquet(f"{tmp_path}/*/*/versions")
-    assert {row["run"] for row in versions.select("run").distinct().collect()} == {"a", "b"}
-
-
 def test_the_folder_may_be_a_uri(tmp_path: Path) -> None:
     (outcome,) = run_all([PlannedRun("a", SMALL)], f"file://{tmp_path}/there", Here())
     assert (tmp_path / "there" / "a" / "manifest.json").exists()

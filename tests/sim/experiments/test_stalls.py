@@ -95,7 +95,8 @@ MECHANISMS = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("switch_off", MECHANISMS, ids=lambda mechanism: mechanism.__name__)
 def test_histories_fail_without_a_mechanism(switch_off: Callable[[Patch], None], monkeypatch: Patch) -> None:
     switch_off(monkeypatch)
-    assert any(play_history(seed, OPTIONS).failed for seed in range(DRAWS["fuzzer, stalls"].few))
+    assert any(play_history(seed, OPTIONS).failed for seed in range(DRAWS["fuzzer, stalls"].many))

@@ -52,7 +52,7 @@ def test_missed_and_lost_deliveries_add_up() -> None:
 def test_what_is_printed_adds_up_and_tells_routings_apart(capsys: pytest.CaptureFixture[str]) -> None:
     per_update = {}
     for routing in ("parametric", "static"):
-        assert run("sim", "--routing", routing, "--duration", 4) == 0
+        assert run("sim", "--routing", routing, "--duration", 1) == 0
         text = capsys.readouterr().out
         expected, delivered = re.search(
             r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text

@@ -180,6 +180,7 @@ def test_an_unreadable_trace_fails_the_sweep(
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_one_command_goes_from_a_scenario_to_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ def test_the_judge_and_the_trace_follow_moving_values(join_events: int, tmp_path
     assert len(rows(tmp_path / "trace", "deliveries")) >= judge.expected_events
 
 
+@pytest.mark.thorough
 def test_damping_and_motion_save_control_messages() -> None:
     plan = ControlPlan(("oscillating", "cruising"), subscribers=10, seconds=60)
     results = {(result.load, result.mode): result for result in measure_control(plan)}

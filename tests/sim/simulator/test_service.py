@@ -220,7 +220,10 @@ def test_events_behind_an_advertise_follow_those_before_it(service: str) -> None
         {},
         {"routing": "static"},
         {"routing": "static", "resubscribe": "unsubscribe-first"},
-        {"load": "highway", "publishers": 24, "event_rate": 10.0, "update_rate": 8.0},
+        pytest.param(
+            {"load": "highway", "publishers": 24, "event_rate": 10.0, "update_rate": 8.0},
+            marks=pytest.mark.thorough,
+        ),
         {"loss": 0.02, "jitter_ms": 5.0, "partitions": 2, "window": 4},
         {"load": "market", "engine": "poset", "batch": 2, "window": 8},
     ],

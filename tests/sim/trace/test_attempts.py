@@ -258,6 +258,7 @@ main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 -
 """
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_has_everything_up_to_one_moment(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
     try:

@@ -152,23 +152,6 @@ def test_an_update_of_an_unknown_slot_is_refused(source: str) -> None:
     assert bench.state() == before
 
 
-def test_a_refused_slot_is_resent_when_its_neighbour_advertises_again() -> None:
-    """A neighbour that has lost a slot refuses its updates; nothing is lost for good."""
-    bench = Bench()
-    (slot,) = bench.broker.tables.types["Tick"].outgoing["broker/n"].slots
-    bench("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
-    messages = sent(bench("broker/n", Advertise(2, TICK)))
-    assert [type(message) for _, message in messages] == [Subscribe, Acknowledge]
-
-
-def test_repeated_epochs_and_epochs_never_sent_change_no_state() -> None:
-    bench = Bench()
-    before = bench.state()
-    assert [message for _, message in sent(bench("client/s", Update(1, 1, {"limit": 9})))] == [Acknowledge(1)]
-    assert bench("broker/n", Acknowledge(1 << 40)) == []
-    assert bench.state() == before
-
-
 def test_replays_without_a_ring_are_harmless() -> None:
     bench = Bench()
     for since_ns in (-1, 1, 1 << 62):

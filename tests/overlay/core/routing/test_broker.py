@@ -331,44 +331,7 @@ def test_repeated_messages_change_no_state(x: Driven) -> None:
     assert before.replace(" (not yet acknowledged)", "").split("type")[1] == render(x.broker).split("type")[1]
 
 
-def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, below(10), {}))
-    assert x(A, Acknowledge(3)) == []
-    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
-
-
 # --- refusals ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [({}, "limit"), ({"limit": 1, "x": 2}, "x"), ({"limit": "low"}, "low"), ({"limit": float("nan")}, "nan")],
-)
-def test_invalid_values_are_refused_and_acknowledged(x: Driven, values: dict[str, object], why: str) -> None:
-    refusal, settled = x(C, Subscribe(1, 5, BELOW, values))  # type: ignore[arg-type]
-    assert isinstance(refusal, Send)
-    assert isinstance(refusal.message, Refuse)
-    assert (refusal.message.status, refusal.message.subscription_id) == ("INVALID_ARGUMENT", 5)
-    assert why in refusal.message.reason
-    assert settled == Send(C, Acknowledge(1))
-
-
-def test_an_update_of_a_cancelled_subscription_is_refused(x: Driven) -> None:
-    x(C, Subscribe(1, 1, BELOW, {"limit": 1}), Unsubscribe(2, 1))
-    reason = "update of subscription 1: client/c has none of that id; it has ended or was never made"
-    assert x(C, Update(3, 1, {"limit": 2})) == [
-        Send(C, Refuse(3, "NOT_FOUND", reason, subscription_id=1)),
-        Send(C, Acknowledge(3)),
-    ]
-
-
-def test_an_update_with_an_invalid_value_changes_no_state(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, BELOW, {"limit": 1}))
-    actions = x(C, Update(2, 1, {"limit": None}))  # type: ignore[dict-item]
-    assert [type(a.message) for a in actions if isinstance(a, Send)] == [Refuse]
-    assert "price < 1" in render(x.broker)
 
 
 def test_a_subscription_to_another_schema_is_refused(x: Driven) -> None:

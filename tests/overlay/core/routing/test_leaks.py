@@ -56,7 +56,12 @@ def tables(holder: object) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("routing", "merging"),
-    [("parametric", "off"), ("static", "off"), ("parametric", "perfect"), ("parametric", "budget")],
+    [
+        ("parametric", "off"),
+        pytest.param("static", "off", marks=pytest.mark.thorough),
+        pytest.param("parametric", "perfect", marks=pytest.mark.thorough),
+        ("parametric", "budget"),
+    ],
 )
 def test_ten_thousand_changes_leave_tables_as_long_as_before(routing: str, merging: str) -> None:
     draw = random.Random(1)

@@ -242,7 +242,3 @@ def test_script(path: Path, request: pytest.FixtureRequest) -> None:
         path.write_text(found)
     else:
         assert found == text
-
-
-def test_there_are_scripts() -> None:
-    assert len(SCRIPTS) >= 8

@@ -124,19 +124,6 @@ def test_withdrawing_releases_every_slot() -> None:
     assert len(link.slots) == 0
 
 
-def test_ten_thousand_handovers_leave_tables_as_long_as_before() -> None:
-    link, registry = Link(), Registry()
-    filter = parse("x == $a", POINT)
-    old: Interest | None = None
-    for i in range(10_000):
-        new = registry.make("client/c", 0, i, filter, {"a": i})
-        link.change([new], left=[old] if old else [])
-        if old:
-            registry.release(old)
-        old = new
-    assert (len(link.slots), len(link.poset), len(registry), len(registry.owner)) == (1, 1, 1, 64)
-
-
 MODES: dict[str, dict[str, Any]] = {
     "parametric": {},
     "static": {"parametric": False},
