@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         Motion,
         Notice,
         NotSettledError,
+        OutboxFullError,
         RefusedError,
         Subscription,
         Tls,
+        UpdateError,
         View,
     )
 
@@ -36,9 +38,11 @@ __all__ = [
     "Motion",
     "NotSettledError",
     "Notice",
+    "OutboxFullError",
     "RefusedError",
     "Subscription",
     "Tls",
+    "UpdateError",
     "View",
 ]
 

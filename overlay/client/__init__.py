@@ -2,7 +2,13 @@
 
 from covey.overlay.client.client import Client
 from covey.overlay.client.deliveries import Deliveries
-from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
+from covey.overlay.client.errors import (
+    ClosedError,
+    ConnectError,
+    NotSettledError,
+    OutboxFullError,
+    UpdateError,
+)
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
@@ -23,9 +29,11 @@ __all__ = [
     "Motion",
     "NotSettledError",
     "Notice",
+    "OutboxFullError",
     "RefusedError",
     "Subscription",
     "Tls",
+    "UpdateError",
     "View",
     "inspect_broker",
 ]

@@ -16,11 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import pyarrow as pa
-
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.dialects import translate
-from covey.matcher.errors import FilterError, SubscriptionError
+from covey.matcher.errors import CoveyError, FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
@@ -28,7 +26,7 @@ from covey.matcher.jit.compiling import load_in_background
 from covey.matcher.jit.kernel_loader import loader
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
-from covey.overlay.client.errors import ConnectError
+from covey.overlay.client.errors import ConnectError, UpdateError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.reports import Reports
@@ -59,7 +57,8 @@ _WINDOW_BYTES = 1 << 20
 _SILENT_S = 1.0
 """Without a broker for so long, a client that connects logs what it waits for."""
 Columns: TypeAlias = Any
-"""An Arrow record batch or table, or a pandas DataFrame: pyarrow has no types, and pandas is optional."""
+"""What has `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which before pandas 2.2 has
+neither: pyarrow has no types, and pandas is optional."""
 
 
 class Client:
@@ -378,6 +377,15 @@ class Client:
         if confirm or not publishing.put(type_name, attributes):
             await publishing.publish(type_name, attributes, confirm)
 
+    def publish_nowait(
+        self, type_name: str, values: Mapping[str, object] | None = None, /, **attributes: object
+    ) -> None:
+        """Publish one event without waiting. Raises `OutboxFullError` while the outbox is full, else as
+        `publish` without `confirm`. Events leave when the event loop has its turn.
+        """
+        self._driver.check_open()
+        self._driver.publishing.publish_nowait(type_name, {**(values or {}), **attributes})
+
     async def publish_batch(
         self,
         type_name: str,
@@ -386,21 +394,23 @@ class Client:
         *,
         confirm: bool = False,
     ) -> None:
-        """Publish many events: an Arrow record batch or table, an `EventBatch`, a DataFrame, or mappings.
+        """Publish many events: an `EventBatch`, a pandas DataFrame, mappings, or whatever has
+        `__arrow_c_stream__` or `__arrow_c_array__`, such as tables of pyarrow, DataFrames of Polars and
+        relations of DuckDB, with a column per attribute.
 
         Returns and raises as `publish`, for all of them; no event is sent if any does not fit its type, and
         an event above the size limit is refused alone. The outbox takes any batch while it is not full.
         """
         self._driver.check_open()
         event_type = self._endpoint.publishable(type_name)
-        if isinstance(events, pa.RecordBatch | pa.Table):
-            batch = EventBatch.from_arrow(event_type, events)
-        elif isinstance(events, EventBatch) and events.event_type == event_type:
+        if isinstance(events, EventBatch) and events.event_type == event_type:
             batch = EventBatch(event_type, events.events)
         elif isinstance(events, EventBatch):
             batch = EventBatch.from_arrow(event_type, events.record_batch)
         elif is_data_frame(events):
             batch = EventBatch.from_pandas(event_type, events)
+        elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
+            batch = EventBatch.from_arrow(event_type, events)
         else:
             batch = EventBatch.from_pylist(event_type, events)
         await self._driver.publishing.publish_batch(batch, confirm)
@@ -548,6 +558,36 @@ class Client:
                 self._driver.unsubscribe(subscription)
             raise
         return View(subscription)
+
+    async def update_many(
+        self, updates: Mapping[Subscription, Mapping[str, object]], /, *, timeout: float | None = None
+    ) -> None:
+        """Give variables of many subscriptions new values, as `Subscription.update` for each; returns when
+        all have taken effect. All leave together, in one frame, or in several where they are more than the
+        12 KiB of control that a frame has, some hundred updates.
+
+        Each stands by itself. Raises `UpdateError` at the end with the errors of those that have failed, by
+        subscription id: values that do not fit, subscriptions that have ended, refusals. `ValueError` before
+        anything is sent for what is no subscription of this client, or no mapping; `NotSettledError` after
+        `timeout` seconds.
+        """
+        self._driver.check_open()
+        for subscription, values in updates.items():
+            if not isinstance(subscription, Subscription) or subscription._owner is not self._driver:
+                raise ValueError(f"update of {subscription!r}: expected a subscription of client {self.name}")
+            if not isinstance(values, Mapping):
+                raise ValueError(f"update of {subscription!r} to {values!r}: expected values by variable")
+        failed: dict[int, Exception] = {}
+        epochs: dict[int, int] = {}
+        for subscription, values in updates.items():
+            try:
+                subscription.update_nowait(values=values)
+                epochs[subscription.id] = subscription._changed
+            except CoveyError as error:
+                failed[subscription.id] = error
+        failed |= await self._driver.settle_each(epochs, timeout, f"one of {len(updates)} updates")
+        if failed:
+            raise UpdateError(failed, len(updates))
 
     def subscription(self, subscription_id: int) -> Subscription:
         """The subscription of this id. `SubscriptionError` if this client has none."""

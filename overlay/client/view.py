@@ -151,6 +151,7 @@ class View:
 
     async def update(
         self,
+        /,
         *,
         values: Mapping[str, object] | None = None,
         timeout: float | None = None,
@@ -164,7 +165,7 @@ class View:
         self.update_nowait(values=values, **variables)
         await self._subscription.complete(timeout, f"the update of view {self._subscription.id}")
 
-    def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
+    def update_nowait(self, /, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
         """As `update`, without waiting."""
         self._subscription.update_nowait(values={**(values or {}), **variables})
         self._subscription.moved()
