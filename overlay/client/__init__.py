@@ -1,6 +1,6 @@
 """The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
 
-from covey.overlay.client.client import Client
+from covey.overlay.client.client import Client, SyncClient
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import (
     ClosedError,
@@ -11,6 +11,7 @@ from covey.overlay.client.errors import (
 )
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
+from covey.overlay.client.sync_readers import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.view import Change, View
 from covey.overlay.core.endpoint.errors import RefusedError
@@ -32,6 +33,10 @@ __all__ = [
     "OutboxFullError",
     "RefusedError",
     "Subscription",
+    "SyncClient",
+    "SyncListeners",
+    "SyncSubscription",
+    "SyncView",
     "Tls",
     "UpdateError",
     "View",

@@ -1,6 +1,7 @@
 """The client library: publish events, subscribe by content, and move subscriptions while events flow.
 
-`Client` is the public face of `driver.py`. All calls belong on one event loop.
+`Client` is the public face of `driver.py`. All calls belong on one event loop. `SyncClient` has the same
+names for code without one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.dialects import translate
@@ -24,13 +26,24 @@ from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
 from covey.matcher.jit.kernel_loader import loader
+from covey.overlay.client.blocking import (
+    Blocking,
+    Plain,
+    blocking,
+    blocking_as,
+    check_may_block,
+    iterating,
+    on_loop,
+)
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError, UpdateError
 from covey.overlay.client.listeners import Listeners
+from covey.overlay.client.loop_thread import LoopThread
 from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.reports import Reports
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
+from covey.overlay.client.sync_readers import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.client.view import View, ViewSubscription, check_max_keys
@@ -54,11 +67,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.client")
 
 _WINDOW_BYTES = 1 << 20
+_READERS_END_S = 1.0
+"""How long a client that is closed waits for calls of other threads to end."""
 _SILENT_S = 1.0
 """Without a broker for so long, a client that connects logs what it waits for."""
 Columns: TypeAlias = Any
 """What has `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which before pandas 2.2 has
 neither: pyarrow has no types, and pandas is optional."""
+
+P = ParamSpec("P")
+
+
+def _sync(opened: Callable[Concatenate[Client, P], None]) -> Callable[P, SyncClient]:
+    @wraps(opened)
+    def sync(*arguments: P.args, **options: P.kwargs) -> SyncClient:
+        client = Client.__new__(Client)
+        opened(client, *arguments, **options)
+        return SyncClient(client)
+
+    sync.__doc__ = "A `SyncClient`, with the arguments of `Client`."
+    return sync
 
 
 class Client:
@@ -164,6 +192,8 @@ class Client:
             self._credentials,
             durable=durable,
         )
+
+    sync = staticmethod(_sync(__init__))
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -643,6 +673,89 @@ class Client:
         """
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")
+
+
+class SyncClient(Blocking[Client]):
+    """A `Client` for scripts, notebooks and threads: the same names, arguments and errors, without `await`,
+    and iterators in place of asynchronous ones. Returned by `Client.sync`, to be used as a context manager.
+
+    It has one thread with an event loop, from `open` to `close`, on which callbacks such as `on_gap` run:
+    these must not call it. Any other thread may. Calls within a running event loop, which they would block,
+    raise `RuntimeError`, save in a notebook. When one thread closes it, iterators of others end, and their
+    other calls raise `ClosedError`. Ctrl-C interrupts a call or an iteration, and leaves the client open.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, LoopThread(f"client {client.name}"))
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect. Raises `ConnectError` as `Client` does."""
+        check_may_block(self._thread)
+        opened_before = self._thread.started
+        if not opened_before:
+            self._thread.start()
+        try:
+            self._run(self._wrapped.open())
+        except BaseException:
+            if not opened_before:
+                self._thread.stop(_READERS_END_S)
+            raise
+
+    def close(self, *, grace: float = 5.0, end: bool = False) -> None:
+        """As `Client.close`; returns when the thread has ended."""
+        check_may_block(self._thread)
+        try:
+            self._run(self._wrapped.close(grace=grace, end=end))
+        finally:
+            self._thread.stop(_READERS_END_S)
+
+    address: Plain[str] = Plain()
+    name: Plain[str] = Plain()
+    ticket: Plain[str] = Plain()
+    connected: Plain[bool] = Plain()
+    error: Plain[Exception | None] = Plain()
+    publisher: Plain[str] = Plain()
+    dropped: Plain[int] = Plain()
+    gaps: Plain[list[Gap]] = Plain()
+    broker: Plain[str] = Plain()
+    pending: Plain[int] = Plain()
+    refused: Plain[int] = Plain()
+
+    advertise = blocking(Client.advertise)
+    listeners = blocking_as(SyncListeners, Client.listeners)
+    widen = blocking(Client.widen)
+    unadvertise = blocking(Client.unadvertise)
+    publish = blocking(Client.publish)
+    publish_nowait = blocking(on_loop(Client.publish_nowait))
+    publish_batch = blocking(Client.publish_batch)
+    flush = blocking(Client.flush)
+    subscribe = blocking_as(SyncSubscription, Client.subscribe)
+    view = blocking_as(SyncView, Client.view)
+    subscription = blocking_as(SyncSubscription, on_loop(Client.subscription))
+    operator_accounts = blocking(on_loop(Client.operator_accounts))
+    deliveries = iterating(Client.deliveries)
+    event_type = blocking(Client.event_type)
+    inspect = blocking(Client.inspect)
+    settled = blocking(Client.settled)
+
+    def update_many(
+        self, updates: Mapping[SyncSubscription, Mapping[str, object]], /, *, timeout: float | None = None
+    ) -> None:
+        """As `Client.update_many`."""
+        wrapped = {
+            each._wrapped if isinstance(each, SyncSubscription) else each: values
+            for each, values in updates.items()
+        }
+        self._run(self._wrapped.update_many(wrapped, timeout=timeout))
 
 
 def _translated(filter: object, language: str) -> object:
