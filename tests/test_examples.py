@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_the_examples_run(tmp_path: Path) -> None:
     assert (geofence[0], geofence[1].splitlines()) == (0, warnings), geofence[2]
     assert "operator risk at broker" in geofence[2]  # the subscriber is told that brokers have it not
     assert len((ROOT / "examples" / "geofence.py").read_text().splitlines()) < 40
+
+
+def test_the_example_of_a_test_passes_outside_of_this_repository(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "test_trailing_stop.py", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1].startswith("1 passed"), done.stdout + done.stderr
 
 
 def test_both_overlay_files_describe_the_same_tree_at_the_same_ports() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "gateway", "matcher", "overlay", "sim", "spark")
+ROOMS = ("cli", "gateway", "matcher", "overlay", "sim", "spark", "testing")
 SOURCES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 

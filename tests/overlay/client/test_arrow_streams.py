@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
-import pandas
-import polars
 import pyarrow as pa
 import pytest
 from running import Brokers, on_a_loop
 
 from covey.matcher import EventBatch, EventError, EventType
 from covey.overlay import Client
+
+duckdb, pandas, polars = map(pytest.importorskip, ("duckdb", "pandas", "polars"))
 
 READING = EventType(
     "Reading", {"id": "string", "x": "float64", "n": "int64", "ok": "bool", "at": "timestamp"}, key="id"
