@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from covey.matcher import EventType
+from covey.overlay.client.blocking import check_may_block
 from covey.overlay.client.loop_thread import LoopThread
 from covey.testing.local_brokers import LocalBrokers
 
@@ -13,7 +15,9 @@ _MOST_BROKERS = 100
 
 
 class RunningOverlay:
-    """Brokers b1, b2, ... that run. Any thread may call it, from synchronous code."""
+    """Brokers that run. Any thread may call it; within a running event loop, whose clients would not answer
+    meanwhile, `quiet`, `crash` and `restart` raise `RuntimeError`: `await asyncio.to_thread(overlay.quiet)`.
+    """
 
     def __init__(self, thread: LoopThread, brokers: LocalBrokers) -> None:
         self._thread = thread
@@ -32,23 +36,27 @@ class RunningOverlay:
         """Return once nothing is on its way: every connected client has received the events that were
         accepted and are for it, and they wait for its readers. `TimeoutError` after a minute.
         """
-        self._thread.run(self._brokers.quiet())
+        self._run(self._brokers.quiet)
 
     def crash(self, broker: str) -> None:
         """End a broker without a word, as a crash of its process. `ValueError` for one that does not run."""
         self._check(broker, running=True)
-        self._thread.run(self._brokers.crash(broker))
+        self._run(lambda: self._brokers.crash(broker))
 
     def restart(self, broker: str) -> None:
         """Start a broker that has crashed, at its address, with nothing in its memory; returns when its links
         are open. `ValueError` for one that runs.
         """
         self._check(broker, running=False)
-        self._thread.run(self._restart(broker))
+        self._run(lambda: self._restart(broker))
 
     async def _restart(self, broker: str) -> None:
         await self._brokers.start(broker)
         await self._brokers.linked()
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        check_may_block(self._thread, "`await asyncio.to_thread(...)`")
+        self._thread.run(call())
 
     def _check(self, broker: str, *, running: bool) -> None:
         self.address(broker)

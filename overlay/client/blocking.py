@@ -44,7 +44,7 @@ class Blocking(Generic[W]):
         return f"{type(self).__name__}({self._wrapped!r})"
 
 
-def check_may_block(thread: LoopThread) -> None:
+def check_may_block(thread: LoopThread, instead: str = "`async with Client(...)`") -> None:
     """`RuntimeError` on the thread itself, and within a running event loop that is not that of a notebook: a
     notebook's waits for its cell anyway.
     """
@@ -57,7 +57,7 @@ def check_may_block(thread: LoopThread) -> None:
     if getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)() is None:
         raise RuntimeError(
             f"{thread.name} is synchronous and was called within a running event loop, which it would block: "
-            "expected `async with Client(...)` there"
+            f"expected {instead} there"
         )
 
 

@@ -48,8 +48,12 @@ def test_several_overlays_of_any_shape_beside_each_other_that_end_with_the_test(
             async with Client(tree.address("left")) as feed, Client(tree.address("right")) as me:
                 await feed.advertise(QUOTE)
                 quotes = await me.subscribe("Quote")
-                await feed.publish("Quote", price=2.0)
-                return [(await anext(quotes))["price"]]
+                await feed.publish("Quote", price=2.0, confirm=True)
+                with pytest.raises(RuntimeError, match=r"event loop.*: expected `await asyncio.to_thread"):
+                    tree.quiet()
+                await asyncio.to_thread(tree.quiet)
+                prices: list[float] = (await quotes.read(until=0))["price"].to_pylist()
+                return prices
 
         assert asyncio.run(main()) == [2.0]
     assert set(threading.enumerate()) == before
