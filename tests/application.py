@@ -88,7 +88,7 @@ def scripted(address: str) -> tuple[list[float], int, str]:
         client.advertise(EventType("Vehicle", {"id": "string", "x": "float64"}, key="id"))
         view = client.view("Vehicle", "x < $most", most=5.0)
         client.publish("Vehicle", id="a", x=3.0)
-        return bought, rows + client.pending, next(view).kind
+        return bought, rows + client.refused, next(view).kind
 
 
 if __name__ == "__main__":

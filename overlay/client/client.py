@@ -78,14 +78,16 @@ neither: pyarrow has no types, and pandas is optional."""
 P = ParamSpec("P")
 
 
-def _sync(opened: Callable[Concatenate[Client, P], None]) -> Callable[P, SyncClient]:
-    @wraps(opened)
-    def sync(*arguments: P.args, **options: P.kwargs) -> SyncClient:
-        client = Client.__new__(Client)
+def _sync(
+    opened: Callable[Concatenate[Client, P], None],
+) -> Callable[Concatenate[type[Client], P], SyncClient]:
+    @wraps(opened, assigned=())
+    def sync(kind: type[Client], /, *arguments: P.args, **options: P.kwargs) -> SyncClient:
+        """A `SyncClient`, with the arguments of `Client`."""
+        client = kind.__new__(kind)
         opened(client, *arguments, **options)
         return SyncClient(client)
 
-    sync.__doc__ = "A `SyncClient`, with the arguments of `Client`."
     return sync
 
 
@@ -193,7 +195,7 @@ class Client:
             durable=durable,
         )
 
-    sync = staticmethod(_sync(__init__))
+    sync = classmethod(_sync(__init__))
 
     # --- opening and closing ----------------------------------------------------------------------
 
