@@ -19,7 +19,7 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Event, events_of
-from covey.overlay.client.inbox import Inbox
+from covey.overlay.client.inbox import Inbox, Reading
 from covey.overlay.client.pacing import Pacer
 from covey.overlay.client.part import Part
 from covey.overlay.client.tracing import ClientTracing
@@ -167,15 +167,9 @@ class Subscription:
                 self.delivered += 1
                 return event
 
-    async def batches(self) -> AsyncIterator[EventBatch]:
+    def batches(self) -> AsyncIterator[EventBatch]:
         """The events batch by batch, as they arrived."""
-        while True:
-            try:
-                batch = await self._next_batch(len)
-            except StopAsyncIteration:
-                return
-            if len(batch):
-                yield batch
+        return Reading(self._next_whole_batch)
 
     async def read(
         self, *, until: float | Callable[[Event], bool] | None = None, limit: int | None = None
@@ -211,6 +205,11 @@ class Subscription:
         event_type = batches[-1].event_type if batches else self.event_type
         records = [batch.with_schema(event_type).record_batch for batch in batches]
         return pa.Table.from_batches(records, schema=event_type.arrow_schema)
+
+    async def _next_whole_batch(self) -> EventBatch:
+        while not len(batch := await self._next_batch(len)):
+            pass
+        return batch
 
     async def _next_batch(self, take: Callable[[EventBatch], int]) -> EventBatch:
         """The events of what has arrived first that match the newest values, and of these as many as `take`
