@@ -17,9 +17,15 @@ if TYPE_CHECKING:
         Motion,
         Notice,
         NotSettledError,
+        OutboxFullError,
         RefusedError,
         Subscription,
+        SyncClient,
+        SyncListeners,
+        SyncSubscription,
+        SyncView,
         Tls,
+        UpdateError,
         View,
     )
 
@@ -36,9 +42,15 @@ __all__ = [
     "Motion",
     "NotSettledError",
     "Notice",
+    "OutboxFullError",
     "RefusedError",
     "Subscription",
+    "SyncClient",
+    "SyncListeners",
+    "SyncSubscription",
+    "SyncView",
     "Tls",
+    "UpdateError",
     "View",
 ]
 

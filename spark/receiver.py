@@ -22,9 +22,9 @@ from typing import Any
 
 from covey.matcher import EventBatch, EventType, Filter
 from covey.overlay.client import Client, ConnectError, Gap, Subscription
+from covey.overlay.client.loop_thread import LoopThread
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.spark.controls import Controls
-from covey.spark.loop_thread import LoopThread
 from covey.spark.options import SourceError, StreamOptions
 from covey.spark.schemas import unreachable
 
@@ -123,7 +123,7 @@ class Receiver:
         self._subscriptions: list[Subscription] = []
         self._seen_at: OrderedDict[str, str] = OrderedDict()
         """By publisher, the broker that delivered its latest events."""
-        self._thread = LoopThread(f"covey source {options.name}")
+        self._thread = LoopThread(f"covey source {options.name}").start()
         self._controls = Controls(options.name, self._update)
         try:
             self._thread.run(self._open(event_type, filter))

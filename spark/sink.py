@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import Client, ConnectError
+from covey.overlay.client.loop_thread import LoopThread
 from covey.overlay.core.client.session import ClientSession
-from covey.spark.loop_thread import LoopThread
 from covey.spark.options import SinkOptions, SourceError
 from covey.spark.schemas import check_columns, event_type_of, find_event_type_or_none, unreachable
 
@@ -74,7 +74,7 @@ class EventSink:
         if first is None:
             return Published(partition, 0)
         job = self._job if batch is None else query or self._job
-        thread = LoopThread(f"covey sink {job}/{partition}")
+        thread = LoopThread(f"covey sink {job}/{partition}").start()
         try:
             name = thread.run(self._options.client_name())
             publisher = f"{name}/{job}/{partition}"

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from covey.matcher import EventBatch, EventType, F, Matcher, Var, parse
-from covey.overlay import Client, Gap, RefusedError, Subscription
+from covey.overlay import Client, Gap, RefusedError, Subscription, SyncSubscription
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
 PRICES = (11.0, 9.5, 9.7, 9.0)
@@ -69,5 +69,28 @@ async def main(address: str) -> None:
             print(error.status, bought[0], bought[-1], volume, matched(), len(gaps))
 
 
+def scripted(address: str) -> tuple[list[float], int, str]:
+    """The same without an event loop: prices by single events, the rows of a table, a change of a view."""
+    with Client.sync(address, name="script") as client:
+        client.advertise(QUOTE)
+        limited = client.subscribe(QUOTE, "price < $limit", limit=10.0)
+        whole: SyncSubscription = client.subscribe("Quote", (F.firm == "IBM"), max_rate=None)
+        client.publish_batch("Quote", [{"firm": "IBM", "price": price, "volume": 100} for price in PRICES])
+        client.publish_nowait("Quote", {"firm": "HP"}, price=9.0)
+        client.flush()
+        bought: list[float] = []
+        for event in limited:
+            bought.append(float(event["price"]))
+            client.update_many({limited: {"limit": bought[-1]}, whole: {}}, timeout=10.0)
+            if event["price"] == min(PRICES):
+                break
+        rows = len(whole.read(until=lambda event: event["price"] == 9.0, limit=9))
+        client.advertise(EventType("Vehicle", {"id": "string", "x": "float64"}, key="id"))
+        view = client.view("Vehicle", "x < $most", most=5.0)
+        client.publish("Vehicle", id="a", x=3.0)
+        return bought, rows + client.refused, next(view).kind
+
+
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1]))
+    print(*scripted(sys.argv[1]))

@@ -27,7 +27,7 @@ from covey.proto import broker_pb2
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")
+ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPURE = ("asyncio", "google", "grpc", "random", "socket", "threading", "time")
 GATEWAY_ONLY = ("fastapi", "orjson", "starlette", "uvicorn", "websockets")

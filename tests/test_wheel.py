@@ -17,7 +17,7 @@ import pytest
 from covey.sim.experiments.local_overlay import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")
+ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
 OVERLAY = """
 overlay: wheel
 brokers: {{b1: {{address: "127.0.0.1:{port}"}}}}
@@ -108,7 +108,8 @@ def test_the_wheel_works_without_the_source_tree(python: Path, tmp_path: Path) -
     try:
         assert up.stdout is not None
         assert any(line.startswith("ready: ") for line in up.stdout)
-        assert run(APPLICATION, f"127.0.0.1:{port}") == "NOT_FOUND 9.5 9.0 400 [3] 0\n"
+        printed = run(APPLICATION, f"127.0.0.1:{port}").splitlines()
+        assert printed == ["NOT_FOUND 9.5 9.0 400 [3] 0", "[9.5, 9.0] 4 enter"]
         imported = run("-c", "import covey.matcher; print(covey.matcher.__file__)")
         assert Path(imported).is_relative_to(python.parents[1])
         health = run(*covey, "health", "--broker", f"127.0.0.1:{port}")

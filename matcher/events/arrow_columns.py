@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,7 +69,27 @@ def conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
 
 
-def one_batch(table: pa.Table) -> pa.RecordBatch:
+def imported(event_type: EventType, columns: Any) -> pa.RecordBatch | pa.Table:
+    """What has Arrow columns, as pyarrow's. `EventError` for what has none."""
+    if isinstance(columns, pa.RecordBatch | pa.Table):
+        return columns
+    try:
+        if hasattr(columns, "__arrow_c_stream__"):
+            return pa.table(columns)
+        if hasattr(columns, "__arrow_c_array__"):
+            return pa.record_batch(columns)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        kind = type(columns).__name__
+        raise EventError(f"{event_type.name}: the columns of a {kind} cannot be read: {error}") from None
+    raise EventError(
+        f"{event_type.name}: expected an Arrow record batch or table, or what has `__arrow_c_stream__`, "
+        f"got {type(columns).__name__}"
+    )
+
+
+def one_batch(table: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    if isinstance(table, pa.RecordBatch):
+        return table
     batches = table.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]

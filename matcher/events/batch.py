@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.arrow_columns import check_ranges, conform, one_batch
+from covey.matcher.events.arrow_columns import check_ranges, conform, imported, one_batch
 from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, joined, records_of
@@ -118,7 +118,7 @@ class EventBatch:
     def from_arrow(
         cls,
         event_type: EventType,
-        records: pa.RecordBatch | pa.Table,
+        records: pa.RecordBatch | pa.Table | Any,
         *,
         publisher: str = "",
         first_sequence: int = 0,
@@ -127,15 +127,12 @@ class EventBatch:
     ) -> EventBatch:
         """A batch from Arrow columns in any order; absent columns become null, narrower types are widened.
 
-        Zero-copy where the schema already is `event_type.arrow_schema`. Raises `EventError` naming the column
-        that is unknown, of another kind, or holds a value that its attribute cannot hold exactly.
+        `records` is a record batch or table, or whatever has `__arrow_c_stream__` or `__arrow_c_array__`,
+        such as a DataFrame of Polars or a relation of DuckDB: it is read whole. Zero-copy where the schema
+        already is `event_type.arrow_schema`. Raises `EventError` naming the column that is unknown, of
+        another kind, or holds a value that its attribute cannot hold exactly.
         """
-        if isinstance(records, pa.Table):
-            records = one_batch(records)
-        if not isinstance(records, pa.RecordBatch):
-            raise EventError(
-                f"{event_type.name}: expected an Arrow record batch or table, got {type(records).__name__}"
-            )
+        records = one_batch(imported(event_type, records))
         if not records.schema.equals(event_type.arrow_schema):
             records = conform(event_type, records)
         try:
@@ -455,6 +452,10 @@ class EventBatch:
     def to_pylist(self) -> list[dict[str, Any]]:
         """The events as dicts with every attribute; absent ones are None, timestamps are datetimes in UTC."""
         return rows_of(self.event_type, self.record_batch) if self.columns is None else self.columns.rows()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The events for whatever reads Arrow's C streams, such as `polars.DataFrame(batch)`."""
+        return self.record_batch.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
         """The events as a pandas DataFrame: `Int64` and `boolean` (nullable), float64, strings and

@@ -1,6 +1,7 @@
 """The client library: publish events, subscribe by content, and move subscriptions while events flow.
 
-`Client` is the public face of `driver.py`. All calls belong on one event loop.
+`Client` is the public face of `driver.py`. All calls belong on one event loop. `SyncClient` has the same
+names for code without one.
 """
 
 from __future__ import annotations
@@ -12,27 +13,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.dialects import translate
-from covey.matcher.errors import FilterError, SubscriptionError
+from covey.matcher.errors import CoveyError, FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
 from covey.matcher.jit.kernel_loader import loader
+from covey.overlay.client.blocking import (
+    Blocking,
+    Plain,
+    blocking,
+    blocking_as,
+    check_may_block,
+    iterating,
+    on_loop,
+)
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
-from covey.overlay.client.errors import ConnectError
+from covey.overlay.client.errors import ConnectError, UpdateError
 from covey.overlay.client.listeners import Listeners
+from covey.overlay.client.loop_thread import LoopThread
 from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.reports import Reports
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
+from covey.overlay.client.sync_readers import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.client.view import View, ViewSubscription, check_max_keys
@@ -56,10 +67,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.client")
 
 _WINDOW_BYTES = 1 << 20
+_READERS_END_S = 1.0
+"""How long a client that is closed waits for calls of other threads to end."""
 _SILENT_S = 1.0
 """Without a broker for so long, a client that connects logs what it waits for."""
 Columns: TypeAlias = Any
-"""An Arrow record batch or table, or a pandas DataFrame: pyarrow has no types, and pandas is optional."""
+"""What has `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which before pandas 2.2 has
+neither: pyarrow has no types, and pandas is optional."""
+
+P = ParamSpec("P")
+
+
+def _sync(
+    opened: Callable[Concatenate[Client, P], None],
+) -> Callable[Concatenate[type[Client], P], SyncClient]:
+    @wraps(opened, assigned=())
+    def sync(kind: type[Client], /, *arguments: P.args, **options: P.kwargs) -> SyncClient:
+        """A `SyncClient`, with the arguments of `Client`."""
+        client = kind.__new__(kind)
+        opened(client, *arguments, **options)
+        return SyncClient(client)
+
+    return sync
 
 
 class Client:
@@ -165,6 +194,8 @@ class Client:
             self._credentials,
             durable=durable,
         )
+
+    sync = classmethod(_sync(__init__))
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -378,6 +409,15 @@ class Client:
         if confirm or not publishing.put(type_name, attributes):
             await publishing.publish(type_name, attributes, confirm)
 
+    def publish_nowait(
+        self, type_name: str, values: Mapping[str, object] | None = None, /, **attributes: object
+    ) -> None:
+        """Publish one event without waiting. Raises `OutboxFullError` while the outbox is full, else as
+        `publish` without `confirm`. Events leave when the event loop has its turn.
+        """
+        self._driver.check_open()
+        self._driver.publishing.publish_nowait(type_name, {**(values or {}), **attributes})
+
     async def publish_batch(
         self,
         type_name: str,
@@ -386,21 +426,23 @@ class Client:
         *,
         confirm: bool = False,
     ) -> None:
-        """Publish many events: an Arrow record batch or table, an `EventBatch`, a DataFrame, or mappings.
+        """Publish many events: an `EventBatch`, a pandas DataFrame, mappings, or whatever has
+        `__arrow_c_stream__` or `__arrow_c_array__`, such as tables of pyarrow, DataFrames of Polars and
+        relations of DuckDB, with a column per attribute.
 
         Returns and raises as `publish`, for all of them; no event is sent if any does not fit its type, and
         an event above the size limit is refused alone. The outbox takes any batch while it is not full.
         """
         self._driver.check_open()
         event_type = self._endpoint.publishable(type_name)
-        if isinstance(events, pa.RecordBatch | pa.Table):
-            batch = EventBatch.from_arrow(event_type, events)
-        elif isinstance(events, EventBatch) and events.event_type == event_type:
+        if isinstance(events, EventBatch) and events.event_type == event_type:
             batch = EventBatch(event_type, events.events)
         elif isinstance(events, EventBatch):
             batch = EventBatch.from_arrow(event_type, events.record_batch)
         elif is_data_frame(events):
             batch = EventBatch.from_pandas(event_type, events)
+        elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
+            batch = EventBatch.from_arrow(event_type, events)
         else:
             batch = EventBatch.from_pylist(event_type, events)
         await self._driver.publishing.publish_batch(batch, confirm)
@@ -549,6 +591,36 @@ class Client:
             raise
         return View(subscription)
 
+    async def update_many(
+        self, updates: Mapping[Subscription, Mapping[str, object]], /, *, timeout: float | None = None
+    ) -> None:
+        """Give variables of many subscriptions new values, as `Subscription.update` for each; returns when
+        all have taken effect. All leave together, in one frame, or in several where they are more than the
+        12 KiB of control that a frame has, some hundred updates.
+
+        Each stands by itself. Raises `UpdateError` at the end with the errors of those that have failed, by
+        subscription id: values that do not fit, subscriptions that have ended, refusals. `ValueError` before
+        anything is sent for what is no subscription of this client, or no mapping; `NotSettledError` after
+        `timeout` seconds.
+        """
+        self._driver.check_open()
+        for subscription, values in updates.items():
+            if not isinstance(subscription, Subscription) or subscription._owner is not self._driver:
+                raise ValueError(f"update of {subscription!r}: expected a subscription of client {self.name}")
+            if not isinstance(values, Mapping):
+                raise ValueError(f"update of {subscription!r} to {values!r}: expected values by variable")
+        failed: dict[int, Exception] = {}
+        epochs: dict[int, int] = {}
+        for subscription, values in updates.items():
+            try:
+                subscription.update_nowait(values=values)
+                epochs[subscription.id] = subscription._changed
+            except CoveyError as error:
+                failed[subscription.id] = error
+        failed |= await self._driver.settle_each(epochs, timeout, f"one of {len(updates)} updates")
+        if failed:
+            raise UpdateError(failed, len(updates))
+
     def subscription(self, subscription_id: int) -> Subscription:
         """The subscription of this id. `SubscriptionError` if this client has none."""
         subscription = self._driver.subscriptions.get(subscription_id)
@@ -603,6 +675,89 @@ class Client:
         """
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")
+
+
+class SyncClient(Blocking[Client]):
+    """A `Client` for scripts, notebooks and threads: the same names, arguments and errors, without `await`,
+    and iterators in place of asynchronous ones. Returned by `Client.sync`, to be used as a context manager.
+
+    It has one thread with an event loop, from `open` to `close`, on which callbacks such as `on_gap` run:
+    these must not call it. Any other thread may. Calls within a running event loop, which they would block,
+    raise `RuntimeError`, save in a notebook. When one thread closes it, iterators of others end, and their
+    other calls raise `ClosedError`. Ctrl-C interrupts a call or an iteration, and leaves the client open.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, LoopThread(f"client {client.name}"))
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect. Raises `ConnectError` as `Client` does."""
+        check_may_block(self._thread)
+        opened_before = self._thread.started
+        if not opened_before:
+            self._thread.start()
+        try:
+            self._run(self._wrapped.open())
+        except BaseException:
+            if not opened_before:
+                self._thread.stop(_READERS_END_S)
+            raise
+
+    def close(self, *, grace: float = 5.0, end: bool = False) -> None:
+        """As `Client.close`; returns when the thread has ended."""
+        check_may_block(self._thread)
+        try:
+            self._run(self._wrapped.close(grace=grace, end=end))
+        finally:
+            self._thread.stop(_READERS_END_S)
+
+    address: Plain[str] = Plain()
+    name: Plain[str] = Plain()
+    ticket: Plain[str] = Plain()
+    connected: Plain[bool] = Plain()
+    error: Plain[Exception | None] = Plain()
+    publisher: Plain[str] = Plain()
+    dropped: Plain[int] = Plain()
+    gaps: Plain[list[Gap]] = Plain()
+    broker: Plain[str] = Plain()
+    pending: Plain[int] = Plain()
+    refused: Plain[int] = Plain()
+
+    advertise = blocking(Client.advertise)
+    listeners = blocking_as(SyncListeners, Client.listeners)
+    widen = blocking(Client.widen)
+    unadvertise = blocking(Client.unadvertise)
+    publish = blocking(Client.publish)
+    publish_nowait = blocking(on_loop(Client.publish_nowait))
+    publish_batch = blocking(Client.publish_batch)
+    flush = blocking(Client.flush)
+    subscribe = blocking_as(SyncSubscription, Client.subscribe)
+    view = blocking_as(SyncView, Client.view)
+    subscription = blocking_as(SyncSubscription, on_loop(Client.subscription))
+    operator_accounts = blocking(on_loop(Client.operator_accounts))
+    deliveries = iterating(Client.deliveries)
+    event_type = blocking(Client.event_type)
+    inspect = blocking(Client.inspect)
+    settled = blocking(Client.settled)
+
+    def update_many(
+        self, updates: Mapping[SyncSubscription, Mapping[str, object]], /, *, timeout: float | None = None
+    ) -> None:
+        """As `Client.update_many`."""
+        wrapped = {
+            each._wrapped if isinstance(each, SyncSubscription) else each: values
+            for each, values in updates.items()
+        }
+        self._run(self._wrapped.update_many(wrapped, timeout=timeout))
 
 
 def _translated(filter: object, language: str) -> object:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from covey.matcher import Filter
@@ -176,7 +176,8 @@ class SessionDriver:
         if self.error is not None:
             raise self.error.with_traceback(None)  # or it would grow with each call
         if self._task is None:
-            state = "not open: use it within `async with`" if self._loop is None else "closing"
+            unopened = "not open: use it within `async with`, or `with` where it is synchronous"
+            state = unopened if self._loop is None else "closing"
             raise ClosedError(f"client {self.name} is {state}")
         try:
             loop = asyncio.get_running_loop()
@@ -373,9 +374,30 @@ class SessionDriver:
 
     async def settle(self, timeout: float | None, what: str) -> None:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
+        await self._within(timeout, what, self.waiters.settled(self.core.epoch))
+
+    async def settle_each(
+        self, epochs: Mapping[int, int], timeout: float | None, what: str
+    ) -> dict[int, Exception]:
+        """Wait until each of these epochs, by subscription, has taken effect or was refused; the errors of
+        those that were, by subscription. `NotSettledError` after `timeout` seconds.
+        """
+        futures = {number: self.waiters.wait(epoch) for number, epoch in epochs.items()}
+        try:
+            if futures:
+                await self._within(timeout, what, asyncio.wait(futures.values()))
+        finally:
+            errors = {number: future.exception() for number, future in futures.items() if future.done()}
+            for number, future in futures.items():
+                self.waiters.leave(epochs[number], future)
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return {number: error for number, error in errors.items() if isinstance(error, Exception)}
+
+    async def _within(self, timeout: float | None, what: str, waiting: Awaitable[object]) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await self.waiters.settled(self.core.epoch)
+                await waiting
         except TimeoutError:
             missing = await self._missing()
             raise NotSettledError(

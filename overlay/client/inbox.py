@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -66,3 +67,15 @@ class Inbox(Generic[T]):
         self.ended = True
         self._error = error
         self.wake()
+
+
+class Reading(AsyncIterator[T]):
+    """An iterator of what `read` returns, until that raises `StopAsyncIteration`. Several tasks may read it,
+    and one that is cancelled while it waits ends nothing, as it would an asynchronous generator.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+
+    async def __anext__(self) -> T:
+        return await self._read()

@@ -79,6 +79,12 @@ class Part:
         """The events that were not handed out, not evaluated again."""
         return self.batch.slice(self._start) if self._start else self.batch
 
+    def skip(self, count: int) -> None:
+        """The next so many events, fewer than are left, were handed out or passed over."""
+        self._start += count
+        self._evaluated_to, self._chunk = self._start, self.batch.count
+        self._events.clear()
+
     def matches(self, subscription_id: int) -> Matches:
         """The rest in undivided form."""
         rest = self.rest()

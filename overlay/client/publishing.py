@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
+from covey.overlay.client.errors import OutboxFullError
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
@@ -51,6 +52,27 @@ class Publishing:
             self._wake()
         return True
 
+    def publish_nowait(self, type_name: str, values: Mapping[str, object]) -> None:
+        """Publish an event without waiting. `OutboxFullError` where its call would wait for room."""
+        if self._room.get(type_name) or self._outbox.full(type_name):
+            self._endpoint.row(type_name, values)
+            raise OutboxFullError(
+                f"{type_name}: the outbox of client {self.name} is full, {self._outbox.pending:,} events are "
+                "not accepted: expected `publish`, which waits for room"
+            )
+        traceparent = UNTRACED if self.tracing is None else self.tracing.of_event()
+        if traceparent is not None:
+            self._put(type_name, values, traceparent)
+            return
+        assert self.tracing is not None
+        with self.tracing.sending(type_name, 1) as traceparent:
+            self._put(type_name, values, traceparent)
+
+    def _put(self, type_name: str, values: Mapping[str, object], traceparent: str) -> None:
+        # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.
+        if self._endpoint.publish(type_name, values, traceparent):
+            self._wake()
+
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
         tracing = self.tracing
         traceparent = UNTRACED if tracing is None else tracing.of_event()
@@ -67,9 +89,7 @@ class Publishing:
         if self._room or self._outbox.full(type_name):
             self._endpoint.row(type_name, values)
             await self._wait_for_room(type_name)
-        # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.
-        if self._endpoint.publish(type_name, values, traceparent):
-            self._wake()
+        self._put(type_name, values, traceparent)
         if confirm:
             await self._finished(self._outbox.confirm(type_name, 1))
             return

@@ -7,22 +7,27 @@ has granted its broker: a user who does not read blocks the broker and does not 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.expressions.expression import Scalar
-from covey.overlay.client.event import Event
-from covey.overlay.client.inbox import Inbox
+from covey.overlay.client.event import Event, events_of
+from covey.overlay.client.inbox import Inbox, Reading
 from covey.overlay.client.pacing import Pacer
 from covey.overlay.client.part import Part
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Notice
 
+Table: TypeAlias = Any
+"""A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
 _NOTICES = 20
 
 
@@ -49,8 +54,8 @@ class Owner(Protocol):
 
 
 class Subscription:
-    """An async iterator of events; `batches()` iterates over whole batches instead. Returned by
-    `Client.subscribe`.
+    """An async iterator of events; `batches()` iterates over whole batches instead, and `read` returns the
+    next events as a table. Returned by `Client.subscribe`.
 
     `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values,
     `conflated` those that later ones of their keys have superseded here (`max_rate`).
@@ -87,6 +92,7 @@ class Subscription:
 
     async def update(
         self,
+        /,
         *,
         values: Mapping[str, object] | None = None,
         gapless: bool = False,
@@ -108,7 +114,7 @@ class Subscription:
             await self._owner.settle(timeout, f"the update of subscription {self.id}")
 
     def update_nowait(
-        self, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
+        self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
         """As `update`, without waiting: the new values are in force in this client, and on their way."""
         with self._span() as traceparent:
@@ -161,25 +167,71 @@ class Subscription:
                 self.delivered += 1
                 return event
 
-    async def batches(self) -> AsyncIterator[EventBatch]:
+    def batches(self) -> AsyncIterator[EventBatch]:
         """The events batch by batch, as they arrived."""
-        while True:
-            if self._pacer is not None:
-                self._pacer.let_go()
-            try:
-                part = await self._inbox.head()
-            except StopAsyncIteration:
-                return
+        return Reading(self._next_whole_batch)
+
+    async def read(
+        self, *, until: float | Callable[[Event], bool] | None = None, limit: int | None = None
+    ) -> Table:
+        """The next events as an Arrow table, a row each, in the columns of the event type.
+
+        Returns after `until` seconds (0: with what has arrived), or behind the first event of which the
+        function `until` is true; after `limit` events; and at the end of the subscription. Events behind
+        those are left for the next reader. `ValueError` with neither, for seconds that are negative or not
+        finite, and for a limit below 1. An interrupt, or an error, loses what the call has read.
+        """
+        seconds, condition = _check_reading(until, limit)
+        batches: list[EventBatch] = []
+        left = limit
+        met = False
+
+        def take(batch: EventBatch) -> int:
+            nonlocal met
+            count = len(batch) if left is None else min(len(batch), left)
+            if condition is not None:
+                for number, event in enumerate(events_of(batch.slice(0, count)), start=1):
+                    if condition(event):
+                        met = True
+                        return number
+            return count
+
+        with suppress(TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(seconds):
+                while not met and left != 0:
+                    batch = await self._next_batch(take)
+                    batches.append(batch)
+                    left = None if left is None else left - len(batch)
+        event_type = batches[-1].event_type if batches else self.event_type
+        records = [batch.with_schema(event_type).record_batch for batch in batches]
+        return pa.Table.from_batches(records, schema=event_type.arrow_schema)
+
+    async def _next_whole_batch(self) -> EventBatch:
+        while not len(batch := await self._next_batch(len)):
+            pass
+        return batch
+
+    async def _next_batch(self, take: Callable[[EventBatch], int]) -> EventBatch:
+        """The events of what has arrived first that match the newest values, and of these as many as `take`
+        returns; the others stay.
+        """
+        if self._pacer is not None:
+            self._pacer.let_go()
+        part = await self._inbox.head()
+        rest = part.rest()
+        rows = self._strict_rows(rest, part.epoch)
+        batch = rest if rows is None else rest.take(rows)
+        count = take(batch)
+        if count < len(batch):
+            passed = count if rows is None else int(rows[count - 1]) + 1
+            part.skip(passed)
+        else:
+            passed = len(rest)
             self._inbox.items.popleft()
             part.claim.done()
-            batch = part.rest()
-            rows = self._strict_rows(batch, part.epoch)
-            if rows is not None:
-                self.spurious += len(batch) - len(rows)
-                batch = batch.take(rows)
-            if len(batch):
-                self.delivered += len(batch)
-                yield batch
+        self.spurious += passed - count
+        self.delivered += count
+        return batch if count == len(batch) else batch.slice(0, count)
 
     def _set_max_rate(self, rate: float | None) -> None:
         """Of each key from now on; None for any."""
@@ -242,6 +294,23 @@ def validity_ns(valid_for: float) -> int:
         expected = f"seconds from 0.001 to {longest_s} (ten years)"
         raise ValueError(f"valid_for is {valid_for!r}: expected {expected}")
     return round(valid_for * 1e9)
+
+
+def _check_reading(
+    until: float | Callable[[Event], bool] | None, limit: int | None
+) -> tuple[float | None, Callable[[Event], bool] | None]:
+    """The seconds and the condition of `Subscription.read`. `ValueError` as there."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ValueError(f"limit is {limit!r}: expected a number of events, from 1 on")
+    if until is None:
+        if limit is None:
+            raise ValueError("read() without until and limit: expected one of them")
+        return None, None
+    if callable(until):
+        return None, until
+    if isinstance(until, bool) or not isinstance(until, int | float) or not 0 <= until < math.inf:
+        raise ValueError(f"until is {until!r}: expected seconds from 0 on, or a function of an event")
+    return until, None
 
 
 def check_max_rate(rate: object, event_type: EventType) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from covey.matcher import EventType, Filter
 from covey.matcher.errors import CapacityError, SubscriptionError
 from covey.overlay.client.event import Event, events_of
+from covey.overlay.client.inbox import Reading
 from covey.overlay.client.part import Part
 from covey.overlay.client.subscription import Owner, Subscription
 from covey.overlay.client.waiters import Waiters
@@ -151,6 +152,7 @@ class View:
 
     async def update(
         self,
+        /,
         *,
         values: Mapping[str, object] | None = None,
         timeout: float | None = None,
@@ -164,7 +166,7 @@ class View:
         self.update_nowait(values=values, **variables)
         await self._subscription.complete(timeout, f"the update of view {self._subscription.id}")
 
-    def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
+    def update_nowait(self, /, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
         """As `update`, without waiting."""
         self._subscription.update_nowait(values={**(values or {}), **variables})
         self._subscription.moved()
@@ -191,19 +193,16 @@ class View:
                 self._events.extend(map(Change, kinds, events_of(changes.batch)))
             return self._events.popleft()
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The changes batch by batch: the columns of the events, and `change`: enter, change or leave."""
-        while True:
-            async with self._reading:
-                try:
-                    changes = await self._next()
-                except StopAsyncIteration:
-                    return
-            kinds = pa.DictionaryArray.from_arrays(pa.array(changes.codes), pa.array(KINDS))
-            records = changes.batch.record_batch
-            yield pa.RecordBatch.from_arrays(
-                [*records.columns, kinds], names=[*records.schema.names, "change"]
-            )
+        return Reading(self._next_records)
+
+    async def _next_records(self) -> pa.RecordBatch:
+        async with self._reading:
+            changes = await self._next()
+        kinds = pa.DictionaryArray.from_arrays(pa.array(changes.codes), pa.array(KINDS))
+        records = changes.batch.record_batch
+        return pa.RecordBatch.from_arrays([*records.columns, kinds], names=[*records.schema.names, "change"])
 
     async def _next(self) -> Changes:
         while True:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from running import QUOTE, Brokers
 
 from covey.overlay import Client
+from covey.overlay.client.loop_thread import LoopThread
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.spark.loop_thread import LoopThread
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class LiveBrokers:
 
 @contextmanager
 def live_brokers(access: Mapping[str, Any] | None = None, **options: Any) -> Iterator[LiveBrokers]:
-    thread = LoopThread("brokers")
+    thread = LoopThread("brokers").start()
     live = LiveBrokers(thread, access or {}, **options)
     live.run(live.brokers.__aenter__())
     try:

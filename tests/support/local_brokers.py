@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,19 +10,17 @@ import pytest
 import yaml
 
 from covey.overlay.node.config import load_overlay
-from covey.overlay.node.dialer import keep_connected
-from covey.overlay.node.node import Node
-from covey.overlay.node.server import Server
 from covey.sim.experiments.local_overlay import LocalOverlay
+from covey.testing.local_brokers import LocalBroker
 
 
 class BrokerTask:
     """A broker, with the part of a process's interface that `LocalOverlay` uses."""
 
-    def __init__(self, server: Server, dialers: list[asyncio.Task[None]]) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         self.pid = os.getpid()
         self.returncode: int | None = None
-        self._server, self._dialers = server, dialers
+        self._broker = broker
 
     def terminate(self) -> None:
         pass
@@ -32,7 +29,7 @@ class BrokerTask:
         pass
 
     async def wait(self) -> None:
-        await self._server.stop(0.0, self._dialers)
+        await self._broker.stop()
         self.returncode = 0
 
 
@@ -40,16 +37,9 @@ async def _spawn(local: LocalOverlay, broker: str) -> None:
     file = local._folder / f"{broker}.yaml"
     file.write_text(yaml.safe_dump(local.configuration(broker)))
     (local._folder / f"{broker}.log").touch()
-    overlay = load_overlay(file)
-    node = Node(overlay, broker)
-    server = Server(node, overlay.brokers[broker])
-    await server.start()
-    dialers = [
-        asyncio.create_task(keep_connected(node, neighbour))
-        for neighbour, dials in overlay.neighbours(broker).items()
-        if dials
-    ]
-    local._processes[broker] = BrokerTask(server, dialers)  # type: ignore[assignment]
+    task = LocalBroker(load_overlay(file), broker)
+    await task.start()
+    local._processes[broker] = BrokerTask(task)  # type: ignore[assignment]
 
 
 KINDS = ("tasks", pytest.param("processes", marks=pytest.mark.thorough))

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark")
+ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
 LIMIT_S = 300
 
 ENGINES = "engines/test_engines.py engines/test_reference_engines.py"

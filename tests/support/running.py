@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import wraps
-from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self
 
 from draws import UVLOOP
 
 from covey.matcher import EventType, compile_kernels
-from covey.overlay.core.endpoint.limits import Limits, SessionLimits
-from covey.overlay.core.endpoint.tracing import Tracing
-from covey.overlay.node.dialer import Dialers
-from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
-from covey.overlay.node.server import Server
 from covey.overlay.transport import event_loop
 from covey.sim.experiments.local_overlay import free_addresses
 from covey.sim.invariants import check
+from covey.testing.local_brokers import LocalBrokers, until
+
+__all__ = [
+    "QUOTE", "Brokers", "Proxy", "at_rest", "eventually", "free_ports", "on_a_loop", "run_on_loop", "until",
+]  # fmt: skip
 
 run_on_loop = event_loop.run if UVLOOP else asyncio.run
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
@@ -58,14 +57,6 @@ def where_it_waits(task: asyncio.Task[Any]) -> str:
         found.append(f"{waiting.__qualname__}:{frame.f_lineno if frame else '-'}")
         waiting = waiting.cr_await
     return " > ".join(found) + f" > {waiting!r}"
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 60.0) -> None:
-    """Wait until something holds; fail if it takes too long."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not (await held if isawaitable(held := holds()) else held):
-        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 def eventually(holds: Callable[[], bool], what: str = "", seconds: float = 60.0) -> None:
@@ -163,50 +154,34 @@ class Proxy:
         self.cut()
 
 
-class Brokers:
-    """An overlay whose brokers run in this process. `proxied` links go through a `Proxy`, by (listener,
-    dialer), `tracing` are the spans of brokers that have some, `options` further ones of the overlay."""
+class Brokers(LocalBrokers):
+    """`LocalBrokers` at ports. `proxied` links go through a `Proxy`, by (listener, dialer)."""
 
     def __init__(
         self,
         links: Sequence[tuple[str, str]] = (),
         *,
         names: Sequence[str] = ("b1",),
-        routing: str = "parametric",
-        limits: Limits | None = None,
-        sessions: SessionLimits | None = None,
         proxied: Sequence[tuple[str, str]] = (),
-        tracing: Mapping[str, Tracing] | None = None,
         **options: Any,
     ) -> None:
-        self._options = options
-        self._names = sorted({name for link in links for name in link}) or list(names)
-        self.ports = dict(zip(self._names, free_ports(len(self._names)), strict=True))
-        self._links = tuple(links)
-        self._routing = routing
-        self._limits = limits or Limits()
-        self._sessions = sessions or SessionLimits()
+        names = sorted({name for link in links for name in link}) or list(names)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
+        super().__init__(links, names=names, addresses=addresses, **options)
         self._proxied = proxied
-        self._tracing = tracing or {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
-        self.nodes: dict[str, Node] = {}
-        self._servers: dict[str, Server] = {}
-        self._dialers: dict[str, Dialers] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
     async def __aenter__(self) -> Self:
         for listener, dialer in self._proxied:
             self.proxies[listener, dialer] = await Proxy(self.ports[listener]).start()
-        for name in self._names:
-            await self.start(name)
-        await self.linked()
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name in list(self.nodes):
-            await self.crash(name)
+        await super().__aexit__(kind, error, trace)
         for proxy in self.proxies.values():
             await proxy.stop()
         for close in self._closing:
@@ -218,50 +193,17 @@ class Brokers:
         self._closing.append(proxy.stop)
         return proxy
 
-    def address(self, name: str) -> str:
-        return f"127.0.0.1:{self.ports[name]}"
-
     def overlay(self, name: str) -> Overlay:
-        """The overlay as this broker sees it: links that it dials through a proxy have the proxy's
-        address."""
+        """Links that this broker dials through a proxy have the proxy's address."""
         brokers = {}
-        for other in self._names:
+        for other in self.names:
             proxy = self.proxies.get((other, name))
             address = proxy.address if proxy is not None else self.address(other)
             brokers[other] = BrokerAddress(other, address, self.address(other))
-        return Overlay(
-            "test", self._routing, (), brokers, self._links, self._limits, self._sessions, **self._options
-        )
-
-    async def start(self, name: str) -> None:
-        overlay = self.overlay(name)
-        node = self.nodes[name] = Node(overlay, name, tracing=self._tracing.get(name))
-        server = self._servers[name] = Server(node, overlay.brokers[name])
-        await server.start()
-        self._dialers[name] = Dialers(node, node.fail)
-        self._dialers[name].update()
-
-    async def crash(self, name: str) -> None:
-        """End a broker without a word."""
-        del self.nodes[name]
-        await self._servers.pop(name).stop(0.0, self._dialers.pop(name).tasks)
-
-    async def linked(self) -> None:
-        """Until every link is open."""
-        await until(
-            lambda: all(
-                self.nodes[a].queues[f"broker/{b}"].connected
-                and self.nodes[b].queues[f"broker/{a}"].connected
-                for a, b in self._links
-            ),
-            "links",
-        )
+        return self._overlay_of(brokers)
 
     async def quiet(self) -> None:
-        """Until nothing is under way between brokers, and every invariant holds."""
-        await until(
-            lambda: all(o.link.idle for n in self.nodes.values() for o in n.queues.values() if o.connected),
-            "quiet",
-        )
+        """And every invariant holds."""
+        await super().quiet()
         for node in self.nodes.values():
             check(node.core)

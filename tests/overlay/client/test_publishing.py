@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventType
-from covey.overlay import Client, RefusedError
+from covey.matcher import EventError, EventType
+from covey.overlay import Client, ClosedError, OutboxFullError, RefusedError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.core.endpoint.limits import Limits
 
@@ -111,3 +111,28 @@ async def test_a_data_frame_is_published_as_a_batch() -> None:
         await client.publish_batch("Quote", pandas.DataFrame({"firm": ["a", "b", "c"], "volume": [1, 2, 3]}))
         batch = await anext(mine.batches())
         assert batch.to_pandas()[["firm", "volume"]].values.tolist() == [["b", 2], ["c", 3]]
+
+
+@on_a_loop
+async def test_without_waiting_a_full_outbox_is_an_error() -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1"), "me", outbox_events=3) as client,
+    ):
+        await client.advertise(QUOTE)
+        mine = await client.subscribe("Quote")
+        for volume in range(3):
+            client.publish_nowait("Quote", {"volume": volume}, firm="IBM")
+        full = "Quote: the outbox of client me is full, 3 events are not accepted: expected `publish`"
+        with pytest.raises(OutboxFullError, match=full):
+            client.publish_nowait("Quote", volume=3)
+        with pytest.raises(EventError, match="attribute volume is int64, got 'x'"):
+            client.publish_nowait("Quote", volume="x")  # with or without room
+        assert [(await anext(mine))["volume"] for _ in range(3)] == [0, 1, 2]
+        await client.flush()
+        client.publish_nowait("Quote", volume=3)
+        assert (await anext(mine))["volume"] == 3
+        with pytest.raises(RefusedError, match="'Bond' is not advertised"):
+            client.publish_nowait("Bond", volume=3)
+    with pytest.raises(ClosedError, match="client me is closed"):
+        client.publish_nowait("Quote", volume=4)

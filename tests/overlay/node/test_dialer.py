@@ -84,7 +84,7 @@ async def test_a_frame_that_a_neighbour_cannot_take_is_no_reconnect_every_25_ms(
         await feed.advertise(QUOTE)
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
-        server = overlay._servers["b1"]._server
+        server = overlay._brokers["b1"]._server._server
         server._max_message_bytes = 10_000  # which b2 does not know
         overlay.proxies["b1", "b2"].cut()
         await until(lambda: "disconnected" in caplog.text)

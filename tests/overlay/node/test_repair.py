@@ -106,7 +106,7 @@ class Growing(Brokers):
 
     async def change(self, names: list[str], links: list[tuple[str, str]]) -> None:
         """As a reload of the changed file at every broker that runs."""
-        self._names, self._links = names, tuple(links)
+        self.names, self._links = names, tuple(links)
         for name, node in self.nodes.items():
             node.set_overlay(self.overlay(name))
 
@@ -119,7 +119,7 @@ async def test_brokers_join_and_leave_by_reloads() -> None:
         Client(brokers.address("b3")) as third,
     ):
         (port,) = free_ports(1)
-        brokers.ports["b4"] = port
+        brokers.addresses["b4"] = f"127.0.0.1:{port}"
         await brokers.change(["b1", "b2", "b3", "b4"], [*ROW, ("b2", "b4")])
         await brokers.start("b4")
         whole = {"b2": "b1", "b3": "b2", "b4": "b2"}

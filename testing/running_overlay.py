@@ -1,0 +1,92 @@
+"""An overlay on the event loop of a thread of its own, for tests with and without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from covey.matcher import EventType
+from covey.overlay.client.blocking import check_may_block
+from covey.overlay.client.loop_thread import LoopThread
+from covey.testing.local_brokers import LocalBrokers
+
+_MOST_BROKERS = 100
+
+
+class RunningOverlay:
+    """Brokers that run. Any thread may call it; within a running event loop, whose clients would not answer
+    meanwhile, `quiet`, `crash` and `restart` raise `RuntimeError`: `await asyncio.to_thread(overlay.quiet)`.
+    """
+
+    def __init__(self, thread: LoopThread, brokers: LocalBrokers) -> None:
+        self._thread = thread
+        self._brokers = brokers
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """By broker, where clients reach it: what `Client`, `covey subscribe` and the gateway take."""
+        return dict(self._brokers.addresses)
+
+    def address(self, broker: str = "b1") -> str:
+        """Where clients reach a broker. `ValueError` for a name that no broker has."""
+        return self._brokers.address(broker)
+
+    def quiet(self) -> None:
+        """Return once nothing is on its way: every connected client has received the events that were
+        accepted and are for it, and they wait for its readers. `TimeoutError` after a minute.
+        """
+        self._run(self._brokers.quiet)
+
+    def crash(self, broker: str) -> None:
+        """End a broker without a word, as a crash of its process. `ValueError` for one that does not run."""
+        self._check(broker, running=True)
+        self._run(lambda: self._brokers.crash(broker))
+
+    def restart(self, broker: str) -> None:
+        """Start a broker that has crashed, at its address, with nothing in its memory; returns when its links
+        are open. `ValueError` for one that runs.
+        """
+        self._check(broker, running=False)
+        self._run(lambda: self._restart(broker))
+
+    async def _restart(self, broker: str) -> None:
+        await self._brokers.start(broker)
+        await self._brokers.linked()
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        check_may_block(self._thread, "`await asyncio.to_thread(...)`")
+        self._thread.run(call())
+
+    def _check(self, broker: str, *, running: bool) -> None:
+        self.address(broker)
+        if (broker in self._brokers.nodes) != running:
+            expected = "one that runs" if running else "one that has crashed"
+            raise ValueError(f"broker {broker!r}: expected {expected}")
+
+
+@contextmanager
+def running_overlay(
+    brokers: int = 1,
+    *,
+    links: Sequence[tuple[str, str]] | None = None,
+    event_types: Sequence[EventType] = (),
+) -> Iterator[RunningOverlay]:
+    """An overlay of so many brokers in a row, b1 - b2 - ..., or of those in `links`, a tree of pairs of
+    names; its event types are those that clients advertise, and `event_types`. `ValueError` for fewer than 1
+    or more than 100 brokers.
+    """
+    if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
+        raise ValueError(f"brokers is {brokers!r}: expected a number from 1 to {_MOST_BROKERS}")
+    if links is None:
+        links = [(f"b{number}", f"b{number + 1}") for number in range(1, brokers)]
+    local = LocalBrokers(links, event_types=event_types)
+    thread = LoopThread("covey brokers").start()
+    try:
+        thread.run(local.__aenter__())
+        try:
+            yield RunningOverlay(thread, local)
+        finally:
+            thread.run(local.__aexit__(None, None, None))
+    finally:
+        thread.stop()
