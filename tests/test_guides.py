@@ -254,13 +254,6 @@ def test_secure(five: Pages, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "500.0\n"), done.stderr
 
 
-def test_testing(five: Pages, tmp_path: Path) -> None:
-    (code,) = blocks(five.text("how-to-test.md"), "python")
-    (tmp_path / "test_limit.py").write_text(code)
-    done = execute("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_limit.py", folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-
-
 def simulated(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[list[str]]:
     """The words of the commands of the page, in a folder with its scenario."""
     text = (ROOT / "docs" / "how-to-simulate.md").read_text()

@@ -1,4 +1,4 @@
-"""The code of docs/how-to-scripts.md and docs/how-to-test-your-application.md runs, and neither is long."""
+"""The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_scripts() -> None:
 
 
 def test_tests_of_applications(tmp_path: Path) -> None:
-    conftest, tests, script = blocks("how-to-test-your-application.md")
+    conftest, tests, script = blocks("how-to-test.md")
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_mine.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, tmp_path]
