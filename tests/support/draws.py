@@ -46,7 +46,7 @@ class Draws:
 
 DRAWS = {
     "engines against the oracle": Draws("cases per engine", 1_000, 1_600),
-    "engines with calls against the oracle": Draws("histories per engine", 3, 24),
+    "engines with calls against the oracle": Draws("histories per engine", 2, 24),
     "fuzzer, parametric": Draws("histories", 100, 300),
     "fuzzer, static": Draws("histories", 100, 300),
     "fuzzer, durable": Draws("histories", 120, 800),
@@ -54,11 +54,11 @@ DRAWS = {
     "fuzzer, faults": Draws("histories of stated seeds", 100, 600),
     "fuzzer, stalls": Draws("histories", 2, 24),
     "fuzzer, other options": Draws("histories of each of 40 kinds, a quarter of it of long ones", 8, 40),
-    "changes of slots": Draws("histories of each of 16 kinds", 12, 24),
+    "changes of slots": Draws("histories of each of 16 kinds", 6, 24),
     "diagrams with local updates": Draws("histories of each of 3 kinds", 15, 100),
     "cluster leaves against the oracle": Draws("cases", 200, 1_000),
-    "trees under churn": Draws("cases per engine", 2, 10),
-    "churn": Draws("seeds of 20,000 subscriptions", 2, 10),
+    "trees under churn": Draws("cases per engine", 1, 10),
+    "churn": Draws("seeds of 20,000 subscriptions", 1, 10),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 1),
     "endpoints together": Draws("histories", 30, 300),
     "conversations with h2": Draws("conversations of client and of server", 30, 500),
