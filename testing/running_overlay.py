@@ -74,12 +74,14 @@ def running_overlay(
 ) -> Iterator[RunningOverlay]:
     """An overlay of so many brokers in a row, b1 - b2 - ..., or of those in `links`, a tree of pairs of
     names; its event types are those that clients advertise, and `event_types`. `ValueError` for fewer than 1
-    or more than 100 brokers.
+    or more than 100 brokers, and for links that are no tree.
     """
     if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
         raise ValueError(f"brokers is {brokers!r}: expected a number from 1 to {_MOST_BROKERS}")
     if links is None:
         links = [(f"b{number}", f"b{number + 1}") for number in range(1, brokers)]
+    else:
+        _check_tree(links)
     local = LocalBrokers(links, event_types=event_types)
     thread = LoopThread("covey brokers").start()
     try:
@@ -90,3 +92,18 @@ def running_overlay(
             thread.run(local.__aexit__(None, None, None))
     finally:
         thread.stop()
+
+
+def _check_tree(links: Sequence[tuple[str, str]]) -> None:
+    """`ValueError` for what does not join brokers as a tree."""
+    if all(len(link) == 2 and all(isinstance(name, str) and name for name in link) for link in links):
+        trees: list[set[str]] = []
+        for a, b in links:
+            touched = [tree for tree in trees if a in tree or b in tree]
+            if a == b or any(a in tree and b in tree for tree in touched):
+                break
+            trees = [tree for tree in trees if tree not in touched] + [{a, b}.union(*touched)]
+        else:
+            if len(trees) == 1:
+                return
+    raise ValueError(f"links is {links!r}: expected pairs of names that join all brokers as one tree")

@@ -77,6 +77,26 @@ def test_numbers_of_brokers_that_are_none(brokers: Any) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    "links",
+    [
+        [],
+        [("a",)],
+        [("a", 1)],
+        [("a", "a")],
+        [("a", "b"), ("b", "a")],
+        [("a", "b"), ("c", "d")],
+        [("a", "b"), ("c", "d"), ("b", "c"), ("d", "a")],
+    ],
+)
+def test_links_that_are_no_tree(links: Any) -> None:
+    with (
+        pytest.raises(ValueError, match=r"links is \[.*: expected pairs of names that join all brokers"),
+        running_overlay(links=links),
+    ):
+        pass
+
+
 def test_names_that_no_broker_has(overlay: StartOverlay) -> None:
     brokers = overlay()
     with pytest.raises(ValueError, match="broker 'b9': expected one of b1"):
