@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias
 
@@ -689,6 +690,7 @@ class SyncClient(Blocking[Client]):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, LoopThread(f"client {client.name}"))
+        self._closing = RLock()
 
     def __enter__(self) -> Self:
         self.open()
@@ -715,10 +717,11 @@ class SyncClient(Blocking[Client]):
     def close(self, *, grace: float = 5.0, end: bool = False) -> None:
         """As `Client.close`; returns when the thread has ended."""
         check_may_block(self._thread)
-        try:
-            self._run(self._wrapped.close(grace=grace, end=end))
-        finally:
-            self._thread.stop(_READERS_END_S)
+        with self._closing:
+            try:
+                self._run(self._wrapped.close(grace=grace, end=end))
+            finally:
+                self._thread.stop(_READERS_END_S)
 
     address: Plain[str] = Plain()
     name: Plain[str] = Plain()

@@ -15,6 +15,7 @@ from live_brokers import LiveBrokers, eventually, live_brokers
 
 from covey.matcher import EventType, VariableError
 from covey.overlay import Client, ClosedError, ConnectError, RefusedError, SyncClient
+from covey.testing import running_overlay
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
 
@@ -121,6 +122,24 @@ def test_closing_ends_what_other_threads_wait_for(live: LiveBrokers) -> None:
         with pytest.raises(ClosedError, match=f"client {client.name} is closed"):
             call()
     client.close()
+
+
+def test_a_second_close_does_not_cut_the_first_short() -> None:
+    with running_overlay(event_types=[VEHICLE]) as brokers:
+        client = Client.sync(brokers.address())
+        client.open()
+        client.advertise(VEHICLE)
+        brokers.crash("b1")
+        eventually(lambda: not client.connected)
+        client.publish("Vehicle", id="a")
+        threads = [threading.Thread(target=client.close, kwargs={"grace": 60.0}) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        threads[1].join(1.5)
+        brokers.restart("b1")
+        for thread in threads:
+            thread.join(60)
+        assert client.pending == 0
 
 
 def test_within_an_event_loop_it_says_that_it_blocks(live: LiveBrokers, client: SyncClient) -> None:
