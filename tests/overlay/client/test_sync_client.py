@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from live_brokers import LiveBrokers, eventually, live_brokers
+from live_brokers import LiveBrokers, live_brokers
+from running import eventually
 
 from covey.matcher import EventType, VariableError
 from covey.overlay import Client, ClosedError, ConnectError, RefusedError, SyncClient
