@@ -404,10 +404,10 @@ class Simulation:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def disconnect(self, name: str, down_ns: int) -> None:
-        """The connection of a client breaks for a time shorter than the lease."""
-        client = self.clients[name]
-        wire = client.port.wire
-        if wire is not None:
+        """The connection of a client breaks for a time shorter than the lease, of one that leaves too."""
+        client = self.clients.get(name) or self._connected.get(name)
+        wire = None if client is None else client.port.wire
+        if client is not None and wire is not None:
             wire.cut()
             self.clock.after(down_ns, self._redial_client, client, wire)
 

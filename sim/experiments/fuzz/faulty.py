@@ -390,7 +390,7 @@ class FaultyHistory(FuzzHistory):
         """Dial again once the connection has ended, as it must where that is due."""
         clock = self.simulation.clock
         if wire.generation != generation:
-            if name in self.simulation.clients and not wire.up:
+            if not wire.up:
                 self.simulation.disconnect(name, 0)
         elif clock.now_ns < until_ns:
             clock.after(_FLOODED_NS // 100, self._after_flood, name, wire, generation, until_ns, ends)
