@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from covey.matcher import EventType
+from covey.matcher import EventType, compile_kernels, kernels_cached
 from covey.overlay.client.blocking import check_may_block
 from covey.overlay.client.loop_thread import LoopThread
 from covey.testing.local_brokers import LocalBrokers
@@ -74,7 +74,8 @@ def running_overlay(
 ) -> Iterator[RunningOverlay]:
     """An overlay of so many brokers in a row, b1 - b2 - ..., or of those in `links`, a tree of pairs of
     names; its event types are those that clients advertise, and `event_types`. `ValueError` for fewer than 1
-    or more than 100 brokers, and for links that are no tree.
+    or more than 100 brokers, and for links that are no tree. Kernels that are compiled are loaded first:
+    with Python 3.11 no thread may parse while another does, as both a loader of kernels and pytest do.
     """
     if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
         raise ValueError(f"brokers is {brokers!r}: expected a number from 1 to {_MOST_BROKERS}")
@@ -82,6 +83,8 @@ def running_overlay(
         links = [(f"b{number}", f"b{number + 1}") for number in range(1, brokers)]
     else:
         _check_tree(links)
+    if kernels_cached():
+        compile_kernels()
     local = LocalBrokers(links, event_types=event_types)
     thread = LoopThread("covey brokers").start()
     try:
