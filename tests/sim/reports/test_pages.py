@@ -75,9 +75,9 @@ def paper() -> Report:
     )
     cells = [{"row": row, "paper": n} for n, row in enumerate(rows)]
     findings = [
-        PaperFinding("Table 1", "factors", "Up to 8.", "Up to 7.6.", Verdict.REACHED, cells, table),
+        PaperFinding("Table 1", "factors", "Up to 8.", "Up to 7.6.", Verdict.HOLDS, cells, table),
         PaperFinding("Fig. 8a", "throughput", "Up to 8.", "Up to 1.7.", Verdict.SMALLER, cells, curves),
-        PaperFinding("Fig. 8b", "delay", "Up to 6.", "None.", Verdict.DIFFERS, cells),
+        PaperFinding("Fig. 8b", "delay", "Up to 6.", "None.", Verdict.NOT_HERE, cells),
         PaperFinding("Fig. 9", "scalability", "2.25.", "Too few."),
     ]
     return paper_page(PaperReport("jayaram", "Jayaram et al.", "quick", findings, ["a note"], (2010, 2011)))

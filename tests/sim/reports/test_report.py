@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from covey.sim.experiments.papers import Verdict
 from covey.sim.metrics.across import parameters
 from covey.sim.reports import (
     Badge,
@@ -181,22 +180,3 @@ def test_a_name_has_one_style_on_every_page() -> None:
     unknown = [f"broker {n}" for n in range(len(PALETTE))]
     assert {style.colour for style in styles(unknown).values()} == set(PALETTE)
     assert styles(unknown) == {name: styles(unknown[::-1])[name] for name in unknown}
-
-
-@pytest.mark.parametrize(
-    ("here", "paper", "low", "high", "verdict"),
-    [
-        (7.3, 8.0, 6.0, 9.0, "reached"),
-        (7.1, 8.0, None, None, "same direction, smaller"),
-        (1.2, 8.0, 0.9, 1.5, "differs"),
-        (1.0, 1.5, 1.0, 1.0, "differs"),
-        (0.8, 8.0, None, None, "differs"),
-        (7.3, 8.0, 0.6, 60.0, "undecided"),
-        (1.2, 8.0, 0.9, 9.0, "undecided"),
-        (None, 8.0, None, None, "undecided"),
-    ],
-)
-def test_a_factor_is_reached_smaller_or_differs(
-    here: float | None, paper: float, low: float | None, high: float | None, verdict: str
-) -> None:
-    assert Verdict.of_factor(here, paper, low, high).value == verdict
