@@ -29,14 +29,6 @@ from covey.sim.scenario.quotes import load_quotes
 NODE = shutil.which("node")
 
 
-class InProcess(Brokers):
-    """The brokers of the map, in this process."""
-
-    @property
-    def addresses(self) -> dict[str, str]:
-        return {name: self.address(name) for name in self.ports}
-
-
 def test_vehicles_stay_on_the_roads() -> None:
     roads = RoadNetwork()
     fleet = Fleet(roads, 300)
@@ -168,7 +160,7 @@ def test_the_page_reports_a_mark_behind_the_events_of_its_batch() -> None:
 @pytest.mark.thorough
 @on_a_loop
 async def test_the_map_in_the_browser() -> None:
-    city = City(Settings(vehicles=120, boxes=6, rate=10), InProcess(LINKS))
+    city = City(Settings(vehicles=120, boxes=6, rate=10), Brokers(LINKS))
     async with city.running():
         with chromium() as browser:
             await served(site_of(city), lambda url: play(browser.new_page(), url, city))
