@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from covey.overlay.client.errors import ConnectError
+from covey.matcher.errors import CoveyError
 from covey.overlay.client.unary import inspect_as
-from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.transport.credentials import PLAIN, Credentials
 
 MOST_BROKERS = 1_000
@@ -82,7 +81,7 @@ class OverviewReader:
         self._before: dict[str, tuple[float, State]] = {}
 
     async def read(self) -> Overview:
-        """The overlay now. `ConnectError` or `RefusedError` if no broker answers at first; later, those that
+        """The overlay now. `CoveyError` if no broker answers at first; later, those that
         were found before are rows without an answer.
         """
         states, failed = await self._walk()
@@ -119,7 +118,7 @@ class OverviewReader:
             try:
                 async with gate:
                     states[name] = await self._state(self._addresses[name])
-            except (ConnectError, RefusedError) as error:
+            except CoveyError as error:
                 failed[name] = str(error)
 
         while todo := [name for name in self._addresses if name not in states and name not in failed]:
@@ -129,7 +128,10 @@ class OverviewReader:
         return states, failed
 
     async def _state(self, address: str) -> State:
-        return (await inspect_as(address, self._credentials, _NEIGHBOURS_ALONE))[1]
+        _, state = await inspect_as(address, self._credentials, _NEIGHBOURS_ALONE)
+        if "dropped_events" not in state:
+            raise CoveyError(f"the broker at {address} is of an older version, which shows too little")
+        return state
 
     def _note_neighbours(self, state: State) -> None:
         for name, neighbour in state["neighbours"].items():
@@ -158,7 +160,7 @@ def row_of(address: str, state: State, now: float, before: tuple[float, State] |
         state["subscriptions"],
         state["waiting_events"],
         state["waiting_bytes"],
-        _dropped(state),
+        state["dropped_events"],
         None if state["update_delay_s"] is None else state["update_delay_s"]["p99"],
         state["stored_bytes"],
         state["resident_bytes"],
@@ -187,18 +189,12 @@ def problems_of(state: State, before: State) -> list[Problem]:
             why = "its queue is full" if queue["full"] else "it takes nothing"
             text = f"{queue['interface'].partition('/')[2]} is too slow: {size}, {why}"
             found.append(Problem(name, text, _SLOW_PAGE))
-    if (lost := _dropped(state) - _dropped(before)) > 0 and before:
+    if (lost := state["dropped_events"] - before.get("dropped_events", state["dropped_events"])) > 0:
         found.append(Problem(name, f"{lost:,} events dropped since the last reading", "guarantees.md"))
     if state["held"]:
         text = f"sources are held, since receivers are slow: {', '.join(list(state['held'])[:3])}"
         found.append(Problem(name, text, _SLOW_PAGE))
     return found
-
-
-def _dropped(state: State) -> int:
-    if not state:
-        return 0
-    return int(sum(state["dropped"].values())) + int(state["core"]["totals"]["events_dropped"])
 
 
 def _first(states: Mapping[str, State], of: str, by: str) -> list[dict[str, Any]]:

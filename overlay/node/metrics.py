@@ -221,10 +221,6 @@ def _totals(node: Node, values: Samples) -> None:
             received += counters.events_received
             sent += counters.events_sent
             subscriptions += len(peer.subscriptions)
-    dropped = Counter(endpoint.drops.by_reason)
-    for queue in node.queues.values():
-        if queue.drops.by_reason:
-            dropped.update(queue.drops.by_reason)
     values["covey_published_events_total"][()] = received
     values["covey_delivered_events_total"][()] = sent
     values["covey_expired_subscriptions_total"][()] = endpoint.validity.expired
@@ -232,7 +228,7 @@ def _totals(node: Node, values: Samples) -> None:
     values["covey_held_event_types"][()] = len(endpoint.holds.as_dict())
     values["covey_event_types"][()] = len(tables.types)
     for name, counted in (
-        ("covey_dropped_events_total", dropped),
+        ("covey_dropped_events_total", endpoint.dropped()),
         ("covey_refusals_total", endpoint.refused),
         ("covey_refused_connections_total", node.refused_connections),
         ("covey_denials_total", node.denials),

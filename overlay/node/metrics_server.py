@@ -164,7 +164,6 @@ class _Handler(MetricsHandler):
             log.warning("the metrics were not read: %r", error)
             self.send_error(500, "the metrics could not be read")
 
-
     def _answer(self, kind: str, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)

@@ -74,6 +74,7 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "tasks": len(asyncio.all_tasks()),
         **_waiting(node),
         **_subscriptions(node),
+        "dropped_events": node.endpoint.dropped().total(),
         "update_delay_s": _update_delay(node),
         "stored_bytes": None if node.storage is None else sum(log.bytes for log in node.storage.log_states()),
         "resident_bytes": _resident_bytes(),

@@ -367,6 +367,14 @@ class BrokerEndpoint(Generic[M]):
             queue.wake()
         return frame
 
+    def dropped(self) -> Counter[str]:
+        """Events that were dropped so far, by reason, of all interfaces and of those that have ended."""
+        dropped = Counter(self.drops.by_reason)
+        for queue in self.queues.values():
+            if queue.drops.by_reason:
+                dropped.update(queue.drops.by_reason)
+        return dropped
+
     def delay_ns(self, interface: Interface, now_ns: int) -> int:
         """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:
         a client waits for its turn, and while a neighbour cannot keep up with its changes.

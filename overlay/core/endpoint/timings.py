@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
 
 from covey.overlay.core.messages import Interface, Message, Update
 
@@ -35,13 +34,13 @@ class Histogram:
         self.total += value * times
 
     def quantile(self, share: float) -> float:
-        """The least bound that so much of the observations do not exceed; infinite above all bounds."""
+        """The least bound that so much of the observations do not exceed; above all bounds the greatest."""
         wanted, below = share * sum(self.counts), 0
-        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
+        for bound, count in zip(self.bounds, self.counts, strict=False):
             below += count
             if below >= wanted:
                 return bound
-        return inf
+        return self.bounds[-1]
 
 
 class Timings:

@@ -18,6 +18,7 @@ from covey.cli.top import cells
 from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError
 from covey.overlay.client.overview import OverviewReader
+from covey.overlay.core.endpoint.timings import Histogram
 from covey.overlay.node.metrics_server import MetricsServer
 from covey.sim.experiments.local_overlay import free_addresses
 
@@ -138,3 +139,31 @@ async def test_the_command_prints_one_table_where_there_is_no_terminal() -> None
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith("covey: ")
     assert told.stderr.count("\n") == 1
+
+
+@on_a_loop
+async def test_what_a_slow_client_loses_is_counted_while_it_is_there() -> None:
+    async with Brokers() as brokers, Client(brokers.address("b1"), name="source") as source:
+        await source.advertise(QUOTE)
+        proxy = await brokers.proxy("b1")
+        slow = Client(proxy.address, name="slow", slow_consumer="drop_oldest")
+        await slow.open()
+        await slow.subscribe(QUOTE, "price < $limit", limit=5)
+        reader = OverviewReader(brokers.address("b1"))
+        await reader.read()
+        proxy.freeze()
+        await flood(source, 200)
+        drops = brokers.nodes["b1"].queues["client/slow"].drops.by_reason
+        await until(lambda: sum(drops.values()) > 0, "events are dropped for the slow client")
+        overview = await reader.read()
+        assert overview.brokers[0].dropped > 0
+        assert any("events dropped since the last reading" in each.text for each in overview.problems)
+        proxy.thaw()
+        await slow.close(grace=0.0)
+
+
+def test_a_quantile_is_a_bound() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.5, 1.5, 99.0):
+        histogram.observe(value)
+    assert [histogram.quantile(share) for share in (0.25, 0.5, 0.75, 1.0)] == [1.0, 2.0, 2.0, 2.0]
