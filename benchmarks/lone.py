@@ -1,4 +1,4 @@
-"""`lone`: what one event costs that comes alone, in Covey and in systems without content.
+"""`lone`: what one event costs that comes alone, in Covey, in systems without content, and in a bare relay.
 
     publisher -> server -> readers
 
@@ -167,7 +167,7 @@ def lone(
     loop: Annotated[int, typer.Option(min=100, help="Events of a loop of publish.")] = 50_000,
     json_output: Json = False,
 ) -> None:
-    """Measure what one event costs that comes alone, beside NATS and mosquitto without storage.
+    """Measure what one event costs that comes alone, beside NATS, mosquitto and a bare relay of bytes.
 
     User time per event of the server, the publisher and the subscriber, and latency, at 100 and 1,000
     events per second; events delivered per second by a loop of publish, with one subscriber and with four.

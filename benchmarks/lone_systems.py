@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.lone_relay import Frames
 from benchmarks.peer import TEXT, body, read_body
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
@@ -193,4 +195,34 @@ class Mosquitto(System):
         await self._client.disconnect()
 
 
-SYSTEMS: dict[str, type[System]] = {"covey": Covey, "nats": Nats, "mosquitto": Mosquitto}
+class Sockets(System):
+    label = "relay of bytes in Python"
+
+    @staticmethod
+    async def serve(stack: AsyncExitStack, folder: Path) -> tuple[str, int]:
+        command = (sys.executable, "-m", "benchmarks.lone_relay", "PORT")
+        server = await stack.enter_async_context(Server(*command))
+        return server.address, server.process_id
+
+    async def open(self, address: str) -> None:
+        port = int(address.rpartition(":")[2])
+        loop = asyncio.get_running_loop()
+        _, self._frames = await loop.create_connection(Frames, "127.0.0.1", port)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        self._frames.send(body(number, sent_ns))
+
+    async def read(self, take: Callable[[int, int], None]) -> None:
+        self._frames.take = lambda frame: take(*read_body(frame))
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.1)
+        self._frames.transport.close()
+
+
+SYSTEMS: dict[str, type[System]] = {
+    "covey": Covey,
+    "sockets": Sockets,
+    "nats": Nats,
+    "mosquitto": Mosquitto,
+}
