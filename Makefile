@@ -62,7 +62,7 @@ lint: $(STAMP)  ## ruff: common mistakes and style
 .PHONY: rooms
 rooms:
 	@mkdir -p $(CACHE)/types/covey
-	@for room in cli gateway matcher overlay proto sim spark testing; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
+	@for room in bridge cli gateway matcher overlay proto sim spark testing; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@ln -sfn "$(CURDIR)/benchmarks" $(CACHE)/types/benchmarks
 
 .PHONY: types
@@ -97,7 +97,7 @@ sim: $(STAMP)  ## random histories of whole overlays in virtual time, judged by 
 .PHONY: clean
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(CACHE) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist covey.egg-info
-	find cli gateway matcher overlay proto sim spark testing tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find bridge cli gateway matcher overlay proto sim spark testing tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # Spark, which judges the simulator's runs, needs Java 17.
 .PHONY: java

@@ -28,6 +28,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         "Print the events that match a filter; move it live.",
     ),
     ("gateway", "covey.cli.gateway", "gateway", "Serve browsers: WebSocket and server-sent events."),
+    ("bridge", "covey.cli.bridge", "bridge", "Bridge an overlay and other brokers: MQTT."),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
     ("top", "covey.cli.top", "top", "Show all brokers of an overlay in one table, and what is wrong."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),

@@ -7,13 +7,14 @@ key that stands twice in a mapping is a mistake as well.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from covey.matcher.errors import CoveyError, closest_of
+from covey.matcher.errors import CoveyError, EventTypeError, closest_of
+from covey.matcher.events.event_type import EventType, Kind
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -101,6 +102,21 @@ def complaint(text: str, *at: str | int) -> PydanticCustomError:
     """An error of the field at a path below the validated one; `text` follows the name of the field."""
     return PydanticCustomError("complaint", "{text}", {"text": text, "at": at})
 
+
+def _event_types(value: object) -> tuple[EventType, ...]:
+    event_types = []
+    for name, declared in text_keys(value).items():
+        attributes = text_keys(declared)
+        key = None if attributes.get("key") in list(Kind) else attributes.pop("key", None)
+        try:
+            event_types.append(EventType(name, attributes, key))
+        except EventTypeError as error:
+            raise complaint(f"is wrong: {error}", name) from None
+    return tuple(event_types)
+
+
+EventTypes = Annotated[Any, AfterValidator(_event_types)]
+"""By name, attributes and their kinds; `key` names the key, unless it is an attribute: has a kind."""
 
 M = TypeVar("M", bound=Section)
 

@@ -1,4 +1,4 @@
-"""The packages of the extras `sim` and `gateway`, and the error if one is missing."""
+"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ EXTRAS = {
 """By module, the package to install."""
 GATEWAY = ("orjson", "starlette", "uvicorn", "websockets")
 """The packages of the extra `gateway`, which are called as their modules are."""
+MQTT = ("aiomqtt", "paho")
+"""The modules of the package aiomqtt, of the extra `mqtt`, and of what it wraps."""
 LEAST = {"pyspark": (4, 0)}
 """By module, the version from which on it fits, where an older one fails in ways that do not say so."""
 
@@ -31,6 +33,8 @@ def missing(what: str, error: ModuleNotFoundError) -> Exception:
     """A `PackageError` that names the package to install for `what`; other modules' errors unchanged."""
     module = (error.name or "").partition(".")[0]
     package, extra = (module, "gateway") if module in GATEWAY else (EXTRAS.get(module), "sim")
+    if module in MQTT:
+        package, extra = "aiomqtt", "mqtt"
     if package is None:
         return error
     return PackageError(f"{what} needs {package}: `pip install '.[{extra}]'` in the clone")

@@ -21,14 +21,16 @@ import pytest
 import yaml
 from chromium import chromium
 from commands import run
+from mosquitto import PROGRAM, needs_mosquitto
 from running import free_ports
 
 from covey.overlay.node.config import load_overlay
 
 ROOT = Path(__file__).resolve().parent.parent
-PORTS = (*range(7001, 7006), *range(9101, 9106), 7501, 8000, 8080)
+PORTS = (1883, *range(7001, 7006), *range(9101, 9106), 7501, 8000, 8080)
 PROGRAMS = {
     "covey": [sys.executable, "-m", "covey.cli.main"],
+    "mosquitto": [PROGRAM or "mosquitto"],
     "python": [sys.executable],
     "python3": [sys.executable],
 }
@@ -66,9 +68,11 @@ class Terminal:
                 return line
         raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Ended by SIGTERM, its exit status."""
         self._process.terminate()
         self._process.communicate(timeout=100)
+        return self._process.returncode
 
 
 @contextmanager
@@ -87,9 +91,9 @@ class Pages:
         self.folder = folder
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         (folder / "examples").mkdir()
-        self._write("examples/five.yaml")
+        self.copy("examples/five.yaml")
 
-    def _write(self, name: str) -> None:
+    def copy(self, name: str) -> None:
         (self.folder / name).write_text(self.moved((ROOT / name).read_text()))
 
     def moved(self, text: str) -> str:
@@ -204,6 +208,31 @@ def test_browser(five: Pages) -> None:
             assert monotonic() < deadline
             writer.type(event.replace("9.5", "50.0"))
             sleep(0.2)
+
+
+@needs_mosquitto
+def test_mqtt(five: Pages) -> None:
+    text = five.text("how-to-mqtt.md")
+    assert len(text.split()) <= 400
+    (mapping,), (code,) = blocks(text, "yaml"), blocks(text, "python")
+    (five.folder / "plant.yaml").write_text(mapping)
+    for name in ("sensors.yaml", "sensors.py"):
+        five.copy(f"examples/{name}")
+    assert len((ROOT / "examples" / "sensors.py").read_text().splitlines()) < 40
+    install, serve, up, connect = commands(text)
+    assert (install, up) == ("pip install '.[mqtt]'", "covey up examples/five.yaml")
+    with terminal(serve, five.folder) as server:
+        server.line("running")
+        bridge = Terminal(connect, five.folder)
+        bridge.line("bridge between MQTT and")
+        done = execute("-c", code, folder=five.folder)
+        assert done.stdout == '{"sensor":"oven","celsius":31.5}\n', done.stderr
+        assert bridge.end() == 0
+        with terminal(connect.replace("plant.yaml --", "examples/sensors.yaml --"), five.folder) as fleet:
+            fleet.line("bridge between MQTT and")
+            done = execute("examples/sensors.py", folder=five.folder)
+    alarms = ['alarms/oven {"sensor":"oven","celsius":85.0}', 'alarms/press {"sensor":"press","celsius":90.0}']
+    assert done.stdout.splitlines() == alarms, done.stderr
 
 
 def test_pandas(five: Pages) -> None:

@@ -27,11 +27,13 @@ from covey.proto import broker_pb2
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
+ROOMS = ("bridge", "cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPURE = ("asyncio", "google", "grpc", "random", "socket", "threading", "time")
+BRIDGE_ONLY = ("aiomqtt", "paho")
 GATEWAY_ONLY = ("fastapi", "orjson", "starlette", "uvicorn", "websockets")
-EXTRAS_ONLY = ("bokeh", "bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark", *GATEWAY_ONLY)
+SIM_ONLY = ("bokeh", "bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark")
+EXTRAS_ONLY = (*BRIDGE_ONLY, *GATEWAY_ONLY, *SIM_ONLY)
 WITH_SPANS = ("covey.overlay.spans", "covey.overlay.node.node_tracing")
 """Modules that need opentelemetry, and that others import where spans are wanted."""
 
@@ -138,6 +140,7 @@ NEVER = {
     "overlay/transport": ("grpc", *EXTRAS_ONLY),
     "overlay/client": ("covey.overlay.node", "grpc", "grpc_health", "grpc_reflection", *EXTRAS_ONLY),
     "overlay/node": ("covey.overlay.client", "grpc", *EXTRAS_ONLY),
+    "bridge": ("covey.overlay.node", "covey.sim", "covey.spark"),
     "gateway": ("covey.overlay.node", "covey.sim", "covey.spark"),
 }
 """What the files of a room must not import, although the order of the picture would allow it."""

@@ -17,7 +17,7 @@ import pytest
 from covey.sim.experiments.local_overlay import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
+ROOMS = ("bridge", "cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
 OVERLAY = """
 overlay: wheel
 brokers: {{b1: {{address: "127.0.0.1:{port}"}}}}

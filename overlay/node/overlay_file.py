@@ -13,8 +13,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from covey.matcher.engine import engine_names
-from covey.matcher.errors import EventTypeError
-from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
@@ -24,7 +22,7 @@ from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
-from covey.overlay.documents import Section, complaint, one_of, text_keys
+from covey.overlay.documents import EventTypes, Section, complaint, one_of, text_keys
 from covey.overlay.node.authentication import ClientRules
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay, TlsFiles
@@ -219,19 +217,6 @@ class ClientsSection(Section):
         return ClientRules(options, tuple(rule.content() for rule in self.permissions))
 
 
-def _event_types(value: object) -> tuple[EventType, ...]:
-    """By name, attributes and their kinds; `key` names the key, unless it is an attribute: has a kind."""
-    event_types = []
-    for name, declared in text_keys(value).items():
-        attributes = text_keys(declared)
-        key = None if attributes.get("key") in list(Kind) else attributes.pop("key", None)
-        try:
-            event_types.append(EventType(name, attributes, key))
-        except EventTypeError as error:
-            raise complaint(f"is wrong: {error}", name) from None
-    return tuple(event_types)
-
-
 def _addresses(value: object) -> object:
     """Addresses by broker; a single one is every broker's."""
     return {_EVERY: value} if isinstance(value, str) else text_keys(value)
@@ -265,7 +250,7 @@ class OverlayFile(Section):
     brokers: Annotated[dict[str, BrokerSection], BeforeValidator(text_keys)]
     links: list[LinkSection] = Field(default_factory=list)
     routing: Annotated[str, one_of(*ROUTINGS)] = "parametric"
-    event_types: Annotated[Any, AfterValidator(_event_types)] = ()
+    event_types: EventTypes = ()
     limits: LimitsSection = LimitsSection()
     client_delay_ms: DelayMs = 0.0
     replay_events: Annotated[int, Field(ge=0)] = REPLAY_EVENTS

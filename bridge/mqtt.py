@@ -1,0 +1,134 @@
+"""The bridge between Covey and an MQTT broker: a client of both."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from covey.bridge.counts import Counts
+from covey.bridge.mapping import MappingFile, load_mapping
+from covey.bridge.mqtt_connection import subscribed
+from covey.bridge.mqtt_session import CONNECT_S, MqttSession
+from covey.bridge.to_covey import Setting, ToCovey
+from covey.bridge.to_mqtt import ToMqtt
+from covey.matcher import parse
+from covey.overlay import Client, Gap, RefusedError
+from covey.overlay.transport.credentials import Token, credentials
+from covey.overlay.transport.tls import Tls
+
+log = logging.getLogger("covey.bridge")
+
+_LOOK_EVERY_S = 1.0
+_LOG_EVERY = 60
+"""Looks between two lines of the log with all counts."""
+
+
+async def run_mqtt_bridge(
+    file: Path,
+    broker: str,
+    *,
+    tls: Tls | None = None,
+    token: Token | None = None,
+    clean: bool = False,
+    counts: Counts | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the bridge of a mapping file until it is cancelled; what it has begun has five seconds to end.
+    `ready` is called once both sides are connected, subscriptions included.
+
+    `InputError` for a mistake in the file, `ConnectError` where one side does not answer in five seconds or
+    refuses the bridge, also later where Covey's broker does so for good; `RefusedError` for event types that
+    the overlay does not know, or declares otherwise.
+    """
+    mapping = load_mapping(file)
+    counts = counts if counts is not None else Counts()
+    owner = await credentials(tls, token).owner()
+    options = mapping.mqtt.options(file.parent) | {"identifier": mapping.name}
+
+    def on_gap(gap: Gap) -> None:
+        counts.missed += gap.count
+        log.warning("%s: %d events were dropped, since MQTT does not keep up", gap.type_name, gap.count)
+
+    def on_state(connected: bool, reason: str) -> None:
+        if connected:
+            log.info("connected to Covey's broker, %s", reason)
+        else:
+            log.warning("the connection to Covey's broker was lost: %s; reconnecting", reason)
+
+    async with Client(
+        broker,
+        f"{owner}/{mapping.name}" if owner else mapping.name,
+        slow_consumer="drop_oldest",
+        connect_timeout=CONNECT_S,
+        on_state=on_state,
+        on_gap=on_gap,
+        tls=tls,
+        token=token,
+    ) as client:
+        await _serve(client, await _completed(mapping, file, client), options, counts, clean, ready)
+
+
+async def _completed(mapping: MappingFile, file: Path, client: Client) -> MappingFile:
+    """The mapping with the event types that only the overlay knows."""
+    known = []
+    for name in mapping.undeclared:
+        try:
+            known.append(await client.event_type(name))
+        except RefusedError as error:
+            raise RefusedError(error.status, f"{error}; {file} may declare it in event_types") from None
+    return load_mapping(file, known) if known else mapping
+
+
+async def _serve(
+    client: Client,
+    mapping: MappingFile,
+    options: dict[str, Any],
+    counts: Counts,
+    clean: bool,
+    ready: Callable[[], None],
+) -> None:
+    types = mapping.types
+    for name in dict.fromkeys(rule.event_type for rule in mapping.to_covey):
+        await client.advertise(types[name])
+    inward = sorted(mapping.to_covey, key=lambda rule: rule.qos)  # of two with one topic, the higher
+    filters = {rule.topic: subscribed(rule.topic, rule.qos) for rule in inward}
+    settings: dict[str, list[Setting]] = {}
+    subscriptions = []
+    for outward in mapping.to_mqtt:
+        event_type = types[outward.event_type]
+        compiled = parse(outward.filter, event_type)
+        subscription = await client.subscribe(event_type, compiled, values=outward.values)
+        subscriptions.append(subscription)
+        for variable, topic in outward.variables.items():
+            filters[topic] = subscribed(topic, 1, always=True)
+            settings.setdefault(topic, []).append(Setting(subscription, variable, outward.values[variable]))
+    try:
+        session = MqttSession(options, mapping.mqtt.session_expiry_s, filters, counts, clean=clean)
+        async with session, asyncio.TaskGroup() as work:
+            work.create_task(ToCovey(mapping, settings, client, session, counts).run())
+            for outward, subscription in zip(mapping.to_mqtt, subscriptions, strict=True):
+                exclude = client.publisher if mapping.mirrors(outward) else None
+                work.create_task(ToMqtt(outward, subscription, session, counts, exclude=exclude).run())
+            work.create_task(session.kept())
+            work.create_task(_watch(client, counts))
+            ready()
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        log.info("ends: %s", counts)
+
+
+async def _watch(client: Client, counts: Counts) -> NoReturn:
+    """Raises what ends the client; logs the counts now and then."""
+    logged = ""
+    while True:
+        for _ in range(_LOG_EVERY):
+            if client.error is not None:
+                raise client.error
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if str(counts) != logged:
+            logged = str(counts)
+            log.info("%s", logged)

@@ -1,0 +1,166 @@
+"""One connection to an MQTT broker: subscriptions, messages, acknowledgements.
+
+aiomqtt connects and subscribes, on asyncio. It wraps paho, whose own interface is used for what aiomqtt
+lacks: acknowledgement by the application, the MQTT broker's answer to each message, no task per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiomqtt import Client, MqttError, ProtocolVersion
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+RECEIVE_MAXIMUM = 100
+"""Messages of QoS 1 that the MQTT broker sends before the first is acknowledged."""
+MAX_PACKET_BYTES = 1 << 20
+"""The MQTT broker sends the bridge no larger message."""
+_IN_FLIGHT = 20
+_KEEPALIVE_S = 10
+_OVERHEAD_BYTES = 300
+"""Of a message, besides topic and payload, at most: its header, id, and the mark."""
+_MARK = "covey-bridge"
+_QUIET = logging.getLogger("covey.bridge.library")
+_QUIET.setLevel(logging.CRITICAL)  # the session logs what matters
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+
+
+Arrived = Callable[["Connection", MQTTMessage], None]
+Published = Callable[[Outgoing, str], None]
+
+
+def is_marked(message: MQTTMessage) -> bool:
+    """Whether a bridge has published the message: every bridge marks what it publishes by a user property."""
+    return any(name == _MARK for name, _ in getattr(message.properties, "UserProperty", ()))
+
+
+def subscribed(topic_filter: str, qos: int, *, always: bool = False) -> SubscribeOptions:
+    """How a filter is subscribed to: without what this session publishes, which shared subscriptions do not
+    admit. With `always` the MQTT broker sends retained messages at each connection, else to a new session.
+    """
+    is_shared = topic_filter.startswith("$share/")
+    return SubscribeOptions(qos, noLocal=not is_shared, retainHandling=0 if always else 1)
+
+
+class Connection:
+    """Opened once. `arrived` gets each message, `published` each one that was published, with the reason why
+    it was refused, or "". `options` are those of aiomqtt's client.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        expiry_s: int,
+        *,
+        clean: bool,
+        arrived: Arrived,
+        published: Published,
+    ) -> None:
+        wanted = Properties(PacketTypes.CONNECT)
+        wanted.SessionExpiryInterval = expiry_s
+        wanted.ReceiveMaximum = RECEIVE_MAXIMUM
+        wanted.MaximumPacketSize = MAX_PACKET_BYTES
+        self._client = Client(
+            **options,
+            protocol=ProtocolVersion.V5,
+            clean_start=clean,
+            properties=wanted,
+            keepalive=_KEEPALIVE_S,
+            logger=_QUIET,
+        )
+        self._published = published
+        self._max_bytes = 1 << 28
+        """The MQTT broker takes no larger message."""
+        self._waiting: dict[int, tuple[dict[int, Outgoing], asyncio.Future[None]]] = {}
+        """By id, the messages of the call that has published it and are not acknowledged, and its end."""
+        self._marks = Properties(PacketTypes.PUBLISH)
+        self._marks.UserProperty = (_MARK, options["identifier"])
+        self._paho = paho = self._client._client
+        paho.manual_ack_set(True)
+        paho.on_message = lambda _client, _data, message: arrived(self, message)
+        paho.on_publish = self._on_publish
+        self._connected, paho.on_connect = paho.on_connect, self._on_connect
+
+    async def open(self, filters: Mapping[str, SubscribeOptions]) -> None:
+        """Connect and subscribe. `MqttError` where the MQTT broker refuses that, or does not answer."""
+        try:
+            await self._client.__aenter__()
+            codes = await self._client.subscribe([*filters.items()]) if filters else ()
+            for topic_filter, code in zip(filters, codes, strict=True):
+                if code.is_failure:
+                    raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")
+        except BaseException:
+            self._paho.disconnect()
+            raise
+
+    async def lost(self) -> str:
+        """Return once the connection has ended, and why it has."""
+        try:
+            async for _ in self._client.messages:
+                pass
+        except MqttError as error:
+            return str(error.__cause__ or "closed by the MQTT broker")
+        finally:
+            for _, done in self._waiting.values():
+                if not done.done():
+                    done.set_result(None)
+            self._waiting.clear()
+        return ""
+
+    async def close(self) -> None:
+        with suppress(MqttError):
+            await self._client.__aexit__(None, None, None)
+
+    def acknowledge(self, message: MQTTMessage) -> None:
+        self._paho.ack(message.mid, message.qos)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Publish messages and return once the MQTT broker has all, or when the connection breaks: with those
+        that it has not acknowledged.
+        """
+        left: dict[int, Outgoing] = {}
+        done = asyncio.get_running_loop().create_future()
+        for each in messages:
+            if len(each.topic.encode()) + len(each.payload) + _OVERHEAD_BYTES > self._max_bytes:
+                self._published(each, f"larger than {self._max_bytes} bytes")
+                continue
+            info = self._paho.publish(each.topic, each.payload, each.qos, each.retain, self._marks)
+            left[info.mid] = each
+            self._waiting[info.mid] = left, done
+        if left:
+            await done
+        return list(left.values())
+
+    # --- what paho calls ------------------------------------------------------------------------------------
+
+    def _on_connect(self, *arguments: Any) -> None:
+        limits = arguments[-1]
+        self._max_bytes = getattr(limits, "MaximumPacketSize", self._max_bytes)
+        self._paho.max_inflight_messages_set(min(_IN_FLIGHT, getattr(limits, "ReceiveMaximum", _IN_FLIGHT)))
+        self._connected(*arguments)
+
+    def _on_publish(self, _client: object, _data: object, mid: int, code: ReasonCode, _: object) -> None:
+        waiting = self._waiting.pop(mid, None)
+        if waiting is not None:
+            left, done = waiting
+            self._published(left.pop(mid), str(code) if code.is_failure else "")
+            if not left and not done.done():
+                done.set_result(None)

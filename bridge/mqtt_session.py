@@ -1,0 +1,170 @@
+"""The bridge's session at an MQTT broker, over as many connections as it takes.
+
+Invariants. What waits to be read is bounded: messages of QoS 1 by what the MQTT broker may send before one is
+acknowledged, those of QoS 0 by `MOST_MESSAGES` and `MOST_BYTES`, beyond which they are dropped and counted. A
+message is acknowledged on the connection that brought it, or not at all: then the MQTT broker sends it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from aiomqtt import MqttError
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from covey.bridge.counts import Counts
+from covey.bridge.mqtt_connection import Connection, Outgoing
+from covey.overlay import ConnectError
+from covey.overlay.transport.backoff import Backoff
+
+log = logging.getLogger("covey.bridge")
+
+MOST_MESSAGES = 10_000
+MOST_BYTES = 16 << 20
+CONNECT_S = 5.0
+_BATCH = 1_000
+_WINDOW = 100
+"""Messages of one rule that are published at a time."""
+
+Incoming = tuple[Connection, MQTTMessage]
+
+
+class MqttSession:
+    """An async context manager, which begins when the MQTT broker has accepted the subscriptions:
+    `ConnectError` if it does not in `CONNECT_S` seconds. With `clean` it drops what it has kept of an earlier
+    session, subscriptions included. `options` are those of aiomqtt's client.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        expiry_s: int,
+        filters: Mapping[str, SubscribeOptions],
+        counts: Counts,
+        *,
+        clean: bool = False,
+    ) -> None:
+        self._options = options
+        self._expiry_s = expiry_s
+        self._filters = filters
+        self._counts = counts
+        self._clean = clean
+        self._backoff = Backoff()
+        self._why = "no answer"
+        self._connection: Connection | None = None
+        self._is_open = asyncio.Event()
+        self._inbox: deque[Incoming] = deque()
+        self._bytes = 0
+        self._arrival = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await self._connect()
+        except TimeoutError:
+            where = f"{self._options['hostname']}:{self._options['port']}"
+            raise ConnectError(f"no MQTT broker serves this bridge at {where}: {self._why}") from None
+        self._keeper = asyncio.create_task(self._keep(connection), name="covey bridge mqtt")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._keeper is not None
+        self._keeper.cancel()
+        await asyncio.wait({self._keeper})
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def kept(self) -> None:
+        """Never returns; raises what nobody expects."""
+        assert self._keeper is not None
+        await asyncio.shield(self._keeper)
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    async def _connect(self) -> Connection:
+        while True:
+            connection = Connection(
+                self._options,
+                self._expiry_s,
+                clean=self._clean,
+                arrived=self._arrived,
+                published=self._published,
+            )
+            try:
+                await connection.open(self._filters)
+            except MqttError as error:
+                if str(error) != self._why:
+                    self._why = str(error)
+                    log.warning("the MQTT broker: %s; retrying", self._why)
+                await asyncio.sleep(self._backoff.pause_s())
+            else:
+                self._clean = False
+                self._backoff.connected()
+                self._connection = connection
+                self._is_open.set()
+                return connection
+
+    async def _keep(self, connection: Connection) -> None:
+        while True:
+            self._why = await connection.lost()
+            self._connection = None
+            self._is_open.clear()
+            self._inbox = deque(each for each in self._inbox if not each[1].qos)  # the others come again
+            self._bytes = sum(len(message.payload) for _, message in self._inbox)
+            log.warning("the connection to the MQTT broker is lost: %s; reconnecting", self._why)
+            await connection.close()
+            await asyncio.sleep(self._backoff.pause_s())
+            connection = await self._connect()
+            log.info("connected to the MQTT broker again")
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def _arrived(self, connection: Connection, message: MQTTMessage) -> None:
+        size = len(message.payload)
+        if not message.qos and (len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES):
+            self._counts.dropped += 1
+            log.warning("%s: a message of QoS 0 is dropped: Covey does not keep up", message.topic)
+            return
+        self._inbox.append((connection, message))
+        self._bytes += size
+        self._arrival.set()
+
+    async def received(self) -> list[Incoming]:
+        """The next messages, in the order in which they have arrived."""
+        while not self._inbox:
+            self._arrival.clear()
+            await self._arrival.wait()
+        messages = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]
+        self._bytes -= sum(len(message.payload) for _, message in messages)
+        return messages
+
+    def acknowledge(self, messages: Sequence[Incoming]) -> None:
+        """Those of QoS 1 that have come by the present connection."""
+        for connection, message in messages:
+            if message.qos and connection is self._connection:
+                connection.acknowledge(message)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Publish messages; returns once the MQTT broker has them, however many connections that takes."""
+        for start in range(0, len(messages), _WINDOW):
+            left = list(messages[start : start + _WINDOW])
+            while left:
+                await self._is_open.wait()
+                assert self._connection is not None
+                left = await self._connection.publish(left)
+
+    def _published(self, message: Outgoing, refusal: str) -> None:
+        if refusal:
+            self._counts.rejected += 1
+            log.warning("%s: the MQTT broker refuses a message: %s", message.topic, refusal)
+        else:
+            self._counts.sent += 1

@@ -1,0 +1,158 @@
+"""Messages of MQTT as events, and as values of variables.
+
+Invariants. Messages are handled in batches, as they have arrived: the variables first, then the events, those
+of a type in order. A message of QoS 1 is acknowledged once Covey has accepted, or refused, all events of its
+batch. One that makes no sense is counted, logged and acknowledged: sending it again would not help.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from covey.bridge.counts import Counts
+from covey.bridge.finishing import finished
+from covey.bridge.mapping import MappingFile, ToCoveySection, source_of
+from covey.bridge.mqtt_connection import is_marked
+from covey.bridge.mqtt_session import Incoming, MqttSession
+from covey.bridge.topics import levels_of, matches
+from covey.matcher import EventBatch, EventType
+from covey.matcher.errors import EventError
+from covey.matcher.events.event_type import Kind
+from covey.overlay import Client, RefusedError, Subscription
+
+log = logging.getLogger("covey.bridge")
+
+_TOPICS = 4_096
+"""Topics whose rules are remembered."""
+_OF_LEVEL = {Kind.INT64: int, Kind.FLOAT64: float}
+
+Row = dict[str, object]
+
+
+class Setting(NamedTuple):
+    """A variable that messages of a topic set; an empty one, which clears a retained message, to `first`."""
+
+    subscription: Subscription
+    variable: str
+    first: object
+
+
+class InwardRule:
+    """One rule of `to_covey`."""
+
+    def __init__(self, section: ToCoveySection, event_type: EventType) -> None:
+        self.event_type = event_type
+        self.levels = levels_of(section.topic)
+        texts = {name: f"payload.{name}" for name in event_type.names} | section.attributes
+        sources = {name: source_of(text) for name, text in texts.items()}
+        self._of_topic = {name: level for name, (level, _) in sources.items() if level}
+        self._of_payload = {name: path for name, (level, path) in sources.items() if not level}
+        self._reads_fields = any(self._of_payload.values())
+
+    def row(self, topic: str, payload: bytes) -> Row:
+        """The attributes of an event. `ValueError` for a level that is no number, or no JSON."""
+        levels, row = topic.split("/"), Row()
+        for name, number in self._of_topic.items():
+            if number <= len(levels):
+                convert = _OF_LEVEL.get(self.event_type.attributes[name], str)
+                row[name] = convert(levels[number - 1])
+        if self._of_payload:
+            document = orjson.loads(payload)
+            if self._reads_fields and not isinstance(document, dict):
+                raise ValueError("the payload is no JSON object")
+            for name, path in self._of_payload.items():
+                row[name] = _field(document, path)
+        return row
+
+
+def _field(document: Any, path: Sequence[str]) -> object:
+    """What is at a path of fields; None where there is nothing."""
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+class ToCovey:
+    """The messages of a session for the events of a client, and for variables by topic."""
+
+    def __init__(
+        self,
+        mapping: MappingFile,
+        settings: Mapping[str, Sequence[Setting]],
+        client: Client,
+        session: MqttSession,
+        counts: Counts,
+    ) -> None:
+        self._rules = [InwardRule(each, mapping.types[each.event_type]) for each in mapping.to_covey]
+        self._settings = settings
+        self._client = client
+        self._session = session
+        self._counts = counts
+        self._rules_of = lru_cache(_TOPICS)(self._find)
+
+    async def run(self) -> None:
+        while True:
+            await finished(self._bring(await self._session.received()))
+
+    async def _bring(self, messages: Sequence[Incoming]) -> None:
+        rows: dict[EventType, list[tuple[str, Row]]] = {}
+        for _, message in messages:
+            self._read(message.topic, message.payload, is_marked(message), rows)
+        confirm = any(message.qos for _, message in messages)
+        for event_type, found in rows.items():
+            await self._publish(event_type, found, confirm)
+        self._session.acknowledge(messages)
+
+    def _find(self, topic: str) -> list[InwardRule]:
+        levels = topic.split("/")
+        return [rule for rule in self._rules if matches(rule.levels, levels)]
+
+    def _read(
+        self, topic: str, payload: bytes, marked: bool, rows: dict[EventType, list[tuple[str, Row]]]
+    ) -> None:
+        rules, settings = self._rules_of(topic), self._settings.get(topic, ())
+        if marked or not (rules or settings):
+            self._counts.ignored += 1
+            if not marked:
+                log.warning("%s: no rule is for this topic; --clean ends the MQTT session that has it", topic)
+            return
+        self._counts.received += 1
+        try:
+            for setting in settings:
+                value = orjson.loads(payload) if payload else setting.first
+                setting.subscription.update_nowait(values={setting.variable: value})
+            for rule in rules:
+                rows.setdefault(rule.event_type, []).append((topic, rule.row(topic, payload)))
+        except ValueError as error:  # a VariableError, too
+            self._malformed(topic, error)
+
+    def _malformed(self, topic: str, error: Exception) -> None:
+        self._counts.malformed += 1
+        log.warning("%s: a malformed message: %s", topic, str(error).removeprefix("event 0 of "))
+
+    async def _publish(self, event_type: EventType, found: Sequence[tuple[str, Row]], confirm: bool) -> None:
+        try:
+            batch = EventBatch.from_pylist(event_type, [row for _, row in found])
+        except EventError:
+            rows = [row for topic, row in found if self._is_event(event_type, topic, row)]
+            batch = EventBatch.from_pylist(event_type, rows)
+        try:
+            if len(batch):
+                await self._client.publish_batch(event_type.name, batch, confirm=confirm)
+            self._counts.published += len(batch)
+        except RefusedError as error:
+            self._counts.refusals += 1
+            log.warning("%s: Covey refuses events: %s", event_type.name, error)
+
+    def _is_event(self, event_type: EventType, topic: str, row: Row) -> bool:
+        try:
+            EventBatch.from_pylist(event_type, [row])
+        except EventError as error:
+            self._malformed(topic, error)
+            return False
+        return True

@@ -1,0 +1,372 @@
+"""The bridge between Covey and a real mosquitto: both ways, mistakes of peers, and one side that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+from mosquitto import Mosquitto, bridge, needs_mosquitto
+from running import Brokers, Proxy, on_a_loop, until
+
+from covey.bridge import finishing, mqtt_session
+from covey.matcher import EventType
+from covey.overlay import Client, ConnectError, RefusedError
+from covey.overlay.core.endpoint.limits import SessionLimits
+
+pytestmark = needs_mosquitto
+
+READING = EventType("Reading", {"sensor": "string", "celsius": "float64", "number": "int64"})
+MAPPING = """
+name: NAME
+mqtt: {address: "localhost:PORT"}
+event_types:
+  Reading: {sensor: string, celsius: float64, number: int64}
+to_covey:
+  - {topic: plant/+/temperature, event_type: Reading, qos: QOS, attributes: {sensor: topic.2}}
+"""
+ALARMS = """
+to_mqtt:
+  - event_type: Reading
+    filter: celsius > $limit
+    values: {limit: 80}
+    variables: {limit: plant/limit}
+    topic: alarms/{sensor}
+    attributes: [celsius, number]
+    qos: QOS
+"""
+MIRROR = """
+to_mqtt:
+  - {event_type: Reading, topic: "plant/{sensor}/temperature"}
+"""
+
+
+def mapping(port: int, *, out: str = ALARMS, qos: int = 1, name: str = "bridge") -> str:
+    text = (MAPPING + out).replace("PORT", str(port)).replace("QOS", str(qos))
+    return text.replace("NAME", name)
+
+
+@asynccontextmanager
+async def peer(server: Mosquitto, *topics: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
+    """A client of mosquitto with subscriptions."""
+    version = aiomqtt.ProtocolVersion.V5
+    async with aiomqtt.Client("127.0.0.1", server.port, protocol=version, **options) as client:
+        client.pending_calls_threshold = 1_000
+        for topic in topics:
+            await client.subscribe(topic, qos=1)
+        yield client
+
+
+async def publish(client: aiomqtt.Client, sensor: str, qos: int = 1, **reading: object) -> None:
+    await client.publish(f"plant/{sensor}/temperature", json.dumps(reading), qos=qos)
+
+
+async def messages(client: aiomqtt.Client, count: int) -> list[tuple[str, Any]]:
+    found = []
+    async with asyncio.timeout(60):
+        async for message in client.messages:
+            found.append((str(message.topic), json.loads(message.payload)))
+            if len(found) == count:
+                break
+    return found
+
+
+@on_a_loop
+async def test_both_ways(tmp_path: Path) -> None:
+    async with Mosquitto(tmp_path) as server, Brokers([("b1", "b2")]) as overlay, peer(server, "alarms/#") as plant:
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
+            Client(overlay.address("b2")) as client,
+        ):
+            readings = await client.subscribe("Reading", "")
+            for number, sensor in enumerate(("oven", "", "größe 7", "a\\b{c}")):
+                await publish(plant, sensor, celsius=70 + number, number=number)
+            found = (await readings.read(limit=4)).to_pylist()
+            assert [(row["sensor"], row["celsius"]) for row in found] == [
+                ("oven", 70), ("", 71), ("größe 7", 72), ("a\\b{c}", 73),
+            ]  # fmt: skip
+            await publish(plant, "oven", qos=0, celsius=81.5)  # the bridge's own event makes an alarm
+            await client.advertise(READING)
+            await client.publish("Reading", sensor="a/b", celsius=90.0)  # has no topic
+            await client.publish("Reading", sensor="press", celsius=85.0, number=7)
+            assert sorted(await messages(plant, 2)) == [
+                ("alarms/oven", {"celsius": 81.5}),
+                ("alarms/press", {"celsius": 85.0, "number": 7}),
+            ]
+            await until(lambda: counts.sent == 2)
+        assert (counts.received, counts.published, counts.delivered, counts.unfit) == (5, 5, 3, 1)
+        assert (counts.malformed, counts.dropped, counts.missed, counts.rejected) == (0, 0, 0, 0)
+
+
+@on_a_loop
+async def test_a_retained_message_moves_the_subscription(tmp_path: Path) -> None:
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server, "alarms/#") as plant:
+        await plant.publish("plant/limit", "30", qos=1, retain=True)  # before the bridge is there
+        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port, qos=0)) as counts:
+            await until(lambda: counts.received == 1)
+            await publish(plant, "oven", celsius=31.0)
+            assert await messages(plant, 1) == [("alarms/oven", {"celsius": 31.0})]
+            for value in ("warm", "{", ""):  # the last clears it: the value of the mapping is in force again
+                await plant.publish("plant/limit", value, qos=1, retain=True)
+            await publish(plant, "oven", celsius=79.0)
+            await publish(plant, "oven", celsius=81.0)
+            assert await messages(plant, 1) == [("alarms/oven", {"celsius": 81.0})]
+        assert counts.malformed == 2
+
+
+@on_a_loop
+async def test_what_makes_no_sense_is_counted_and_costs_nobody_else_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
+            Client(overlay.address("b1")) as client,
+        ):
+            readings = await client.subscribe("Reading", "")
+            topic = "plant/oven/temperature"
+            hostile = [b"\xff\xfe", b"", b"{", b"[1]", b'{"celsius": "hot"}', b'{"number": 1.5}', b'{"number": 1e300}']
+            await asyncio.gather(
+                *(plant.publish(topic, payload, qos=1) for payload in hostile),
+                publish(plant, "oven", celsius=1.0),
+                plant.publish(topic, b'{"celsius": 1, "x": "' + b"x" * (2 << 20) + b'"}', qos=1),  # not sent to us
+                plant.publish(topic, b'{"celsius": 3, "x": "' + b"x" * 70_000 + b'"}', qos=1),
+                publish(plant, "x" * 65_500, celsius=4.0),  # more than an event of Covey may have
+                publish(plant, "press", celsius=2.0),
+            )
+            found = (await readings.read(limit=3)).to_pylist()
+            assert sorted(row["celsius"] for row in found) == [1.0, 2.0, 3.0]
+            await until(lambda: counts.refusals == 1)
+        assert counts.malformed == len(hostile)
+        lines = [record.getMessage() for record in caplog.records if record.name == "covey.bridge"]
+        assert f"{topic}: a malformed message: the payload is no JSON object" in lines
+        assert any("attribute celsius is float64, got 'hot' (str); expected a number" in line for line in lines)
+        assert any("Covey refuses events: event " in line for line in lines)
+
+
+@on_a_loop
+async def test_nothing_goes_in_circles(tmp_path: Path) -> None:
+    """Two bridges that mirror the same topics, which a third publisher sees as well."""
+    async with Mosquitto(tmp_path) as server, Brokers([("b1", "b2")]) as overlay, peer(server, "plant/#") as plant:
+        async with (
+            bridge(tmp_path / "1.yaml", overlay.address("b1"), mapping(server.port, out=MIRROR)) as first,
+            bridge(
+                tmp_path / "2.yaml", overlay.address("b2"), mapping(server.port, out=MIRROR, name="other")
+            ) as second,
+            Client(overlay.address("b1")) as client,
+        ):
+            await client.advertise(READING)
+            readings = await client.subscribe("Reading", "")
+            await client.publish("Reading", sensor="c", number=1)
+            assert await messages(plant, 2) == [("plant/c/temperature", {"sensor": "c", "number": 1})] * 2
+            await publish(plant, "m", number=2)
+            found = (await readings.read(limit=3)).to_pylist()
+            assert sorted(row["number"] for row in found) == [1, 2, 2]  # each bridge brings it
+            await until(lambda: first.sent + second.sent == 4 and first.ignored + second.ignored == 4)
+            await overlay.quiet()
+            assert (await readings.read(until=0)).num_rows == 0
+        assert (first.received, second.received) == (1, 1)
+
+
+@on_a_loop
+async def test_mosquitto_restarts_under_load(tmp_path: Path) -> None:
+    """Once with what it stores, and once killed, both ways: nothing of QoS 1 is lost that was promised."""
+    total = 600
+    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
+        server = Mosquitto(tmp_path)
+        await server.start()
+        await client.advertise(READING)
+        readings = await client.subscribe(READING, "celsius < 0")
+        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts:
+            numbers: set[int] = set()
+
+            async def read() -> None:
+                async for batch in readings.batches():
+                    numbers.update(row["number"] for row in batch)
+
+            async def load() -> None:
+                """Publishes again what mosquitto has not acknowledged."""
+                left = [*range(total)]
+                while left:
+                    try:
+                        async with peer(server) as plant:
+                            while left:
+                                some = left[:20]
+                                await asyncio.gather(*(publish(plant, "x", celsius=-1, number=n) for n in some))
+                                left = left[20:]
+                    except aiomqtt.MqttError:
+                        await asyncio.sleep(0.01)
+
+            reading, loading = asyncio.create_task(read()), asyncio.create_task(load())
+            await until(lambda: len(numbers) > 100)
+            events = [{"sensor": "y", "celsius": 99.0, "number": n} for n in range(total)]
+            await client.publish_batch("Reading", events)
+            await until(lambda: counts.sent > 0)
+            await server.stop()
+            await server.start()
+            await until(lambda: counts.sent > total // 2)
+            await loading
+            await until(lambda: len(numbers) == total)
+            await client.publish_batch("Reading", events)
+            await server.stop(signal.SIGKILL)
+            await server.start()
+            await until(lambda: counts.sent >= 2 * total)
+            reading.cancel()
+        assert (counts.missed, counts.rejected, counts.malformed, counts.delivered) == (0, 0, 0, 2 * total)
+        await server.stop()
+
+
+@on_a_loop
+async def test_a_message_is_acknowledged_once_covey_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overlay takes nothing, and the bridge ends at once: another one gets what mosquitto has kept."""
+    monkeypatch.setattr(finishing, "GRACE_S", 0.0)
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        async with Client(overlay.address("b1")) as client:
+            readings = await client.subscribe(READING, "")
+            proxy = await overlay.proxy("b1")
+            async with bridge(tmp_path / "m.yaml", proxy.address, mapping(server.port)) as first:
+                proxy.freeze()
+                for number in range(50):
+                    await publish(plant, "oven", number=number)
+                await until(lambda: first.received > 0)
+                proxy.cut()
+            assert first.published == 0
+            async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)):
+                found = (await readings.read(limit=50)).to_pylist()
+            assert [row["number"] for row in found] == [*range(50)]
+
+
+@on_a_loop
+async def test_what_waits_while_covey_is_away_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 10)
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
+            bridge(
+                tmp_path / "0.yaml", overlay.address("b1"), mapping(server.port, qos=0, name="other")
+            ) as without,
+        ):
+            await overlay.crash("b1")
+            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(100)))
+            await until(lambda: counts.received > 0)
+            await overlay.start("b1")
+            async with Client(overlay.address("b1")) as client:
+                readings = await client.subscribe(READING, "")
+                await until(lambda: counts.published == 100)
+                await publish(plant, "oven", number=100)
+                found = (await readings.read(until=lambda event: event["number"] == 100)).to_pylist()
+                assert found
+        assert (counts.dropped, counts.missed) == (0, 0)
+        assert without.received + without.dropped >= 100
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert any("the connection to Covey's broker is lost" in line for line in lines)
+
+
+@on_a_loop
+async def test_messages_of_qos_0_beyond_the_bound_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 10)
+    monkeypatch.setattr(mqtt_session, "_BATCH", 5)
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        proxy = await overlay.proxy("b1")
+        text = mapping(server.port).replace("qos: 1, attributes", "qos: 1, attributes")
+        text += "  - {event_type: Reading, topic: x}\n"
+        async with bridge(tmp_path / "m.yaml", proxy.address, text) as counts:
+            proxy.freeze()
+            await publish(plant, "oven", number=0)  # waits for its confirmation
+            await until(lambda: counts.received == 1)
+            await asyncio.gather(*(publish(plant, "oven", qos=0, number=number) for number in range(1, 31)))
+            await until(lambda: counts.dropped == 20)
+            proxy.thaw()
+            await until(lambda: counts.published == 11)
+
+
+@on_a_loop
+async def test_what_waits_while_mqtt_is_away_has_a_bound(tmp_path: Path) -> None:
+    async with Brokers(sessions=SessionLimits(queue_events=500)) as overlay:
+        server = Mosquitto(tmp_path)
+        await server.start()
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
+            Client(overlay.address("b1")) as client,
+        ):
+            await client.advertise(READING)
+            await server.stop()
+            rows = [{"sensor": "x" * 1_000, "celsius": 99.0, "number": n} for n in range(100)]
+            published = 0
+            while not counts.missed:  # beyond the window of the client, and the queue at the broker
+                await client.publish_batch("Reading", rows, confirm=True)
+                published += 100
+            await server.start()
+            await overlay.quiet()
+            await until(lambda: counts.sent + counts.missed == published)
+        assert counts.sent == counts.delivered
+        await server.stop()
+
+
+@on_a_loop
+async def test_a_connection_that_breaks_is_opened_again(tmp_path: Path) -> None:
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay:
+        proxy = await Proxy(server.port).start()
+        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(proxy.port)) as counts:
+            for number in range(3):
+                async with peer(server) as plant:
+                    await publish(plant, "oven", number=number)
+                    plant._client.socket().close()  # a peer that goes away
+                await until(lambda: counts.published >= number + 1)
+                proxy.cut()
+        await proxy.stop()
+        assert counts.malformed == 0
+
+
+@on_a_loop
+async def test_what_the_bridge_refuses_to_begin_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_session, "CONNECT_S", 0.3)
+    async with Brokers() as overlay:
+        address = overlay.address("b1")
+        with pytest.raises(ConnectError, match="no MQTT broker serves this bridge at localhost:1: .*refused"):
+            async with bridge(tmp_path / "m.yaml", address, mapping(1)):
+                pass
+        unknown = mapping(1).replace("  Reading: {sensor: string, celsius: float64, number: int64}\n", "")
+        with pytest.raises(RefusedError, match="Reading.*may declare it in event_types"):
+            async with bridge(tmp_path / "m.yaml", address, unknown):
+                pass
+        async with Mosquitto(tmp_path) as server:
+            async with bridge(tmp_path / "m.yaml", address, mapping(server.port)):
+                with pytest.raises(ConnectError, match="a client named 'bridge' is connected already"):
+                    async with bridge(tmp_path / "m.yaml", address, mapping(server.port)):
+                        pass
+
+
+@on_a_loop
+async def test_an_mqtt_broker_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses larger messages, and connections without a password."""
+    limited = Mosquitto(tmp_path, "max_packet_size 2000")
+    async with limited as server, Brokers() as overlay, peer(server, "alarms/#") as plant:
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
+            Client(overlay.address("b1")) as client,
+        ):
+            await client.advertise(READING)
+            await client.publish("Reading", sensor="x" * 3_000, celsius=99.0)
+            await client.publish("Reading", sensor="y", celsius=99.0)
+            assert await messages(plant, 1) == [("alarms/y", {"celsius": 99.0})]
+            await until(lambda: (counts.rejected, counts.sent) == (1, 1))
+        monkeypatch.setattr(mqtt_session, "CONNECT_S", 0.3)
+        (tmp_path / "secret").write_text("wrong")
+        closed = Mosquitto(tmp_path, "allow_anonymous false")
+        async with closed:
+            text = mapping(closed.port).replace('"}', '", username: me, password_file: secret}', 1)
+            with pytest.raises(ConnectError, match="[Nn]ot auth"):
+                async with bridge(tmp_path / "m.yaml", overlay.address("b1"), text):
+                    pass
