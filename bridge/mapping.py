@@ -36,8 +36,8 @@ _IN_TOPICS = (Kind.STRING, Kind.INT64, Kind.BOOL)
 _MOST_RULES = 100
 
 
-def _tcp_address(text: str) -> TcpAddress:
-    address = parse_address(text)
+def _tcp_address(text: object) -> TcpAddress:
+    address = parse_address(text) if isinstance(text, str) else None
     if not isinstance(address, TcpAddress):
         raise ValueError('expected "host:port"')
     return address

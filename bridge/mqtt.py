@@ -56,7 +56,7 @@ async def run_mqtt_bridge(
         if connected:
             log.info("connected to Covey's broker, %s", reason)
         else:
-            log.warning("the connection to Covey's broker was lost: %s; reconnecting", reason)
+            log.warning("the connection to Covey's broker is lost: %s; reconnecting", reason)
 
     async with Client(
         broker,

@@ -24,7 +24,6 @@ RECEIVE_MAXIMUM = 100
 """Messages of QoS 1 that the MQTT broker sends before the first is acknowledged."""
 MAX_PACKET_BYTES = 1 << 20
 """The MQTT broker sends the bridge no larger message."""
-_IN_FLIGHT = 20
 _KEEPALIVE_S = 10
 _OVERHEAD_BYTES = 300
 """Of a message, besides topic and payload, at most: its header, id, and the mark."""
@@ -152,9 +151,7 @@ class Connection:
     # --- what paho calls ------------------------------------------------------------------------------------
 
     def _on_connect(self, *arguments: Any) -> None:
-        limits = arguments[-1]
-        self._max_bytes = getattr(limits, "MaximumPacketSize", self._max_bytes)
-        self._paho.max_inflight_messages_set(min(_IN_FLIGHT, getattr(limits, "ReceiveMaximum", _IN_FLIGHT)))
+        self._max_bytes = getattr(arguments[-1], "MaximumPacketSize", self._max_bytes)
         self._connected(*arguments)
 
     def _on_publish(self, _client: object, _data: object, mid: int, code: ReasonCode, _: object) -> None:

@@ -59,8 +59,11 @@ class InwardRule:
         levels, row = topic.split("/"), Row()
         for name, number in self._of_topic.items():
             if number <= len(levels):
-                convert = _OF_LEVEL.get(self.event_type.attributes[name], str)
-                row[name] = convert(levels[number - 1])
+                kind, level = self.event_type.attributes[name], levels[number - 1]
+                try:
+                    row[name] = _OF_LEVEL.get(kind, str)(level)
+                except ValueError:
+                    raise ValueError(f"level {number} is {level[:80]!r}: expected {kind}") from None
         if self._of_payload:
             document = orjson.loads(payload)
             if self._reads_fields and not isinstance(document, dict):

@@ -231,7 +231,10 @@ def test_mqtt(five: Pages) -> None:
         with terminal(connect.replace("plant.yaml --", "examples/sensors.yaml --"), five.folder) as fleet:
             fleet.line("bridge between MQTT and")
             done = execute("examples/sensors.py", folder=five.folder)
-    alarms = ['alarms/oven {"sensor":"oven","celsius":85.0}', 'alarms/press {"sensor":"press","celsius":90.0}']
+    alarms = [
+        'alarms/oven {"sensor":"oven","celsius":85.0}',
+        'alarms/press {"sensor":"press","celsius":90.0}',
+    ]
     assert done.stdout.splitlines() == alarms, done.stderr
 
 

@@ -33,7 +33,8 @@ def test_matching_is_that_of_the_standard(topic_filter: str, topic: str, expecte
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a/#/b", "a#", "a/b+", "++", "a\n", "a\0", "$share/g", "$share//a", "$share/+/a", "ä" * 40_000]
+    "text",
+    ["", "a/#/b", "a#", "a/b+", "++", "a\n", "a\0", "$share/g", "$share//a", "$share/+/a", "ä" * 40_000],
 )
 def test_what_is_no_filter(text: str) -> None:
     with pytest.raises(ValueError, match="expected a topic filter of MQTT, such as"):
