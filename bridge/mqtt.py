@@ -21,6 +21,8 @@ from covey.overlay.transport.tls import Tls
 
 log = logging.getLogger("covey.bridge")
 
+_GRACE_S = 1.0
+"""For events without a confirmation; batches that wait for one have had their time."""
 _LOOK_EVERY_S = 1.0
 _LOG_EVERY = 60
 """Looks between two lines of the log with all counts."""
@@ -58,7 +60,7 @@ async def run_mqtt_bridge(
         else:
             log.warning("the connection to Covey's broker is lost: %s; reconnecting", reason)
 
-    async with Client(
+    client = Client(
         broker,
         f"{owner}/{mapping.name}" if owner else mapping.name,
         slow_consumer="drop_oldest",
@@ -67,8 +69,12 @@ async def run_mqtt_bridge(
         on_gap=on_gap,
         tls=tls,
         token=token,
-    ) as client:
+    )
+    await client.open()
+    try:
         await _serve(client, await _completed(mapping, file, client), options, counts, clean, ready)
+    finally:
+        await client.close(grace=_GRACE_S)
 
 
 async def _completed(mapping: MappingFile, file: Path, client: Client) -> MappingFile:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from socket import socket
 from typing import Any
 
 from aiomqtt import Client, MqttError, ProtocolVersion
@@ -28,6 +29,7 @@ _KEEPALIVE_S = 10
 _OVERHEAD_BYTES = 300
 """Of a message, besides topic and payload, at most: its header, id, and the mark."""
 _MARK = "covey-bridge"
+_BROKEN = "Unspecified error"  # what paho calls a connection that breaks
 _QUIET = logging.getLogger("covey.bridge.library")
 _QUIET.setLevel(logging.CRITICAL)  # the session logs what matters
 
@@ -97,6 +99,8 @@ class Connection:
         paho.on_message = lambda _client, _data, message: arrived(self, message)
         paho.on_publish = self._on_publish
         self._connected, paho.on_connect = paho.on_connect, self._on_connect
+        self._loop = asyncio.get_running_loop()
+        paho.on_socket_register_write = self._on_register_write
 
     async def open(self, filters: Mapping[str, SubscribeOptions]) -> None:
         """Connect and subscribe. `MqttError` where the MQTT broker refuses that, or does not answer."""
@@ -116,7 +120,8 @@ class Connection:
             async for _ in self._client.messages:
                 pass
         except MqttError as error:
-            return str(error.__cause__ or "closed by the MQTT broker")
+            why = str(error.__cause__ or "closed by the MQTT broker")
+            return "broken" if _BROKEN in why else why
         finally:
             for _, done in self._waiting.values():
                 if not done.done():
@@ -153,6 +158,14 @@ class Connection:
     def _on_connect(self, *arguments: Any) -> None:
         self._max_bytes = getattr(arguments[-1], "MaximumPacketSize", self._max_bytes)
         self._connected(*arguments)
+
+    def _on_register_write(self, _client: object, _data: object, connected: socket) -> None:
+        """As aiomqtt's, which raises in the loop where the socket is closed meanwhile. Of any thread."""
+        self._loop.call_soon_threadsafe(self._add_writer, connected)
+
+    def _add_writer(self, connected: socket) -> None:
+        if connected.fileno() >= 0:
+            self._loop.add_writer(connected.fileno(), self._paho.loop_write)
 
     def _on_publish(self, _client: object, _data: object, mid: int, code: ReasonCode, _: object) -> None:
         waiting = self._waiting.pop(mid, None)

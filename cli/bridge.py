@@ -17,7 +17,7 @@ def about() -> None:
     """Bridge an overlay and other brokers: MQTT."""
 
 
-@bridge.command()
+@bridge.command("mqtt")
 @with_access
 def mqtt(
     mapping: Annotated[Path, typer.Argument(help="The mapping file.", show_default=False)],

@@ -37,7 +37,7 @@ def test_without_a_broker(
     file = tmp_path / "mapping.yaml"
     file.write_text(MAPPING)
     assert run("bridge", "mqtt", file, "--broker", f"localhost:{free_ports(1)[0]}") == 1
-    assert "covey: localhost:" in capsys.readouterr().err.splitlines()[-1]
+    assert "covey: no broker answers at localhost:" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_without_its_packages(
