@@ -82,9 +82,6 @@ def _known(name: str, event_type: EventType, *at: str | int) -> Kind:
     return kind
 
 
-Qos = Annotated[int, Field(ge=0, le=1)]
-
-
 class TlsSection(Section):
     """PEM files; without an authority, those of this system."""
 
@@ -121,12 +118,19 @@ class MqttSection(Section):
         return options
 
 
-class ToCoveySection(Section):
+class RuleSection(Section):
+    event_type: str
+    qos: Annotated[int, Field(ge=0, le=1)] = 1
+
+    def check(self, event_type: EventType) -> None:
+        """Raises a `complaint` of the first field that does not fit the event type."""
+        raise NotImplementedError
+
+
+class ToCoveySection(RuleSection):
     """Attributes that `attributes` does not name are the payload's fields of their names."""
 
     topic: Annotated[str, AfterValidator(check_filter)]
-    event_type: str
-    qos: Qos = 1
     attributes: Annotated[dict[str, str], _texts(source_of)] = Field(default_factory=dict)
 
     def check(self, event_type: EventType) -> None:
@@ -140,17 +144,15 @@ class ToCoveySection(Section):
                 raise complaint(f"is {source!r}: {expected}", "attributes", name)
 
 
-class ToMqttSection(Section):
+class ToMqttSection(RuleSection):
     """A subscription, and the topic of its events; their payload has the attributes in `attributes`, all by
     default. `variables` are topics whose payload is the value of a variable.
     """
 
-    event_type: str
     filter: str = ""
     values: Annotated[dict[str, Any], BeforeValidator(text_keys)] = Field(default_factory=dict)
     variables: Annotated[dict[str, str], _texts(check_topic)] = Field(default_factory=dict)
     topic: Annotated[str, AfterValidator(lambda text: Template(text).text)]
-    qos: Qos = 1
     retain: bool = False
     attributes: Annotated[list[str], Field(min_length=1)] | None = None
 
@@ -187,8 +189,9 @@ class MappingFile(Section):
     def _check_rules(self) -> Self:
         if not self.to_covey and not self.to_mqtt:
             raise ValueError("expected rules in to_covey or to_mqtt")
-        for where, rules in (("to_covey", self.to_covey), ("to_mqtt", self.to_mqtt)):
-            for place, rule in enumerate[ToCoveySection | ToMqttSection](rules):
+        sections: dict[str, Sequence[RuleSection]] = {"to_covey": self.to_covey, "to_mqtt": self.to_mqtt}
+        for where, rules in sections.items():
+            for place, rule in enumerate(rules):
                 if rule.event_type in self.types:
                     try:
                         rule.check(self.types[rule.event_type])
