@@ -212,6 +212,7 @@ def test_browser(five: Pages) -> None:
 
 @needs_mosquitto
 def test_mqtt(five: Pages) -> None:
+    pytest.importorskip("aiomqtt")
     text = five.text("how-to-mqtt.md")
     assert len(text.split()) <= 400
     assert len((ROOT / "docs" / "bridges.md").read_text().split()) <= 500

@@ -199,6 +199,21 @@ async def test_nothing_goes_in_circles(tmp_path: Path) -> None:
 
 
 @on_a_loop
+async def test_two_bridges_may_share_a_subscription(tmp_path: Path) -> None:
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        text = mapping(server.port).replace("topic: plant/+", 'topic: "$share/bridges/plant/+')
+        text = text.replace("temperature,", 'temperature",')
+        async with (
+            bridge(tmp_path / "1.yaml", overlay.address("b1"), text) as first,
+            bridge(tmp_path / "2.yaml", overlay.address("b1"), text.replace("bridge\n", "other\n")) as second,
+        ):
+            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(40)))
+            await until(lambda: first.published + second.published == 40)
+        assert min(first.published, second.published) > 0
+        assert first.malformed + second.malformed == 0
+
+
+@on_a_loop
 async def test_mosquitto_restarts_under_load(tmp_path: Path) -> None:
     """Once with what it stores, and once killed, both ways: nothing of QoS 1 is lost that was promised."""
     total = 300

@@ -10,13 +10,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from running import free_ports, until
 
-from covey.bridge.counts import Counts
-from covey.bridge.mqtt import run_mqtt_bridge
+if TYPE_CHECKING:
+    from covey.bridge.counts import Counts
 
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 needs_mosquitto = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed (Debian: mosquitto)")
@@ -72,6 +72,9 @@ class Mosquitto:
 @asynccontextmanager
 async def bridge(file: Path, broker: str, mapping: str, **options: Any) -> AsyncIterator[Counts]:
     """A bridge of a mapping, written to the file, from the moment that it is ready."""
+    from covey.bridge.counts import Counts
+    from covey.bridge.mqtt import run_mqtt_bridge
+
     file.write_text(mapping)
     counts, ready = Counts(), asyncio.Event()
     running = asyncio.create_task(run_mqtt_bridge(file, broker, counts=counts, ready=ready.set, **options))
