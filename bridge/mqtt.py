@@ -13,7 +13,7 @@ from covey.bridge.mapping import MappingFile, load_mapping
 from covey.bridge.mqtt_connection import subscribed
 from covey.bridge.mqtt_session import CONNECT_S, MqttSession
 from covey.bridge.to_covey import Setting, ToCovey
-from covey.bridge.to_mqtt import ToMqtt
+from covey.bridge.to_mqtt import to_mqtt
 from covey.matcher import parse
 from covey.overlay import Client, Gap, RefusedError
 from covey.overlay.transport.credentials import Token, credentials
@@ -114,10 +114,10 @@ async def _serve(
     try:
         session = MqttSession(options, mapping.mqtt.session_expiry_s, filters, counts, clean=clean)
         async with session, asyncio.TaskGroup() as work:
-            work.create_task(ToCovey(mapping, settings, client, session, counts).run())
+            work.create_task(ToCovey(mapping, settings, client, session).run())
             for outward, subscription in zip(mapping.to_mqtt, subscriptions, strict=True):
                 exclude = client.publisher if mapping.mirrors(outward) else None
-                work.create_task(ToMqtt(outward, subscription, session, counts, exclude=exclude).run())
+                work.create_task(to_mqtt(outward, subscription, session, exclude=exclude))
             work.create_task(session.kept())
             work.create_task(_watch(client, counts))
             ready()

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from types import TracebackType
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Self
 
 from aiomqtt import MqttError
@@ -28,11 +27,24 @@ log = logging.getLogger("covey.bridge")
 MOST_MESSAGES = 10_000
 MOST_BYTES = 16 << 20
 CONNECT_S = 5.0
+GRACE_S = 5.0
 _BATCH = 1_000
 _WINDOW = 100
 """Messages of one rule that are published at a time."""
 
 Incoming = tuple[Connection, MQTTMessage]
+
+
+async def finished(work: Coroutine[None, None, None]) -> None:
+    """Await some work. Where this is cancelled, since the bridge ends, the work has `GRACE_S` seconds."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({task}, timeout=GRACE_S)
+        task.cancel()
+        raise
 
 
 class MqttSession:
@@ -53,7 +65,7 @@ class MqttSession:
         self._options = options
         self._expiry_s = expiry_s
         self._filters = filters
-        self._counts = counts
+        self.counts = counts
         self._clean = clean
         self._backoff = Backoff()
         self._why = "no answer"
@@ -74,9 +86,7 @@ class MqttSession:
         self._keeper = asyncio.create_task(self._keep(connection), name="covey bridge mqtt")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._keeper is not None
         self._keeper.cancel()
         await asyncio.wait({self._keeper})
@@ -131,7 +141,7 @@ class MqttSession:
     def _arrived(self, connection: Connection, message: MQTTMessage) -> None:
         size = len(message.payload)
         if not message.qos and (len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES):
-            self._counts.dropped += 1
+            self.counts.dropped += 1
             log.warning("%s: a message of QoS 0 is dropped: Covey does not keep up", message.topic)
             return
         self._inbox.append((connection, message))
@@ -164,7 +174,7 @@ class MqttSession:
 
     def _published(self, message: Outgoing, refusal: str) -> None:
         if refusal:
-            self._counts.rejected += 1
+            self.counts.rejected += 1
             log.warning("%s: the MQTT broker refuses a message: %s", message.topic, refusal)
         else:
-            self._counts.sent += 1
+            self.counts.sent += 1

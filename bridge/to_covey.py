@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from covey.bridge.counts import Counts
-from covey.bridge.finishing import finished
 from covey.bridge.mapping import MappingFile, ToCoveySection, source_of
 from covey.bridge.mqtt_connection import is_marked
-from covey.bridge.mqtt_session import Incoming, MqttSession
+from covey.bridge.mqtt_session import Incoming, MqttSession, finished
 from covey.bridge.topics import levels_of, matches
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
@@ -89,13 +87,12 @@ class ToCovey:
         settings: Mapping[str, Sequence[Setting]],
         client: Client,
         session: MqttSession,
-        counts: Counts,
     ) -> None:
         self._rules = [InwardRule(each, mapping.types[each.event_type]) for each in mapping.to_covey]
         self._settings = settings
         self._client = client
         self._session = session
-        self._counts = counts
+        self._counts = session.counts
         self._rules_of = lru_cache(_TOPICS)(self._find)
 
     async def run(self) -> None:

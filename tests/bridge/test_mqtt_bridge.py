@@ -17,7 +17,7 @@ import pytest
 from mosquitto import Mosquitto, bridge, needs_mosquitto
 from running import Brokers, Proxy, on_a_loop, until
 
-from covey.bridge import finishing, mqtt_session
+from covey.bridge import mqtt_session
 from covey.bridge.counts import Counts
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError, RefusedError
@@ -268,7 +268,7 @@ async def test_a_message_is_acknowledged_once_covey_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The overlay takes nothing, and the bridge ends at once: another one gets what mosquitto has kept."""
-    monkeypatch.setattr(finishing, "GRACE_S", 0.0)
+    monkeypatch.setattr(mqtt_session, "GRACE_S", 0.0)
     async with (
         Mosquitto(tmp_path) as server,
         Brokers() as overlay,
