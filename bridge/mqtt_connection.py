@@ -120,7 +120,7 @@ class Connection:
             async for _ in self._client.messages:
                 pass
         except MqttError as error:
-            why = str(error.__cause__ or "closed by the MQTT broker")
+            why = str(error.__cause__ or "closed")
             return "broken" if _BROKEN in why else why
         finally:
             for _, done in self._waiting.values():
@@ -132,6 +132,10 @@ class Connection:
     async def close(self) -> None:
         with suppress(MqttError):
             await self._client.__aexit__(None, None, None)
+
+    def abandon(self) -> None:
+        """End the connection, of which others are told by `lost`."""
+        self._paho.disconnect()
 
     def acknowledge(self, message: MQTTMessage) -> None:
         self._paho.ack(message.mid, message.qos)

@@ -1,8 +1,9 @@
 """The bridge's session at an MQTT broker, over as many connections as it takes.
 
-Invariants. What waits to be read is bounded: messages of QoS 1 by what the MQTT broker may send before one is
-acknowledged, those of QoS 0 by `MOST_MESSAGES` and `MOST_BYTES`, beyond which they are dropped and counted. A
-message is acknowledged on the connection that brought it, or not at all: then the MQTT broker sends it again.
+Invariants. What waits to be read is bounded by `MOST_MESSAGES` and `MOST_BYTES`. Beyond that, messages of QoS
+0 are dropped and counted; those of QoS 1 are left unacknowledged, and a new connection brings them again once
+the others have been read. Some MQTT brokers send more than they may (mosquitto 2.0.11, when it is connected
+to again). A message is acknowledged on the connection that brought it, or not at all.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class MqttSession:
         self._inbox: deque[Incoming] = deque()
         self._bytes = 0
         self._arrival = asyncio.Event()
+        self._leaves = False
+        """Messages of QoS 1 are left unacknowledged, until the next connection."""
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -109,9 +112,11 @@ class MqttSession:
                 arrived=self._arrived,
                 published=self._published,
             )
+            self._connection = connection  # messages come before the subscriptions are accepted
             try:
                 await connection.open(self._filters)
             except MqttError as error:
+                self._forget()
                 if str(error) != self._why:
                     self._why = str(error)
                     log.warning("the MQTT broker: %s; retrying", self._why)
@@ -119,28 +124,36 @@ class MqttSession:
             else:
                 self._clean = False
                 self._backoff.connected()
-                self._connection = connection
                 self._is_open.set()
+                self._arrival.set()
                 return connection
 
     async def _keep(self, connection: Connection) -> None:
         while True:
             self._why = await connection.lost()
-            self._connection = None
             self._is_open.clear()
-            self._inbox = deque(each for each in self._inbox if not each[1].qos)  # the others come again
-            self._bytes = sum(len(message.payload) for _, message in self._inbox)
+            self._forget()
             log.warning("the connection to the MQTT broker is lost: %s; reconnecting", self._why)
             await connection.close()
             await asyncio.sleep(self._backoff.pause_s())
             connection = await self._connect()
             log.info("connected to the MQTT broker again")
 
+    def _forget(self) -> None:
+        """The connection has ended, and what it has brought comes again, but for QoS 0."""
+        self._connection, self._leaves = None, False
+        self._inbox = deque(each for each in self._inbox if not each[1].qos)
+        self._bytes = sum(len(message.payload) for _, message in self._inbox)
+
     # --- messages -------------------------------------------------------------------------------------------
 
     def _arrived(self, connection: Connection, message: MQTTMessage) -> None:
         size = len(message.payload)
-        if not message.qos and (len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES):
+        is_full = len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES
+        if message.qos and (is_full or self._leaves):
+            self._leaves = True
+            return
+        if is_full:
             self.counts.dropped += 1
             log.warning("%s: a message of QoS 0 is dropped: Covey does not keep up", message.topic)
             return
@@ -151,6 +164,8 @@ class MqttSession:
     async def received(self) -> list[Incoming]:
         """The next messages, in the order in which they have arrived."""
         while not self._inbox:
+            if self._leaves and self._connection is not None and self._is_open.is_set():
+                self._connection.abandon()
             self._arrival.clear()
             await self._arrival.wait()
         messages = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]

@@ -327,6 +327,27 @@ async def test_messages_of_qos_0_beyond_the_bound_are_dropped(
 
 
 @on_a_loop
+async def test_messages_of_qos_1_beyond_the_bound_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 10)  # mosquitto has 20 under way
+    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
+        proxy = await overlay.proxy("b1")
+        async with (
+            bridge(tmp_path / "m.yaml", proxy.address, mapping(server.port)) as counts,
+            Client(overlay.address("b1")) as client,
+        ):
+            readings = await client.subscribe("Reading", "")
+            proxy.freeze()
+            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(40)))
+            await until(lambda: counts.received > 0)
+            proxy.thaw()
+            found = (await readings.read(until=lambda event: event["number"] == 39)).to_pylist()
+        assert list(dict.fromkeys(row["number"] for row in found)) == [*range(40)]  # in order, some twice
+        assert counts.dropped == 0
+
+
+@on_a_loop
 async def test_what_waits_while_mqtt_is_away_has_a_bound(tmp_path: Path) -> None:
     async with Brokers(sessions=SessionLimits(queue_events=500)) as overlay:
         server = Mosquitto(tmp_path)
