@@ -1,8 +1,8 @@
-"""Variables of a subscription that follow the fields of an object, as in EventJava (Jayaram et al., 3.2, 5.1).
+"""Variables of a subscription that follow the fields of an object (EventJava; Jayaram et al., 3.2, 5.1).
 
-The paper's compiler adds a message to each assignment. Here the `__setattr__` of the object's class is wrapped,
-once, for all its objects; those that nobody follows pay a look-up in a dict. What it cannot see, such as
-`vars(o)["x"] = 1` and a change inside of a value, is announced with the next assignment.
+The paper's compiler adds a message to each assignment. Here the `__setattr__` of the object's class is
+wrapped, once, for all its objects; those that nobody follows pay a look-up in a dict. What it cannot see,
+such as `vars(o)["x"] = 1` and a change inside of a value, is announced with the next assignment.
 
 The paper protects the assignment and its message by a lock per field, so that two threads do not announce
 their values in another order than they assign them. No lock is needed here: an assignment announces no value

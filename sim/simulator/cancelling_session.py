@@ -2,8 +2,8 @@
 
 Besides subscribing first and unsubscribing first, the paper has "a practical solution": the outdated
 subscription is cancelled when the first event arrives that it does not match, since such an event shows that
-the new one has reached a publisher. A change that only narrows brings no such event: its outdated subscription
-stays until the next change, which cancels it, so there is one at most.
+the new one has reached a publisher. A change that only narrows brings no such event: its outdated
+subscription stays until the next change, which cancels it, so there is one at most.
 
 Invariant: while there is one, what arrives is evaluated again, so that the client hands out what matches its
 newest values, once.
@@ -28,7 +28,7 @@ CANCEL_LATE = "cancel-late"
 
 
 class CancellingSession(ClientSession):
-    """A session under static routing that cancels late. After each Deliver, `cancellations` are to be sent."""
+    """A session under static routing that cancels late. After a Deliver, `cancellations` are to be sent."""
 
     def __init__(self, publisher: str, *, engine: str = "cluster") -> None:
         super().__init__(publisher, routing="static", engine=engine)

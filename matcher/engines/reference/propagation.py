@@ -37,7 +37,7 @@ class PropagationStore(ReferenceStore):
         self._index, ranks = index_predicates(tests, self)
         users = np.bincount(ranks, minlength=len(self._index.edges))
         others = classes_of(tests.lows, tests.highs, self.tops_of(tests.columns)) != POINT
-        ranks = ranks[np.lexsort((users[ranks], others, tests.owners))]  # of each row its access predicate first
+        ranks = ranks[np.lexsort((users[ranks], others, tests.owners))]  # a row's access predicate first
         access = np.full(len(tests.rows), -1, dtype=np.int64)
         access[tests.sizes > 0] = ranks[tests.starts[tests.sizes > 0]]
         order = np.lexsort((tests.sizes, access))
@@ -78,7 +78,8 @@ class PropagationStore(ReferenceStore):
         return {
             **super().structure_bytes(),
             "predicate order": index_bytes(self._index) + of.bits.nbytes,
-            "clusters": of.lists.nbytes + of.clusters.nbytes + of.cells.nbytes,
+            "cluster vector": of.lists.nbytes + of.clusters.nbytes,
+            "clusters": of.cells.nbytes,
         }
 
     def render(self, columns: Columns) -> list[str]:

@@ -1,9 +1,9 @@
-"""Kernels of the propagation engine: the predicate bit vector, and clusters of rows (Fabret et al. 2001, 2.2).
+"""Kernels of the propagation engine: the predicate bit vector, and clusters of rows (Fabret et al., 2.2).
 
-    bits      [ 0 1 0 1 ... ]                by rank of a predicate: whether the event satisfies it
-    lists     [ 1 | 3 | 3 | ... ]            by rank: the first of the clusters that it is the access predicate of
-    clusters  [ size rows cell place ]       rows with `size` predicates besides the access predicate
-    cells     [ 4 9 7 | 5 5 8 | ... ]        of a cluster: the ranks of the rows' first predicates, of the second
+    bits      [ 0 1 0 1 ... ]           by rank of a predicate: whether the event satisfies it
+    lists     [ 1 | 3 | 3 | ... ]       by rank of an access predicate: the first of its clusters
+    clusters  [ size rows cell place ]  rows with `size` predicates besides the access predicate
+    cells     [ 4 9 7 | 5 5 8 | ... ]   of a cluster: ranks of the rows' first predicates, of the second
 
 Rows of one cluster are searched columnwise, by a loop of its own for each small size. Cells of a cache line,
 UNFOLD of them, are compared while a line further ahead is prefetched: of the first two columns alone, since

@@ -1,8 +1,8 @@
 """Bittner and Hinze 2005, sections 4 and 5: what their equations say, beside the engines' own accounting.
 
-A *turning point* is the S_s from which the tree takes less than the normal form. Figs. 4 to 6 draw it over |p|
-by the inequalities 11 to 14; Table 2 lists the data structures. Here filters of these shapes are loaded, and
-the bytes of the same tables are counted (`tables`), so nothing depends on the machine.
+A *turning point* is the S_s from which the tree takes less than the normal form. Figs. 4 to 6 draw it over
+|p| by the inequalities 11 to 14; Table 2 lists the data structures. Here filters of these shapes are loaded,
+and the bytes of the same tables are counted (`tables`), so nothing depends on the machine.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from covey.sim.workload.boolean import branching
 
 TREE = "noncanonical"
 CANONICAL = ("counting", "cluster")
-ENGINES = {"counting": "counting", "cluster": "cluster:forms=normal", TREE: TREE}
+ENGINES = {"counting": "counting", "cluster": "propagation:lookahead=false", TREE: TREE}
+"""The paper's algorithms; its cluster approach is Fabret's, with single access predicates."""
 _UNCOUNTED = (
-    *("predicates", "predicate hash", "predicate order", "predicates in order", "strings"),
+    *("predicates", "predicate hash", "predicate order", "strings"),
     *("rows", "id map", "plans, signatures and names"),
 )
 """Parts of an engine's memory that the paper omits: predicates, their index, ids, and filters' texts."""
 _FORWARD, _COUNTS, _BACK = "predicate-subscription table", "counts", "subscription-predicate table"
+_CELLS = "clusters"
 _APART = 1.1
 """By the equations so many times apart, for measured bytes to be compared."""
 
@@ -74,10 +76,10 @@ class Loaded:
     memory: Mapping[str, Mapping[str, float]]
 
     def tables(self, *, unsubscription: bool) -> dict[str, float]:
-        """Of each engine; counting's table for unsubscription can be left out, cluster has none."""
+        """Of each engine, maybe without the canonical ones' tables for unsubscription."""
         sizes = {name: tables(parts) for name, parts in self.memory.items()}
-        if not unsubscription:
-            sizes["counting"] -= self.memory["counting"][_BACK]
+        for name in () if unsubscription else CANONICAL:
+            sizes[name] -= self.memory[name][_BACK]
         return sizes
 
 
@@ -103,7 +105,10 @@ SHARES = (0.3, 0.5, 0.7)
 
 def turning_points(loaded: list[Loaded]) -> list[PaperFinding]:
     """Figs. 4 to 6."""
-    worst = "op^r = 1, the worst case of the tree, is more operators than any filter here has, so its turning "
+    worst = (
+        "op^r = 1, the worst case of the tree, is more operators than any filter here has, so its turning "
+        "points are upper bounds: only filters beyond them are judged."
+    )
     return [
         _turning_points(
             "Fig. 4",
@@ -112,7 +117,7 @@ def turning_points(loaded: list[Loaded]) -> list[PaperFinding]:
             "few; with 50 predicates both about 4.0 at s^r = 0.7, and more the smaller s^r is.",
             loaded,
             1.0,
-            worst + "points are upper bounds: only filters beyond them are judged.",
+            worst,
             unsubscription=False,
         ),
         _turning_points(
@@ -121,7 +126,7 @@ def turning_points(loaded: list[Loaded]) -> list[PaperFinding]:
             "About 2.0 for counting and below it for cluster at s^r = 0.7: one `or` suffices.",
             loaded,
             1.0,
-            worst + "points are upper bounds: only filters beyond them are judged.",
+            worst,
         ),
         _turning_points(
             "Fig. 6",
@@ -164,21 +169,24 @@ def _turning_points(
         title,
         f"{claim} By inequalities {'12 and 14' if unsubscription else '11 and 13'}.",
         f"At and around the turning points of the equations, so many times the smaller side's bytes: "
-        f"{extremes(effects)}, over {len(effects)} filters. {judged} S_s here is interpolated; it is empty "
-        "where the normal form is smaller at every size, and where s^r is that of no filter.",
+        f"{extremes(effects)}, over {len(effects)} filters. {judged} S_s here is interpolated, between filters "
+        "of this s^r; it is empty where the normal form is smaller at every size.",
         decide(Claim(), [*effects.values()]),
         rows,
         Curves("predicates per subscription, |p|", "S_s from which the tree is smaller", drawn),
     )
 
 
-def _crossings(loaded: list[Loaded], s_r: float, unsubscription: bool) -> dict[str, float | None]:
+def _crossings(loaded: list[Loaded], s_r: float, unsubscription: bool) -> dict[str, Cell]:
     """Of the filters of one |p|, by engine."""
     near = [each for each in loaded if abs(each.shape.shared / each.shape.conjunctions - s_r) < 0.06]
     sizes = [(each.shape.conjunctions, each.tables(unsubscription=unsubscription)) for each in near]
     points = {name: [(float(n), of[name]) for n, of in sizes] for name in ENGINES}
-    found = {name: crossing(points[name], points[TREE]) for name in CANONICAL}
-    return {name: None if x is None or len(near) < 2 else round(x, 2) for name, x in found.items()}
+    found: dict[str, Cell] = {}
+    for name in CANONICAL:
+        x = crossing(points[name], points[TREE]) if len(near) > 1 else None
+        found[name] = x and (f"at most {x:g}" if x == points[name][0][0] else round(x, 2))
+    return found
 
 
 def _on_its_side(loaded: list[Loaded], op_r: float, unsubscription: bool) -> dict[str, Estimate | None]:
@@ -204,7 +212,7 @@ def structures(loaded: list[Loaded]) -> PaperFinding:
     each = max(
         (each for each in loaded if each.shape.conjunctions == 4), key=lambda each: each.shape.predicates
     )
-    of, counting, tree = parameters(each.shape), each.memory["counting"], each.memory[TREE]
+    of, (counting, cluster, tree) = parameters(each.shape), (each.memory[name] for name in ENGINES)
     association = 4 * of.s_p * of.p
     array, table = "fixed and dynamic array", "dynamic table"
     sizes = {
@@ -214,7 +222,8 @@ def structures(loaded: list[Loaded]) -> PaperFinding:
         "tree: hit and minimum count vectors": (array, 2.0, tree[_COUNTS]),
         "tree: predicate to subscription": (table, 4 * of.p, tree[_FORWARD]),
         "tree: subscription trees": ("memory blocks", 5 * of.p + 2 * of.op, tree[_BACK] + tree["trees"]),
-        "cluster: all": ("lists of arrays", of.cluster(), tables(each.memory["cluster"])),
+        "cluster: clusters": ("lists of fixed arrays", association, cluster[_CELLS]),
+        "cluster: for unsubscription": (table, association, cluster[_BACK]),
     }
     effects: dict[str, Estimate | None] = {
         name: Estimate.exact(here / paper) for name, (_, paper, here) in sizes.items()
@@ -224,8 +233,9 @@ def structures(loaded: list[Loaded]) -> PaperFinding:
         f"the data structures (|p| = {of.p}, S_s = {of.S_s}, s^r = {of.s_r:.2f})",
         "A practical implementation takes more than the equations, for lists, lengths and hash tables "
         "(section 5.3).",
-        f"Bytes as multiples of the equation's: {extremes(effects)}. The tree's form is kept once for all "
-        "filters that differ in values alone; clusters contain bounds in place of predicates' identifiers.",
+        f"Bytes as multiples of the equation's: {extremes(effects)}. The form of a tree is kept once for all "
+        "filters that differ in values alone, clusters omit the access predicate, and ids of subscriptions are "
+        "in a table of all engines, which is not counted.",
         decide(Claim(), [*effects.values()]),
         [
             {"data structure": name, "in the paper": how, "eq. B": round(paper, 1), "here B": round(here, 1)}

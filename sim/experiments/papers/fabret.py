@@ -2,10 +2,10 @@
 
 Time per event, memory and loading time over the number of subscriptions (Fig. 3); what non-equality
 operators, the size of domains and the number of predicates do (Fig. 3, section 6.3). Counting and propagation
-are reference engines, with the paper's predicate index and bit vector; propagation groups by single predicates,
-with and without prefetching. Static and dynamic are configurations of `cluster`, which choose tables of
-several attributes by the cost model. How they follow subscriptions that change is section 6.4 (Fig. 4),
-measured as `python -m benchmarks drift` does; phases and single changes are in `fabret_phases.py`.
+are reference engines, with the paper's predicate index and bit vector; propagation groups by single
+predicates, with and without prefetching. Static and dynamic are configurations of `cluster`, which choose
+tables of several attributes by the cost model. How they follow subscriptions that change is section 6.4
+(Fig. 4), measured as `python -m benchmarks drift` does; phases and single changes are in `fabret_phases.py`.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
         "subscriptions",
         ("ms", ms_per_event),
         _ratios(runs, *((f"{name} ==", f"{name} mixed") for name in engines)),
-        f"Their difference: {extremes(apart)}. Propagation finds all predicates that hold, and compares bits; "
-        "dynamic tests what is left of a row in place.",
+        f"Their difference: {extremes(apart)}. Propagation finds all predicates that hold, and compares "
+        "bits; dynamic tests what is left of a row in place.",
     )
 
 
@@ -245,7 +245,8 @@ def _memory(runs: Runs) -> PaperFinding:
         "subscriptions",
         ("MB", lambda result: sum(result.memory.values()) / 1e6),
         effects,
-        "Dynamic's clusters contain their tests and no predicate table, which counting needs in both directions.",
+        "Dynamic's clusters contain their tests and no predicate table, which counting needs in both "
+        "directions.",
     )
 
 

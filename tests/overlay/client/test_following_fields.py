@@ -133,7 +133,7 @@ async def test_two_subscriptions_may_follow_an_object_until_they_end() -> None:
 async def test_mistakes_are_one_sentence_and_change_nothing() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as me:
         monitor = Monitor()
-        with pytest.raises(VariableError, match=r"\$most has no value, and Monitor no field most: expected one"):
+        with pytest.raises(VariableError, match=r"\$most has no value, and Monitor no field most: expected"):
             await me.subscribe(QUOTE, "price < $most", follow=monitor)
         with pytest.raises(VariableError, match="follow of Monitor: expected a variable without a value in"):
             await me.subscribe(QUOTE, "price < 3", follow=monitor)

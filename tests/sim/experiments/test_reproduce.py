@@ -229,8 +229,8 @@ def test_filters_on_the_other_side_of_a_turning_point_reverse_its_verdict() -> N
         for shape in shapes:
             long, short = theory(shape), theory(shape, unsubscription=False)
             memory = {name: {"counts": pick(short, name)} for name in short}
-            back = pick(long, "counting") - pick(short, "counting")
-            memory["counting"]["subscription-predicate table"] = back
+            for name in ("counting", "cluster"):
+                memory[name]["subscription-predicate table"] = pick(long, name) - pick(short, name)
             found.append(Loaded(shape, memory))
         return found
 
@@ -246,15 +246,14 @@ def test_filters_on_the_other_side_of_a_turning_point_reverse_its_verdict() -> N
 
 def test_tables_are_judged_beside_their_equations() -> None:
     shape = branching(20, 4, 0.3)
-    of = theory(shape)
     tables = ("predicate-subscription table", "subscription-predicate table")
     memory = {
         "counting": {"counts": 16.0} | dict.fromkeys(tables, 999.0),
         "noncanonical": {"counts": 4.0, "trees": 100.0} | dict.fromkeys(tables, 99.0),
-        "cluster": {"bounds": 2 * of["cluster"]},
+        "cluster": {"clusters": 999.0, tables[1]: 999.0},
     }
     assert structures([Loaded(shape, memory)]).verdict is Verdict.HOLDS
-    memory["cluster"] = {"bounds": of["cluster"] / 2, "rows": 1e6}
+    memory["cluster"]["clusters"] = 9.0
     assert structures([Loaded(shape, memory)]).verdict is Verdict.OPPOSITE
 
 
