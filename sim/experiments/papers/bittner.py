@@ -69,8 +69,8 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "paper's equations (eq. B, identifiers of 4 bytes).",
         "Cluster is Fabret's algorithm with single access predicates, the engine `propagation`; where "
         "predicates are on ranges, as here, one of these is the access predicate, and hardly any is shared. "
-        "Its cluster vector is counted, which the paper neglects. The paper measures memory with the counting "
-        "engine only, but also analyses cluster.",
+        "Its cluster vector is counted, which the paper neglects. The paper measures memory with counting "
+        "only, but also analyses cluster.",
     ]
     return PaperReport("bittner", CITATION, plan.size, findings, notes, (plan.seed,))
 

@@ -169,8 +169,8 @@ def _turning_points(
         title,
         f"{claim} By inequalities {'12 and 14' if unsubscription else '11 and 13'}.",
         f"At and around the turning points of the equations, so many times the smaller side's bytes: "
-        f"{extremes(effects)}, over {len(effects)} filters. {judged} S_s here is interpolated, between filters "
-        "of this s^r; it is empty where the normal form is smaller at every size.",
+        f"{extremes(effects)}, over {len(effects)} filters. {judged} S_s here is interpolated between "
+        "filters of this s^r; it is empty where the normal form is smaller at every size.",
         decide(Claim(), [*effects.values()]),
         rows,
         Curves("predicates per subscription, |p|", "S_s from which the tree is smaller", drawn),
@@ -233,9 +233,9 @@ def structures(loaded: list[Loaded]) -> PaperFinding:
         f"the data structures (|p| = {of.p}, S_s = {of.S_s}, s^r = {of.s_r:.2f})",
         "A practical implementation takes more than the equations, for lists, lengths and hash tables "
         "(section 5.3).",
-        f"Bytes as multiples of the equation's: {extremes(effects)}. The form of a tree is kept once for all "
-        "filters that differ in values alone, clusters omit the access predicate, and ids of subscriptions are "
-        "in a table of all engines, which is not counted.",
+        f"Bytes as multiples of the equation's: {extremes(effects)}. The form of a tree is kept once for "
+        "all filters that differ in values alone, clusters omit the access predicate, and ids of "
+        "subscriptions are in a table that all engines have, which is not counted.",
         decide(Claim(), [*effects.values()]),
         [
             {"data structure": name, "in the paper": how, "eq. B": round(paper, 1), "here B": round(here, 1)}
