@@ -58,14 +58,20 @@ def java() -> str | None:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
+def java_version(java: str) -> str | None:
+    """The version of a java, such as "17.0.9"; None if it does not run."""
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_RUN_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = re.search(r'version "([^"]+)"', ran.stderr + ran.stdout)
+    return version and version[1]
+
+
 def no_fitting_java(found: str | None) -> str:
     """The sentence on a Java that is absent or too old."""
-    try:
-        ran = subprocess.run([found or "", "-version"], capture_output=True, text=True, timeout=_RUN_S)
-        version = re.search(r'version "([^"]+)"', ran.stderr + ran.stdout)
-    except (OSError, subprocess.SubprocessError):
-        version = None
-    return f"Spark needs Java 17{f', and {found} is Java {version[1]}' if version else ''}: {_INSTALL_JAVA}"
+    version = found and java_version(found)
+    return f"Spark needs Java 17{f', and {found} is Java {version}' if version else ''}: {_INSTALL_JAVA}"
 
 
 def _check_java() -> None:
