@@ -16,10 +16,11 @@ from covey.matcher import kernels_cached
 from covey.matcher.jit.cache import cache_directory, cache_writable
 from covey.overlay.node.server import descriptor_limit
 from covey.overlay.transport.rpc_server import ConnectionLimits
-from covey.sim.metrics.spark_failures import java, java_version, no_fitting_java
+from covey.sim.extras import java, java_version, no_fitting_java
 
 NEEDED_FOR = {
     "gateway": ("covey gateway, covey demo map", "how-to-browser.md"),
+    "mqtt": ("covey bridge mqtt", "how-to-mqtt.md"),
     "sim": ("covey sim, plan, sweep, metrics, topology, reproduce", "how-to-simulate.md"),
     "operators": ("filters that call inside or matches", "operators.md"),
     "security": ("tokens of clients, covey certs", "how-to-secure.md"),
