@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "broker", "figures", "events in/s", "out/s", "updates/s", "delay p50 ms", "p99 ms", "memory MiB", "cores",
 )  # fmt: skip
+_PLAYED = 0.9
+"""A smaller share of the load makes the measured figures those of another load."""
 _BUSY = 0.7
 """The share of a core from which on queues grow in bursts."""
 
@@ -72,6 +74,10 @@ def plan(
     ]  # fmt: skip
     print_table(f"{scenario} on {overlay}", _COLUMNS, rows, names=2)
     _conclude(figures["predicted"])
+    if measure:
+        played = planning.share_played(figures["predicted"], figures["measured"])
+        if played < _PLAYED:
+            print(f"only {played:.0%} of the load was played: this machine is too slow for it, or busy")
     if left_out:
         print(f"not part of the prediction: {', '.join(left_out)} of {overlay}")
 

@@ -8,7 +8,7 @@ machine play a small load, and what their cores do not explain is divided by the
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -140,13 +140,20 @@ def calibrate(progress: Progress = silent) -> Calibration:
     simulated = _SimulatedPlan(_CALIBRATED, _CHAIN, Calibration(message_ns=0, idle_bytes=0))
     simulated.run(progress=part(progress, 0.7, 1.0))
     pairs = list(zip(real.figures(), simulated.figures(), strict=True))
-    seconds = _CALIBRATED.duration_s
-    beside_ns = sum(each.cores - core.cores for each, core in pairs) * seconds * 1e9
-    messages = sum(each["messages"] for each in simulated.tally.counts.values())
+    played = share_played([core for _, core in pairs], [each for each, _ in pairs])
+    beside_ns = sum(each.cores - played * core.cores for each, core in pairs) * real.tally.elapsed_ns
+    messages = played * sum(each["messages"] for each in simulated.tally.counts.values())
     return Calibration(
-        message_ns=max(0, round(beside_ns / max(messages, 1))),
+        message_ns=max(0, round(beside_ns / max(messages, 1.0))),
         idle_bytes=max(0, round(fmean(each.memory_bytes - core.memory_bytes for each, core in pairs))),
     )
+
+
+def share_played(predicted: Sequence[BrokerFigures], measured: Sequence[BrokerFigures]) -> float:
+    """The share of the load that real brokers and clients have played: a machine that is too slow, or busy,
+    skips the rest of the schedule."""
+    due = sum(each.events_in + each.updates for each in predicted)
+    return sum(each.events_in + each.updates for each in measured) / max(due, 1e-9)
 
 
 class _Tally(Observer):
@@ -286,7 +293,9 @@ def _figures(
     seconds = tally.elapsed_ns / 1e9
     return BrokerFigures(
         broker.removeprefix("broker/"),
-        *(round(counts[each] / seconds, 1) for each in ("events_in", "events_out", "updates")),
+        round(counts["events_in"] / seconds, 1),
+        round(counts["events_out"] / seconds, 1),
+        round(counts["updates"] / seconds, 1),
         tally.delay_ms(broker, 0.5),
         tally.delay_ms(broker, 0.99),
         memory_bytes,
