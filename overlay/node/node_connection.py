@@ -101,6 +101,7 @@ class NodeConnection:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
         node, endpoint, interface = self._node, self._node.endpoint, self._interface
+        node.partings.pop(interface, None)
         end = LinkEnd(
             partial(endpoint.delay_ns, interface),
             partial(node.receive, interface, self),

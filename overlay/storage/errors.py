@@ -26,6 +26,10 @@ system reports.
 """
 
 
+CANNOT_STORE = "cannot store events"
+"""In the goodbye of a broker that stops because of its storage."""
+
+
 class StorageError(CoveyError):
     """A file or directory could not be used: `path`, what is wrong with it, and what was expected."""
 
@@ -33,6 +37,7 @@ class StorageError(CoveyError):
         super().__init__(f"{path}: {sentence}")
         self.problem = problem
         self.path = path
+        self.sentence = sentence
 
 
 _PROBLEMS: dict[int, tuple[Problem, str]] = {
