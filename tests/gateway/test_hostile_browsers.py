@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
-from gateways import Browser, EventSource, gateway_to
-from running import QUOTE, Brokers, on_a_loop, until
+from gateways import Browser, EventSource, gateway_to, served
+from running import QUOTE, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -19,7 +19,6 @@ from covey.gateway import Limits
 from covey.gateway.hosts import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
-from covey.overlay import Client
 
 SUBSCRIBE = {"kind": "subscribe", "request": 4, "subscription": 9, "type": "Quote"}
 UPDATE = {"kind": "update", "request": 4, "subscription": 1}
@@ -66,16 +65,14 @@ STATUSES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_D
 @asynccontextmanager
 async def everybody_else(limits: Limits | None = None, **options: object) -> AsyncIterator[str]:
     """A gateway's address; at the end another browser of it still gets events."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), limits=limits, publish=["Q*"], **options) as address,
-            Browser(address) as other,
-        ):
-            await other.request("subscribe", subscription=1, type="Quote", filter="firm == 'other'")
-            yield address
-            await exchange.publish("Quote", firm="other", price=1.0, volume=1)
-            assert (await other.events(1))[0]["firm"] == "other"
+    async with (
+        served(QUOTE, limits=limits, publish=["Q*"], **options) as (exchange, address),
+        Browser(address) as other,
+    ):
+        await other.request("subscribe", subscription=1, type="Quote", filter="firm == 'other'")
+        yield address
+        await exchange.publish("Quote", firm="other", price=1.0, volume=1)
+        assert (await other.events(1))[0]["firm"] == "other"
 
 
 @on_a_loop

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from chromium import Page, chromium
-from gateways import gateway_to, token, token_rules
+from gateways import gateway_to, served, token, token_rules
 from made_certificates import overlay_files, tls_of
 from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop, until
 from starlette.applications import Starlette
@@ -125,67 +125,62 @@ def test_unsubscribing_from_what_ends_meanwhile_is_no_error() -> None:
 @needs_node
 @on_a_loop
 async def test_the_client_in_node() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), publish=["Quote"], limits=Limits(lease_s=1)) as address,
-            node(address) as step,
+    async with (
+        served(QUOTE, publish=["Quote"], limits=Limits(lease_s=1)) as (exchange, address),
+        node(address) as step,
+    ):
+        await step("opened")
+        assert await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10}) == {
+            "firm": "string", "price": "float64", "volume": "int64"
+        }  # fmt: skip
+        await exchange.publish_batch("Quote", quotes(9, 11))
+        assert await step("got", 1) == [9]
+        await step("update", "a", {"limit": 20})
+        await step("publish", "Quote", quotes(19, 21))
+        assert await step("got", 1) == [19]
+        for wrong, why in (
+            (("subscribe", "b", "Quote", "price <<", {}), "INVALID_ARGUMENT: expected a number"),
+            (("update", "a", {"limit": "x"}), "INVALID_ARGUMENT: variable"),
+            (("publish", "Quote", quotes(1) * 10_000), "RESOURCE_EXHAUSTED: a message of"),
         ):
-            await step("opened")
-            assert await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10}) == {
-                "firm": "string", "price": "float64", "volume": "int64"
-            }  # fmt: skip
-            await exchange.publish_batch("Quote", quotes(9, 11))
-            assert await step("got", 1) == [9]
-            await step("update", "a", {"limit": 20})
-            await step("publish", "Quote", quotes(19, 21))
-            assert await step("got", 1) == [19]
-            for wrong, why in (
-                (("subscribe", "b", "Quote", "price <<", {}), "INVALID_ARGUMENT: expected a number"),
-                (("update", "a", {"limit": "x"}), "INVALID_ARGUMENT: variable"),
-                (("publish", "Quote", quotes(1) * 10_000), "RESOURCE_EXHAUSTED: a message of"),
-            ):
-                with pytest.raises(AssertionError, match=why):
-                    await step(*wrong)
-            assert await step("values", "a") == {"limit": 20}
-            some = [{"limit": "x"}, {"limit": 30}, {"limit": "y"}]
-            assert await step("updates", "a", *some) == ["rejected", "fulfilled", "rejected"]
-            assert await step("values", "a") == {"limit": 30}
-            for mistake, why in (
-                (("paced", "b", "Quote", 1, {"maxrate": 5}), "subscribe: option maxrate: expected maxRate"),
-                (("wrong", "http://localhost", {"colour": 1}), "Client: option colour: expected token, over"),
-                (("wrong", "foo bar", {}), 'url is "foo bar": expected "http://HOST:PORT"'),
-                (("wrong", "localhost:8080", {}), 'url is "localhost:8080": expected'),
-                (("wrong", "http://localhost", {}, True), "WebSocket is undefined: expected the option Web"),
-            ):
-                with pytest.raises(AssertionError, match=re.escape(f"INVALID_ARGUMENT: {why}")):
-                    await step(*mistake)
-            await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
-            assert len(await step("got", 20_000)) == 20_000
-            await step("unsubscribe", "a")
-            await step("subscribe", "a", "Quote", "price < 1", {})
-            await exchange.publish_batch("Quote", quotes(2, 0))
-            assert await step("got", 1) == [0]
-            await step("close")
-            with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
-                await step("publish", "Quote", quotes(1))
+            with pytest.raises(AssertionError, match=why):
+                await step(*wrong)
+        assert await step("values", "a") == {"limit": 20}
+        some = [{"limit": "x"}, {"limit": 30}, {"limit": "y"}]
+        assert await step("updates", "a", *some) == ["rejected", "fulfilled", "rejected"]
+        assert await step("values", "a") == {"limit": 30}
+        for mistake, why in (
+            (("paced", "b", "Quote", 1, {"maxrate": 5}), "subscribe: option maxrate: expected maxRate"),
+            (("wrong", "http://localhost", {"colour": 1}), "Client: option colour: expected token, over"),
+            (("wrong", "foo bar", {}), 'url is "foo bar": expected "http://HOST:PORT"'),
+            (("wrong", "localhost:8080", {}), 'url is "localhost:8080": expected'),
+            (("wrong", "http://localhost", {}, True), "WebSocket is undefined: expected the option Web"),
+        ):
+            with pytest.raises(AssertionError, match=re.escape(f"INVALID_ARGUMENT: {why}")):
+                await step(*mistake)
+        await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
+        assert len(await step("got", 20_000)) == 20_000
+        await step("unsubscribe", "a")
+        await step("subscribe", "a", "Quote", "price < 1", {})
+        await exchange.publish_batch("Quote", quotes(2, 0))
+        assert await step("got", 1) == [0]
+        await step("close")
+        with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
+            await step("publish", "Quote", quotes(1))
 
 
 @needs_node
 @on_a_loop
 async def test_a_rate_of_a_subscription() -> None:
     ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(ship)
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address, node(address) as step:
-            await step("paced", "a", "Ship", 0.01)
-            await exchange.publish_batch("Ship", [{"id": 1, "x": x} for x in range(5)])
-            assert await step("got", 1) == [4]
-            (gap,) = await step("notices")
-            assert (gap["kind"], gap["cause"], gap["count"]) == ("gap", "conflated", 4)
-            with pytest.raises(AssertionError, match=r"FAILED_PRECONDITION: .* Quote has no key"):
-                await step("paced", "b", "Quote", 1)
+    async with served(ship, QUOTE) as (exchange, address), node(address) as step:
+        await step("paced", "a", "Ship", 0.01)
+        await exchange.publish_batch("Ship", [{"id": 1, "x": x} for x in range(5)])
+        assert await step("got", 1) == [4]
+        (gap,) = await step("notices")
+        assert (gap["kind"], gap["cause"], gap["count"]) == ("gap", "conflated", 4)
+        with pytest.raises(AssertionError, match=r"FAILED_PRECONDITION: .* Quote has no key"):
+            await step("paced", "b", "Quote", 1)
 
 
 @needs_node
@@ -285,47 +280,43 @@ async def test_a_view_over_two_gateways() -> None:
 @needs_node
 @on_a_loop
 async def test_connections_that_break() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address:
-            proxy = await Proxy(int(address.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                await step("subscribe", "a", "Quote", "price >= $least", {"least": 0})
-                seen: list[float] = []
-                for turn in range(5):
-                    some = quotes(*range(turn * 10, turn * 10 + 10))
-                    await exchange.publish_batch("Quote", some, confirm=True)
-                    proxy.cut()
-                    await step("update", "a", {"least": turn - 1})  # sent again where it was lost
-                while len(seen) < 50:
-                    seen += await step("got", 1)
-                assert seen == [*range(50)]
-                states = await step("states")
-                assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
-            await proxy.stop()
+    async with served(QUOTE) as (exchange, address):
+        proxy = await Proxy(int(address.rpartition(":")[2])).start()
+        async with node(proxy.address) as step:
+            await step("subscribe", "a", "Quote", "price >= $least", {"least": 0})
+            seen: list[float] = []
+            for turn in range(5):
+                some = quotes(*range(turn * 10, turn * 10 + 10))
+                await exchange.publish_batch("Quote", some, confirm=True)
+                proxy.cut()
+                await step("update", "a", {"least": turn - 1})  # sent again where it was lost
+            while len(seen) < 50:
+                seen += await step("got", 1)
+            assert seen == [*range(50)]
+            states = await step("states")
+            assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
+        await proxy.stop()
 
 
 @needs_node
 @on_a_loop
 async def test_a_gateway_that_is_not_there_yet_and_is_away_for_a_time() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address:
-            proxy = Proxy(int(address.rpartition(":")[2]))
-            (proxy.port,) = free_ports(1)
-            async with node(proxy.address) as step:
-                assert await step("attempts", 3) == 3  # one behind the other
-                await proxy.start()
-                await step("opened")
-                await step("subscribe", "a", "Quote", "", {})
-                before = await step("attempts", 0)
-                await proxy.stop()
-                await step("attempts", before + 2)
-                await proxy.start()
-                await exchange.publish_batch("Quote", quotes(1))
-                assert await step("got", 1) == [1]
-                assert [connected for connected, _ in await step("states")] == [True, False, True]
+    async with served(QUOTE) as (exchange, address):
+        proxy = Proxy(int(address.rpartition(":")[2]))
+        (proxy.port,) = free_ports(1)
+        async with node(proxy.address) as step:
+            assert await step("attempts", 3) == 3  # one behind the other
+            await proxy.start()
+            await step("opened")
+            await step("subscribe", "a", "Quote", "", {})
+            before = await step("attempts", 0)
             await proxy.stop()
+            await step("attempts", before + 2)
+            await proxy.start()
+            await exchange.publish_batch("Quote", quotes(1))
+            assert await step("got", 1) == [1]
+            assert [connected for connected, _ in await step("states")] == [True, False, True]
+        await proxy.stop()
 
 
 @needs_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateways import EventSource, gateway_to, no_session_left
+from gateways import EventSource, gateway_to, no_session_left, served
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -147,18 +147,9 @@ async def test_more_is_inside_than_a_queue_holds() -> None:
         ("/views/Ship", {"filter": "x > 1", "leave": "x > 2"}, 400, "leave 'x > 2': expected a filter"),
     ],
 )
-def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
-    @on_a_loop
-    async def run() -> None:
-        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-            await exchange.advertise(QUOTE)
-            await exchange.advertise(SHIP)
-            async with (
-                gateway_to(overlay.address("b1")) as address,
-                EventSource(address, path, **parameters) as source,
-            ):
-                body = await source.body()
-                assert (source.status, body["kind"]) == (status, "error")
-                assert why in body["message"]
-
-    run()
+@on_a_loop
+async def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
+    async with served(QUOTE, SHIP) as (_, address), EventSource(address, path, **parameters) as source:
+        body = await source.body()
+        assert (source.status, body["kind"]) == (status, "error")
+        assert why in body["message"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import yaml
+from running import soon_recovered
 
 from covey.overlay.node.config import load_overlay
 from covey.sim.experiments.local_overlay import LocalOverlay
@@ -51,7 +52,8 @@ def brokers_as(kind: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if kind == "tasks":
             patch.setattr(LocalOverlay, "_spawn", _spawn)
-        yield
+        with soon_recovered() if kind == "tasks" else nullcontext():
+            yield
 
 
 @pytest.fixture(params=KINDS)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from running import Brokers, on_a_loop, until
+from running import Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventType, FilterError
 from covey.matcher.errors import CapacityError, VariableError
@@ -30,12 +30,7 @@ def inside(view: View) -> dict[str, float]:
 
 @on_a_loop
 async def test_a_view_tells_what_is_inside_and_how_it_changes_whoever_moves() -> None:
-    async with (
-        Brokers(CHAIN) as overlay,
-        Client(overlay.address("b3"), "feed") as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, CHAIN, "b3", "b1") as (_, feed, reader):
         await feed.publish("Vehicle", id="far", x=50.0)
         await feed.publish("Vehicle", id="near", x=5.0, confirm=True)
         view = await reader.view("Vehicle", "x between $low and $high", low=0, high=10)
@@ -59,12 +54,7 @@ async def test_a_view_tells_what_is_inside_and_how_it_changes_whoever_moves() ->
 
 @on_a_loop
 async def test_an_update_returns_with_all_that_is_inside_even_if_that_is_more_than_the_credit() -> None:
-    async with (
-        Brokers(CHAIN) as overlay,
-        Client(overlay.address("b3"), "feed") as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, CHAIN, "b3", "b1") as (_, feed, reader):
         for start in range(0, 40_000, 4_000):
             numbers = range(start, start + 4_000)
             rows = [{"id": f"{number:0200}", "x": float(number)} for number in numbers]
@@ -79,12 +69,7 @@ async def test_an_update_returns_with_all_that_is_inside_even_if_that_is_more_th
 
 @on_a_loop
 async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_way_has_restarted() -> None:
-    async with (
-        Brokers(CHAIN) as overlay,
-        Client(overlay.address("b3"), "feed") as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, CHAIN, "b3", "b1") as (overlay, feed, reader):
         for name, x in (("a", 1.0), ("b", 2.0), ("c", 30.0)):
             await feed.publish("Vehicle", id=name, x=x, confirm=True)
         view = await reader.view("Vehicle", "x <= $high", high=10)
@@ -100,12 +85,7 @@ async def test_a_view_finds_again_what_is_inside_after_its_broker_or_one_on_the_
 
 @on_a_loop
 async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() -> None:
-    async with (
-        Brokers([("b1", "b2")]) as overlay,
-        Client(overlay.address("b1"), "feed") as feed,
-        Client(overlay.address("b2")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, [("b1", "b2")], "b1", "b2") as (_, feed, reader):
         view = await reader.view("Vehicle", "x <= $high", high=10_000)
         for start in range(0, 3_000, 250):
             for x in range(start, start + 250):
@@ -134,12 +114,7 @@ async def test_what_waits_for_a_reader_of_snapshots_is_bounded_and_still_told() 
 
 @on_a_loop
 async def test_a_box_leaves_later_than_it_enters_if_asked() -> None:
-    async with (
-        Brokers([("b1", "b2")]) as overlay,
-        Client(overlay.address("b1"), "feed") as feed,
-        Client(overlay.address("b2")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, [("b1", "b2")], "b1", "b2") as (_, feed, reader):
         for name, x in (("in", 5.0), ("edge", 12.0), ("out", 30.0)):
             await feed.publish("Vehicle", id=name, x=x, confirm=True)
         box, wider = "x between $low and $high", "x between $low - 5 and $high + 5"
@@ -176,12 +151,7 @@ async def test_a_box_leaves_later_than_it_enters_if_asked() -> None:
 
 @on_a_loop
 async def test_a_key_without_an_event_for_too_long_leaves() -> None:
-    async with (
-        Brokers(CHAIN, key_max_age_s={"Vehicle": 0.3}) as overlay,
-        Client(overlay.address("b3"), "feed") as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE, CHAIN, "b3", "b1", key_max_age_s={"Vehicle": 0.3}) as (_, feed, reader):
         view = await reader.view("Vehicle", "x <= 10")
         await feed.publish("Vehicle", id="lost", x=1.0, confirm=True)
         assert await told(view, 2) == [("enter", "lost", 1.0), ("leave", "lost", 1.0)]
@@ -265,12 +235,7 @@ async def test_updates_that_were_merged_and_refused_all_end() -> None:
 @on_a_loop
 async def test_a_view_of_a_widened_type_has_the_attributes_of_its_client_everywhere() -> None:
     named = EventType("Vehicle", {"id": "string", "x": "float64", "name": "string"}, key="id")
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1"), "feed") as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(VEHICLE)
+    async with two_clients(VEHICLE) as (_, feed, reader):
         view = await reader.view("Vehicle", "x <= $high", high=10)
         await feed.publish("Vehicle", id="old", x=1.0, confirm=True)
         await view.update(high=11)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.overlay import Client, ClosedError, NotSettledError, UpdateError
 
@@ -34,12 +34,7 @@ async def test_all_move_in_one_frame_and_have_taken_effect() -> None:
 
 @on_a_loop
 async def test_it_names_those_that_have_failed_and_the_others_stand() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as me,
-        Client(overlay.address("b1")) as other,
-    ):
-        await me.advertise(QUOTE)
+    async with two_clients(QUOTE) as (_, me, other):
         good, wrong, ended = [await me.subscribe(QUOTE, "price < $limit", limit=1) for _ in range(3)]
         await ended.unsubscribe()
         with pytest.raises(UpdateError) as raised:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import QUOTE, Brokers, free_ports, on_a_loop, until
+from running import QUOTE, Brokers, free_ports, on_a_loop, two_clients, until
 
 from covey.overlay import Client, ConnectError, NotSettledError
 from covey.overlay.core.messages import Publish
@@ -34,12 +34,7 @@ def fail_at_events(node: Node) -> list[BaseException]:
 @on_a_loop
 @pytest.mark.parametrize("link", [("b1", "b2"), ("b2", "b1")], ids=["dialled", "accepted"])
 async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tuple[str, str]) -> None:
-    async with (
-        Brokers([link]) as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b2")) as reader,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE, [link], "b1", "b2") as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
@@ -64,12 +59,7 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
 
 @on_a_loop
 async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE) as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)

@@ -12,6 +12,7 @@ from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.tickets import Ticket, Tickets
 from covey.overlay.node.config import ConfigError, check_tickets, load_overlay
+from covey.overlay.node.ticket_keys import read_ticket_keys
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})
@@ -144,3 +145,10 @@ def test_keys_are_files_of_32_bytes_or_more(tmp_path: Path) -> None:
         check_tickets(load_overlay(overlay_file(tmp_path, ["good", "none"]), {}))
     with pytest.raises(ConfigError, match="tickets"):
         load_overlay(overlay_file(tmp_path, ["good", "good", "good"]), {})
+
+
+def test_keys_of_text_have_no_white_space_around_them_and_others_are_taken_whole(tmp_path: Path) -> None:
+    text, random, of_random = tmp_path / "text", tmp_path / "random", b" \n" + bytes(range(200, 228)) + b"\t "
+    text.write_bytes(b" " + b"k" * 40 + b"\n")
+    random.write_bytes(of_random)
+    assert read_ticket_keys([str(text), str(random)]) == (b"k" * 40, of_random)

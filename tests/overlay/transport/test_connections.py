@@ -6,11 +6,11 @@ import asyncio
 import gc
 import os
 import resource
-import signal
 import time
 import weakref
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
-from covey.sim.experiments.local_overlay import LocalOverlay
 
 LARGEST = 8 << 20
 
@@ -56,6 +55,16 @@ async def echo(call: RpcCall) -> None:
 
 
 HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/flood": flood, "/t/echo": echo}
+
+
+@asynccontextmanager
+async def serving(handlers: Any = HANDLERS, **options: Any) -> AsyncIterator[tuple[RpcServer, str]]:
+    """A server, and where it listens."""
+    (port,) = free_ports(1)
+    server = RpcServer(handlers, max_message_bytes=LARGEST, faults=Counter(), **options)
+    await server.listen(f"127.0.0.1:{port}")
+    yield server, f"127.0.0.1:{port}"
+    await server.stop(0.0)
 
 
 def descriptors() -> int:
@@ -162,10 +171,14 @@ async def test_ipv4_and_ipv6_at_one_address() -> None:
 
 @on_a_loop
 async def test_a_stopped_peer_is_noticed_within_five_seconds() -> None:
-    (port,) = free_ports(1)
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    proxy = await Proxy(port).start()
+    async with serving() as (server, address):
+        proxy = await Proxy(int(address.rpartition(":")[2])).start()
+        await silent_peer(server, proxy)
+        proxy.thaw()
+        await proxy.stop()
+
+
+async def silent_peer(server: RpcServer, proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     async with Channel(proxy.address) as channel:
         call = channel.call("/t/echo")
@@ -177,9 +190,6 @@ async def test_a_stopped_peer_is_noticed_within_five_seconds() -> None:
         assert 4 < loop.time() - began < 30
         assert (call.status, call.details) == ("UNAVAILABLE", "the peer was silent for 5 s")
         await until(lambda: not server._connections)
-    proxy.thaw()
-    await proxy.stop()
-    await server.stop(0.0)
 
 
 @on_a_loop
@@ -239,10 +249,7 @@ async def test_messages_that_arrive_together_are_taken_together() -> None:
         call.attach(taker)
         await call.ended()
 
-    (port,) = free_ports(1)
-    server = RpcServer({"/t/take": serve}, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    async with Channel(f"127.0.0.1:{port}") as channel:
+    async with serving({"/t/take": serve}) as (_, address), Channel(address) as channel:
         call = channel.call("/t/take")
         await until(lambda: bool(calls))
         for message in (b"a", b"b", b"c"):
@@ -264,15 +271,11 @@ async def test_messages_that_arrive_together_are_taken_together() -> None:
         calls[0].resume()
         assert taker.taken[1:] == [[b"d"], [b"e"]]
         assert taker.over
-    await server.stop(0.0)
 
 
 @on_a_loop
 async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -> None:
-    (port,) = free_ports(1)
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    async with Channel(f"127.0.0.1:{port}") as channel:
+    async with serving() as (server, address), Channel(address) as channel:
         call = channel.call("/t/flood")
         await flooded_connection(server, call)
         call.cancel()
@@ -280,7 +283,6 @@ async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -
         (connection,) = server._connections
         assert not connection._blocked
         assert await channel.unary("/t/reverse", b"ab") == b"ba"
-    await server.stop(0.0)
 
 
 @on_a_loop
@@ -375,21 +377,18 @@ async def test_descriptors_are_closed_without_the_garbage_collector() -> None:
 
 @on_a_loop
 async def test_a_call_that_is_woken_after_its_end_is_freed_without_the_garbage_collector() -> None:
-    (port,) = free_ports(1)
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    gc.disable()
-    try:
-        async with Channel(f"127.0.0.1:{port}") as channel:
-            call = channel.call("/t/echo")
+    async with serving() as (_, address):
+        gc.disable()
+        try:
+            async with Channel(address) as channel:
+                call = channel.call("/t/echo")
+                call.wake()
             call.wake()
-        call.wake()
-        freed = weakref.ref(call)
-        del call, channel
-        await until(lambda: freed() is None, "the call is freed")
-    finally:
-        gc.enable()
-    await server.stop(0.0)
+            freed = weakref.ref(call)
+            del call, channel
+            await until(lambda: freed() is None, "the call is freed")
+        finally:
+            gc.enable()
 
 
 @on_a_loop
@@ -417,28 +416,6 @@ async def test_a_server_that_does_not_speak_http2() -> None:
             with pytest.raises(CallError) as raised:
                 await channel.unary("/t/reverse", b"")
         assert raised.value.status == "UNAVAILABLE"
-
-
-@pytest.mark.thorough  # two broker processes
-@on_a_loop
-async def test_a_stopped_broker_is_noticed_within_five_seconds() -> None:
-    """It took 60 s."""
-    async with LocalOverlay((("b1", "b2"),)) as overlay:
-
-        async def connected() -> bool:
-            _, state = await inspect_broker(overlay.addresses["b1"])
-            return bool(state["interfaces"]["broker/b2"]["connected"])
-
-        async def disconnected() -> bool:
-            return not await connected()
-
-        stopped = overlay.process_ids()["b2"]
-        os.kill(stopped, signal.SIGSTOP)
-        try:
-            await until(disconnected, "it is noticed", 30.0)
-        finally:
-            os.kill(stopped, signal.SIGCONT)
-        await until(connected, "it is back")
 
 
 @on_a_loop

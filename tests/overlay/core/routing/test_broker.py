@@ -366,8 +366,6 @@ def test_events_are_sent_to_each_link_and_session_once_and_never_back(x: Driven)
     events = batch(3, 8, 15, 30)
     to_b, to_c = x(A, Publish(events))
     assert to_b == Send(B, Publish(events.slice(0, 2)))
-    assert isinstance(to_c, Send)
-    assert isinstance(to_c.message, Deliver)
     assert (to_c.interface, to_c.message.batch, to_c.message.epoch) == (C, events.slice(0, 3), 2)
     assert (to_c.message.offsets.tolist(), to_c.message.ids.tolist()) == ([0, 2, 3, 4], [4, 7, 4, 4])
 
@@ -379,12 +377,9 @@ def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -
     x(C, Subscribe(1, 1, below(20), {}))
     events = batch(1, 2)
     to_b, to_c = x(A, Publish(events))
-    assert isinstance(to_b, Send)
-    assert isinstance(to_c, Send)
-    assert isinstance(to_b.message, Publish)
-    assert isinstance(to_c.message, Deliver)
-    assert to_b.message.batch is events
-    assert to_c.message.batch is events
+    assert [(type(each.message), each.message.batch is events) for each in (to_b, to_c)] == [
+        (Publish, True), (Deliver, True),
+    ]  # fmt: skip
 
 
 def test_events_without_interest_are_not_sent(x: Driven) -> None:

@@ -225,7 +225,6 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
         actions += x.broker.deliver()
         check(x.broker)
         for to, message in sent(actions, Deliver):
-            assert isinstance(message, Deliver)
             assert to == S
             ids = {row["id"] for row in message.batch.to_pylist()}
             if message.for_views:
@@ -237,9 +236,7 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
         assert sum(sizes.values()) == x.broker.tables.key_bytes.used <= 100_000
         for name, table in tables.items():
             assert table is not None
-            held = {
-                row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()
-            }
+            held = {row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()}
             assert held == shown[name], "what was evicted has left the view"
     assert sum(inspect(x.broker)["types"][name]["keys"]["evicted"] for name in shown) > 500
     x(P, *[Unadvertise(4 + i, each.name) for i, each in enumerate(types)])
@@ -259,7 +256,6 @@ def test_what_is_no_view_is_refused() -> None:
         (S, Update(3, 2, {}, for_views=3)),
     ):
         for _, refusal in sent(x(source, message), Refuse):
-            assert isinstance(refusal, Refuse)
             assert refusal.status == "INVALID_ARGUMENT"
             reasons.append(refusal.reason)
     assert reasons == [
