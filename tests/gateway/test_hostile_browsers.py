@@ -285,7 +285,7 @@ async def test_browsers_without_a_token_block_nobody() -> None:
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
     async with (
-        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=3)) as address,
+        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
         AsyncExitStack() as stack,
     ):
         # All of them share one attempt: by turns the last would wait for all the others'.

@@ -75,7 +75,7 @@ async def test_a_stream_goes_on_behind_its_last_change() -> None:
 
 @on_a_loop
 async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> None:
-    limits = Limits(window_bytes=2_000, lease_s=3)
+    limits = Limits(window_bytes=2_000, lease_s=1)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)
         await exchange.publish_batch("Ship", ships((1, 0), (2, 0)), confirm=True)

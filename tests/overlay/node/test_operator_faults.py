@@ -74,6 +74,7 @@ def expected(rounds: int) -> list[tuple[int, float]]:
     return [(number, float(x)) for number in range(rounds) for x in MATCHING]
 
 
+@pytest.mark.thorough  # three broker processes
 @on_a_loop
 async def test_operators_with_faults_in_broker_processes() -> None:
     async with (
