@@ -55,7 +55,6 @@ class Terminal:
         )
 
     def type(self, line: str) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
 
     def line(self, text: str) -> str:

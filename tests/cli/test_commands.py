@@ -155,7 +155,6 @@ def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path) -> None:
             assert (published.returncode, json.loads(published.stdout)["published"]) == (0, 4)
             line_with(reader, "Quote firm=IBM price=95.0 volume=1")
             line_with(reader, "Quote firm=IBM price=85.0 volume=2")
-            assert reader.stdin is not None
             reader.stdin.write("limit=cheap\nceiling=1\nlimit\nlimit=90\n")
             reader.stdin.flush()
             line_with(reader, "variable $limit: value 'cheap', expected a number")
@@ -208,7 +207,6 @@ def test_gapless_updates_reach_the_publishers_broker_even_if_covered(overlay: Ru
         for flags, count in (([], 0), (["--gapless"], 1)):
             with started(*below, *flags) as typing:
                 line_with(typing, "subscribed to Quote")
-                assert typing.stdin is not None
                 typing.stdin.write("limit=20\n")
                 line_with(typing, "limit=20: applied in ")
                 assert updates() - before == count
@@ -333,7 +331,6 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                 until_published(addresses["b1"])
                 far.send_signal(signal.SIGTERM)
                 assert far.wait(20) == 0
-                assert reader.stdin is not None
                 reader.stdin.write("limit=2\n")
                 line_with(reader, "is out of reach; still waiting")
                 reader.stdin.write("limit=3\nlimit\n")

@@ -244,7 +244,6 @@ async def test_a_client_of_views_that_has_ended_is_followed_by_another() -> None
             arguments = ("Ship", "x < 9", None, {}, 10, 60.0)
             first, second = [await upstream.view(*arguments) for _ in range(2)]
             assert first._subscription._owner is second._subscription._owner
-            assert upstream._viewing is not None
             await upstream._viewing.close()
             with pytest.raises(StopAsyncIteration):
                 await anext(first)

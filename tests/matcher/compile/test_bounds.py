@@ -34,7 +34,6 @@ def kernels() -> None:
 def plan_of(text: str) -> Plan:
     filter = parse(text, T)
     made = make_plan(filter, plan_key(filter)[0], SchemaColumns(filter.event_type))
-    assert made is not None
     return made[0]
 
 

@@ -20,7 +20,6 @@ T = EventType("T", {"x": "int64", "y": "int64", "z": "float64", "s": "string", "
 
 def plan_of(filter: Filter) -> Plan:
     made = make_plan(filter, plan_key(filter)[0], SchemaColumns(filter.event_type))
-    assert made is not None
     return made[0]
 
 
@@ -49,7 +48,6 @@ def test_a_skeleton_has_the_plan_of_its_structure(data: st.DataObject) -> None:
     alone = make_plan(structure, (structure, (), (), False), SchemaColumns(structure.event_type))
     shared = make_plan(f, key, SchemaColumns(f.event_type))
     assert shared is not None
-    assert alone is not None
     assert described(shared[0], list(range(len(operands)))) == described(
         alone[0], [int(v.name) - 1 for v in alone[0].variables if v is not None]
     )

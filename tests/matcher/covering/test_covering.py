@@ -437,5 +437,4 @@ def test_every_list_has_one_cut_point() -> None:
 
 def test_a_predicate_with_an_unset_variable_is_an_atom() -> None:
     region = parse("i < $x", T).region()
-    assert region.conjunctions is not None
     assert region.conjunctions[0].atoms == {Predicate("i", Operator.LT, (Variable("x"),))}

@@ -318,7 +318,6 @@ def test_many_events_are_decided_in_windows(operators: Operators, monkeypatch: p
     events = batch()
     for _ in range(2):
         assert decided(above(8), events) == [TRUE if n > 8 else FALSE for n in range(EVENTS)]
-    assert events.results is not None
     assert [answers.rows.tolist() for _, answers in events.results.items()] == [
         [n for n in range(EVENTS) if n != ABSENT]
     ]

@@ -42,7 +42,6 @@ def arrow(batch: EventBatch) -> EventBatch:
 
 
 def packed_bytes(batch: EventBatch) -> bytes:
-    assert batch.columns is not None
     return batch.columns.packed()
 
 

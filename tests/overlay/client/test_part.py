@@ -25,7 +25,6 @@ def waiting(*prices: int, limit: int = 100) -> tuple[ClientSession, Part]:
     batch = EventBatch.from_pylist(QUOTE, [{"price": p} for p in prices], publisher="p", first_sequence=1)
     ones = np.ones(len(batch), np.int64)
     matches = session.matches(Deliver(batch, np.arange(len(batch) + 1), ones, session.epoch))
-    assert matches is not None
     (share,) = matches.divided()
     return session, Part(share, matches.epoch, Claim(1, 1, lambda: None))
 

@@ -293,7 +293,6 @@ def test_a_peer_that_reads_no_answers_is_refused() -> None:
     ping = frame(frames.PING, 0, 0, bytes(8))
     for _ in range(10):
         connection.receive(ping * 1_000, 1)
-    assert connection.closed is not None
     assert connection.closed.reason == "too many answers that the peer does not read"
     assert len(connection.take_output()) < 70_000
 

@@ -314,7 +314,6 @@ def test_a_broker_of_this_machine_needs_none(tmp_path: Path, listen: str) -> Non
 
 def test_the_files_of_tls_are_relative_to_the_overlay_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, f'{TWO}\ntls: {{certificate: "c/{{name}}.pem", key: /k, authority: a.pem}}\n')
-    assert overlay.tls is not None
     assert overlay.tls.of("b1") == Tls(f"{tmp_path}/a.pem", f"{tmp_path}/c/b1.pem", "/k")
     with pytest.raises(ConfigError, match=r"tls\.key is missing"):
         load(tmp_path, f"{TWO}\ntls: {{certificate: c, authority: a}}\n")

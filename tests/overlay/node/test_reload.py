@@ -178,7 +178,6 @@ async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path
                     await feed.publish("Flood", number=number, text="", confirm=True)
                 await first.reload(file)
                 storage = first.node.storage
-                assert storage is not None
                 assert storage.cursor("broker/b2", "Flood") == storage.end("Flood") == 5 * (again + 1)
                 assert first.node.queues["broker/b2"].behind == {}
                 await first.reload(alone)

@@ -67,7 +67,6 @@ except Exception as error:
 
 def test_a_second_process(tmp_path: Path) -> None:
     with _writer(tmp_path) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         with pytest.raises(StorageError, match=f"process {child.pid} uses it: expected a directory") as error:
             opened(tmp_path)

@@ -286,7 +286,6 @@ def publish(**fields: object) -> pb.Message:
 
 
 def packed(**fields: object) -> pb.Message:
-    assert BATCH.columns is not None
     return publish(**{"record_batch": b"", "packed_columns": BATCH.columns.packed(), **fields})
 
 

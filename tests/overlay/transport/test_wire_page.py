@@ -80,7 +80,6 @@ def rows(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its head."""
     text = PAGE.read_text().partition(f"\n## {heading}\n")[2]
     table = re.search(r"(?m)^\|-.*\n((?:\|.*\n)+)", text)
-    assert table is not None
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
 
 
@@ -313,7 +312,6 @@ _BLOCK = re.compile(r"(<!-- bytes: .*?-->\n\n```text\n)(.*?)(```\n\n<!-- end of 
 
 def test_its_session_in_packets_is_what_the_endpoints_send() -> None:
     block = _BLOCK.search(PAGE.read_text())
-    assert block is not None
     assert block[2] == conversation()
 
 

@@ -187,10 +187,8 @@ def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
     results = Results(planned, measurements)
     base, changed = (results.at_the_knee(case, each, "throughput") for each in (BASE, unmerged))
     assert base == changed
-    assert base is not None
     assert base.runs == 2
     whole = results.factor(case, BASE, KNEE, "throughput")
-    assert whole is not None
     assert whole.runs == 3
     table = next(each for each in findings(results) if each.figure == "D, assumptions")
     conclusion = "Parametric subscriptions are ahead in 0 of 4 comparisons, behind in 0, "

@@ -113,7 +113,6 @@ def test_processes_give_what_this_process_gives(tmp_path: Path) -> None:
     here = run_all(planned, tmp_path / "here", Here())
     for one, other in zip(here, there, strict=True):
         assert one.summary is not None
-        assert other.summary is not None
         assert one.summary["delivered"] == other.summary["delivered"]
 
 

@@ -65,9 +65,7 @@ class Row:
 
     def sessions(self) -> list[str]:
         """The brokers that have the reader's session."""
-        return [
-            name for name, each in self.simulation.brokers.items() if "client/r" in each.endpoint.queues
-        ]
+        return [name for name, each in self.simulation.brokers.items() if "client/r" in each.endpoint.queues]
 
     def check(self) -> None:
         self.run()
@@ -85,7 +83,6 @@ def test_a_session_moves_with_what_it_has_not_got() -> None:
     row.run()
     row.simulation.clients["client/r"].resume_reading()
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(20)
     row.run(0.5)
@@ -208,7 +205,6 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
 
     monkeypatch.setattr(SessionMoves, "_pass_on", crash)
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(5)
     row.run(0.3)
@@ -232,7 +228,6 @@ def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(SessionMoves, "_complete", crash)
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(20)
     row.run(0.3)
@@ -246,7 +241,6 @@ def test_a_session_whose_end_is_known_nowhere_begins_anew() -> None:
     row.reader.unsubscribe(row.subscription)
     row.run()
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.run(60)
     assert row.sessions() == []

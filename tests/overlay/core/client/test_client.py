@@ -293,7 +293,6 @@ def test_what_waits_is_not_handed_out_to_a_subscription_refused_meanwhile(sessio
     session.subscribe(IBM)
     session.subscribe(BELOW, {"limit": 60})
     matches = session.matches(deliver(batch(50, 70), [[1], [1]], epoch=1))
-    assert matches is not None
     assert (matches.rows.tolist(), matches.ids.tolist()) == ([0, 0, 1], [1, 2, 1])
     session.receive(Refuse(2, "NOT_FOUND", "no such type", subscription_id=2))
     strict = session.strict(matches)

@@ -124,7 +124,6 @@ def test_frames_of_many_messages_are_sent_again_as_they_were(many: bool) -> None
     held = one.retained_bytes
     assert one.resume(other.hello())
     again = one.next_frame()
-    assert again is not None
     assert again.sequence == first.sequence
     assert all(map(same, again.messages, first.messages))
     assert len(again.messages) == 1 + len(messages)

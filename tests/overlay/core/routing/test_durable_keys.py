@@ -97,7 +97,6 @@ def test_a_view_gets_events_beside_the_stored_ones_and_a_subscription_the_stored
     actions = broker.handle(Publish(batch(("a", 1), ("b", 7))), FEED, 0)
     (store,) = [each for each in actions if isinstance(each, Store)]
     assert [receiver.interface for receiver in store.receivers] == [VIEW, KEYS + FEED]
-    assert store.receivers[0].ids is not None
     assert store.receivers[0].ids.tolist() == [2, 2]
     (live,) = sent(actions, VIEW)
     assert (rows(live), flags(live)) == ([("a", 1)], LIVE)

@@ -130,7 +130,6 @@ def test_evicted_keys_leave_views_and_neighbours_and_are_counted() -> None:
     x(S, Subscribe(1, 7, ALL, {"low": 0}, for_views=True))
     x(N, Subscribe(1, 1, ALL, {"low": 0}))
     table = x.broker.tables.types["Ship"].keys
-    assert table is not None
     table.max_keys = 4
     x(P, Publish(batch(1, (1, 10), (2, 20), (3, 30), (4, 40))))
     departures = [
@@ -235,7 +234,6 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
         sizes = {name: table.nbytes for name, table in tables.items() if table is not None}
         assert sum(sizes.values()) == x.broker.tables.key_bytes.used <= 100_000
         for name, table in tables.items():
-            assert table is not None
             held = {row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()}
             assert held == shown[name], "what was evicted has left the view"
     assert sum(inspect(x.broker)["types"][name]["keys"]["evicted"] for name in shown) > 500

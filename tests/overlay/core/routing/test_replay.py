@@ -213,7 +213,6 @@ def test_replays_keep_no_long_constants_of_filters() -> None:
         replayed = list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
         assert [len(events) for events, _ in replayed] == [3] * (number == 0)
     masks = ring._entries[0].masks
-    assert masks is not None
     assert len(masks._atoms) == 1
 
 

@@ -112,7 +112,6 @@ def test_resend_subscribes_every_slot_again_under_its_id() -> None:
     ]
     assert slots.resend(refused_only=True) == []
     slot = slots.get(2)
-    assert slot is not None
     slot.refused = True
     assert slots.resend(refused_only=True) == [Subscribe(5, 2, parse("y < $1", POINT), {"1": 5})]
 

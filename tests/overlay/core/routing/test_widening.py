@@ -177,7 +177,6 @@ def test_a_client_hands_out_what_it_has_declared() -> None:
 
     def row() -> dict[str, object]:
         matches = session.matches(deliver)
-        assert matches is not None
         return matches.batch.to_pylist()[0]
 
     assert row() == {"price": 1.0}
