@@ -4,8 +4,6 @@ Commands that need a Docker engine or systemd do not run; tests/test_compose.py 
 their files. docs/how-to-spark.md is in tests/spark/test_spark_page.py.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Facts about the repository itself: rooms import downwards, every package ships, documents hold."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
@@ -186,15 +184,7 @@ def test_only_the_wire_modules_know_the_generated_classes() -> None:
         for path in sources("benchmarks", "cli", "matcher", "overlay", "sim", "spark")
         if any(within(name, ("covey.proto", "google.protobuf")) for name in imported(path))
     }
-    modules = (
-        "calls",
-        "codec",
-        "packets",
-        "unread_messages",
-        "wire_contexts",
-        "wire_results",
-        "wire_values",
-    )
+    modules = ("calls", "codec", "packets", "unread_messages", "wire_contexts", "wire_results", "wire_values")
     standard = ("node/health", "node/reflection")  # services that are not of Covey
     wire = [f"transport/{module}" for module in modules]
     stored = ("node/stored_batches",)  # the records of logs, not of the wire

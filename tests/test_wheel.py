@@ -1,7 +1,5 @@
 """A wheel of Covey is complete, and works in an environment without the source tree."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

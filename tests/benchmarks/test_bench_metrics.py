@@ -1,7 +1,5 @@
 """`python -m benchmarks metrics`: a run is multiplied, and every count of its metrics with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

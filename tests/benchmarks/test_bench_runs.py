@@ -1,7 +1,5 @@
 """`python -m benchmarks`: a short run of each, whose figures add up, and one line for each mistake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

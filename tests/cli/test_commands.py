@@ -1,7 +1,5 @@
 """Commands as users run them: processes, signals, exit statuses, and one line per mistake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`covey gateway`: what it says, how it ends, and one line for each mistake."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

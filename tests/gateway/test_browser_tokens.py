@@ -1,7 +1,5 @@
 """Browsers with tokens: the broker decides what they may do, and the end of a token is told before it."""
 
-from __future__ import annotations
-
 import pytest
 from gateways import Browser, EventSource, gateway_to, token, token_rules
 from made_certificates import overlay_files, tls_of
@@ -121,7 +119,7 @@ class Joined:
 def test_a_session_keeps_its_token_where_a_hello_does_not_go_on_with_it(received: int) -> None:
     queue = BrowserQueue(Overflow.BLOCK, Limits(), acknowledges=True)
     bearer = session.BearerToken("old")
-    kept = session.Session(Joined(), queue, "json", Limits(), (), bearer, lambda _: None)  # type: ignore[arg-type]
+    kept = session.Session(Joined(), queue, "json", Limits(), (), bearer, lambda _: None)
     sessions = Sessions(Access("localhost:1"), Limits(), ())
     entry = _Entry(kept, "", "")
     assert not sessions._resumes(entry, Hello(session=kept.id, received=received))

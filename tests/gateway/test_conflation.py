@@ -1,7 +1,5 @@
 """The newest only: `overflow` conflate, and the maximal rate of a subscription."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Server-sent events: what a browser's EventSource gets, and from where it goes on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What hostile browsers send: one clear message each, bounded memory, and everybody else goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -205,11 +203,11 @@ async def test_a_browser_that_sends_and_never_reads_is_read_no_more() -> None:
 async def test_pages_from_elsewhere() -> None:
     async with everybody_else(origins=["https://app.example"]) as address:
         for origin in ("https://app.example", f"http://{address}"):
-            async with connect(f"ws://{address}/socket", origin=origin):  # type: ignore[arg-type]
+            async with connect(f"ws://{address}/socket", origin=origin):
                 pass
         for origin in ("https://evil.example", "null", "http://[::1"):
             with pytest.raises(InvalidStatus) as refusal:
-                await connect(f"ws://{address}/socket", origin=origin)  # type: ignore[arg-type]
+                await connect(f"ws://{address}/socket", origin=origin)
             assert refusal.value.response.status_code == 403
             assert f"origin is {origin!r}" in (refusal.value.response.body or b"").decode()
 
@@ -284,10 +282,7 @@ async def test_browsers_without_a_token_block_nobody() -> None:
 
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
-    async with (
-        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
-        AsyncExitStack() as stack,
-    ):
+    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address, AsyncExitStack() as stack:
         # All of them share one attempt: by turns the last would wait for all the others'.
         sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
         with counted_attempts() as attempts:
@@ -304,7 +299,7 @@ async def test_a_broker_that_is_away() -> None:
 def test_bounds_that_are_none() -> None:
     for wrong in (0, -1, True, 1.5, "7", None):
         with pytest.raises(InputError, match=r"queue_bytes is .*: expected an integer from 1 to"):
-            Limits(queue_bytes=wrong)  # type: ignore[arg-type]
+            Limits(queue_bytes=wrong)
 
 
 @on_a_loop

@@ -1,7 +1,5 @@
 """Peers that speak below the messages: connections, handshakes and frames that would cost without an end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -216,7 +214,7 @@ async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -
     async with served(QUOTE, limits=limits) as (exchange, address):
         source = EventSource(address, "/events/Quote")
         await source.open()
-        source.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        source.writer.transport.pause_reading()
         quotes = [{"firm": "x" * 200, "price": float(number)} for number in range(200)]
         health = EventSource(address, "/health")
         connections = 1

@@ -1,7 +1,5 @@
 """The JavaScript client in Node, and on a page in headless Chromium where the gateway is mounted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

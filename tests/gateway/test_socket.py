@@ -1,7 +1,5 @@
 """Browsers at a gateway: requests, events, sessions that go on, and what the slow ones get."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from gateways import Browser, gateway_to, no_session_left, served

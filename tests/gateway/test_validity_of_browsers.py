@@ -1,7 +1,5 @@
 """Subscriptions of browsers that end by themselves, with their validity period."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What waits of a view for a browser, against changes that are told one by one."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Views as server-sent events: what is inside first, and where a stream goes on or starts again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Views of browsers: what is inside, also for those that are behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Gateways in this process, and browsers that speak to them in plain messages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

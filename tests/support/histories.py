@@ -1,7 +1,5 @@
 """Random histories of the fuzzer that have to hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from covey.sim.experiments.fuzz import FuzzOptions, play_history

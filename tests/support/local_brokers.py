@@ -1,7 +1,5 @@
 """Brokers of a `LocalOverlay` as tasks of the test's event loop: a process takes a second or two to start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -40,7 +38,7 @@ async def _spawn(local: LocalOverlay, broker: str) -> None:
     (local._folder / f"{broker}.log").touch()
     task = LocalBroker(load_overlay(file), broker)
     await task.start()
-    local._processes[broker] = BrokerTask(task)  # type: ignore[assignment]
+    local._processes[broker] = BrokerTask(task)
 
 
 KINDS = ("tasks", pytest.param("processes", marks=pytest.mark.thorough))

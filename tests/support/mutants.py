@@ -10,8 +10,6 @@ number 28 leaves to the kernels, these leave alone.
 
 # ruff: noqa: E501 (a table)
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """Brokers of one overlay in this process, on loopback, and a proxy whose connections can be cut or
 stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

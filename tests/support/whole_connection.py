@@ -1,7 +1,5 @@
 """A connection whose turns follow each other at once, of a peer that is trusted."""
 
-from __future__ import annotations
-
 from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.events import Event
 from covey.overlay.http2.options import Http2Options

@@ -1,7 +1,5 @@
 """`covey certs`, and commands that connect over TLS."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

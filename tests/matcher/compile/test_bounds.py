@@ -1,7 +1,5 @@
 """Bounds of boxes: those of the kernel equal single bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans: the shared plan of a skeleton equals that of each structure."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

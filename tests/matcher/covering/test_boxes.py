@@ -1,7 +1,5 @@
 """The disjunctive normal form: its boxes are equivalent to the filter, and few."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import nan
 from typing import Any

@@ -1,7 +1,5 @@
 """covers and intersects, against brute force over domains that have a value in every gap."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from datetime import timedelta

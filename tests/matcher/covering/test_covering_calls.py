@@ -1,7 +1,5 @@
 """Covering of filters with calls, against the truth for every event of a small domain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

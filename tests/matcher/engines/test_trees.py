@@ -2,8 +2,6 @@
 access rows are.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Batches from and to pandas DataFrames."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime
 from types import ModuleType

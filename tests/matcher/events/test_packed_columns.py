@@ -1,7 +1,5 @@
 """Packed columns: what is done to a few events gives the same as with Arrow columns; others are refused."""
 
-from __future__ import annotations
-
 import struct
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone

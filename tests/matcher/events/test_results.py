@@ -1,7 +1,5 @@
 """The results of operators stay with the events they are about, whatever a batch is cut from or joined to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Kernels with COVEY_DEBUG_BOUNDS=1, and hashes that no optimisation changes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -64,7 +62,7 @@ def test_the_switch_checks_every_index_and_has_its_own_cache(tmp_path: Path) -> 
 
 
 @kernel(array(int64), int64, array(int64))
-def hash_keys(keys, seed, hashes):  # type: ignore[no-untyped-def]
+def hash_keys(keys, seed, hashes):
     for i in range(keys.size):
         hashes[i] = mix(mix(first_hash(seed), keys[i]), 5)
     return 0

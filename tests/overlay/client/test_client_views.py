@@ -1,7 +1,5 @@
 """Views over real brokers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 
@@ -209,7 +207,7 @@ async def test_what_cannot_be_a_view_is_refused() -> None:
         await client.advertise(VEHICLE)
         for wrong in (0, -1, "5", 2.5, True, None):
             with pytest.raises(ValueError, match=f"max_keys is {wrong!r}: expected an integer from 1"):
-                await client.view("Vehicle", max_keys=wrong)  # type: ignore[arg-type]
+                await client.view("Vehicle", max_keys=wrong)
         with pytest.raises(VariableError, match=r"variable \$x of a view: value 1\+2\*t, expected"):
             await client.view("Vehicle", "x < $x", x=Motion(1.0, 2.0))
         view = await client.view("Vehicle", "x < $x", x=1.0)

@@ -1,7 +1,5 @@
 """One stream for all subscriptions of a client, through live brokers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

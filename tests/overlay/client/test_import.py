@@ -1,7 +1,5 @@
 """`from covey.overlay import Client` loads the client library and nothing of a broker."""
 
-from __future__ import annotations
-
 import json
 import pydoc
 import subprocess

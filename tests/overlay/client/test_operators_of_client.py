@@ -1,7 +1,5 @@
 """Named operators in the process of a client."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator

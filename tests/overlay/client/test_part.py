@@ -1,7 +1,5 @@
 """Events that wait for a subscription are evaluated again when it has moved meanwhile (STRICTNESS)."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Subscription.read`: the next events as a table, up to a time, a condition or a number."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

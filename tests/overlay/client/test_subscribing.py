@@ -1,7 +1,5 @@
 """How a client subscribes: what it takes a type's name for, and what is left where it did not work."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any

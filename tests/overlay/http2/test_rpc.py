@@ -1,7 +1,5 @@
 """gRPC on a connection: framing, statuses, deadlines and metadata, against frames written by hand."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -13,13 +11,7 @@ from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
 from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived, frame_message
 from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.rpc import (
-    CallEnded,
-    CallStarted,
-    RequestEnded,
-    RpcConnection,
-    RpcEvent,
-)
+from covey.overlay.http2.rpc import CallEnded, CallStarted, RequestEnded, RpcConnection, RpcEvent
 from covey.overlay.http2.status import (
     STATUSES,
     decode_text,
@@ -154,11 +146,7 @@ def test_requests_that_are_refused(changes: dict[str, str], answer: dict[str, st
             "a compressed message, of no announced encoding: expected flag 0",
         ),
         (b"\x07\x00\x00\x00\x00", "INTERNAL", "a message with flag 7: expected flag 0"),
-        (
-            b"\x00\x00\x00\x03\xe9",
-            "RESOURCE_EXHAUSTED",
-            "a message of 1001 bytes: expected at most 1000",
-        ),
+        (b"\x00\x00\x00\x03\xe9", "RESOURCE_EXHAUSTED", "a message of 1001 bytes: expected at most 1000"),
     ],
 )
 def test_messages_that_are_refused(sent: bytes, status: str, details: str) -> None:

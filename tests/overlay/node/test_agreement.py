@@ -1,7 +1,5 @@
 """Brokers whose overlay files differ where they must agree: refused, with the option and both values."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

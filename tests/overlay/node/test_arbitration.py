@@ -1,7 +1,5 @@
 """Links whose brokers disagree about who dials, and two brokers of one name."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

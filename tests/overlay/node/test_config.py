@@ -1,7 +1,5 @@
 """The overlay file: what it may say, and one clear sentence for everything else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +30,7 @@ links: [[b1, b2]]
 """
 
 
-def load(tmp_path: Path, text: str, **environment: str):  # type: ignore[no-untyped-def]
+def load(tmp_path: Path, text: str, **environment: str):
     path = tmp_path / "overlay.yaml"
     path.write_text(text)
     return load_overlay(path, environment)
@@ -149,10 +147,7 @@ def also(text: str) -> tuple[str, str]:
         (also("limits: {session_lease_s: no}"), "limits.session_lease_s is False"),
         (also("limits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
         (also("limits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
-        (
-            also("limits: {max_batch_events: 1.5}"),
-            "limits.max_batch_events is 1.5: expected a valid integer",
-        ),
+        (also("limits: {max_batch_events: 1.5}"), "limits.max_batch_events is 1.5: expected a valid integer"),
         (also("event_types: {Q: {a: text}}"), "event_types.Q is wrong: .*kind 'text'"),
         (
             also("event_types: {Q: {key: b, a: string}}"),

@@ -1,7 +1,5 @@
 """Connections to neighbours that are opened again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Self

@@ -1,7 +1,5 @@
 """Durable types and sessions on real brokers: across restarts of clients, and kill -9 of brokers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

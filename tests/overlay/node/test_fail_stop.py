@@ -1,7 +1,5 @@
 """An exception that nobody expected stops the broker; what it has not handled is sent to it again."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -26,7 +24,7 @@ def fail_at_events(node: Node) -> list[BaseException]:
             raise MemoryError("no room")
         return handle_all(messages, *arguments, **named)
 
-    node.core.handle_all = fail  # type: ignore[method-assign]
+    node.core.handle_all = fail
     node._on_failure = failures.append
     return failures
 
@@ -151,11 +149,7 @@ async def test_the_process_of_a_broker_that_fails_ends_with_status_3(tmp_path: P
     file = tmp_path / "one.yaml"
     file.write_text(f"overlay: one\nbrokers: {{b1: {{address: '127.0.0.1:{port}'}}}}\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        SCRIPT,
-        str(file),
-        stderr=subprocess.PIPE,
+        sys.executable, "-c", SCRIPT, str(file), stderr=subprocess.PIPE
     )
     try:
         async with Client(f"127.0.0.1:{port}", connect_timeout=60) as client:

@@ -1,7 +1,5 @@
 """What one peer can have a broker write to its log is bounded."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
@@ -19,7 +17,7 @@ class Limited:
         self.log = logging.Logger("limited")
         self.lines: list[str] = []
         handler = logging.Handler()
-        handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
+        handler.emit = lambda record: self.lines.append(record.getMessage())
         self.log.addHandler(handler)
         self.limit = LogLimit(self.log, clock=lambda: self.now_s, defer=self.defer)
         self.log.addFilter(self.limit)

@@ -1,7 +1,5 @@
 """The broker's log: every line has an event, JSON has the arguments, and times are in UTC."""
 
-from __future__ import annotations
-
 import ast
 import json
 import logging

@@ -1,7 +1,5 @@
 """Durable sessions that move between real brokers, and the tickets that they show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

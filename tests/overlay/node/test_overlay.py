@@ -1,7 +1,5 @@
 """Brokers and clients over real connections: what arrives, and what survives."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

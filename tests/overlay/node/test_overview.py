@@ -1,7 +1,5 @@
 """`covey top` and its page: all brokers from any of them, rates, and what is wrong, within five seconds."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """docs/wire.md is enough to write a client: `plain_client.py` was, and uses no code of Covey's."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from dataclasses import replace

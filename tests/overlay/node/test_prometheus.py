@@ -1,7 +1,5 @@
 """Metrics: what a broker exposes is what the documentation has, and the values are right."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """A broker is ready while every neighbour is linked and synchronised; it serves in any case."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc

@@ -1,7 +1,5 @@
 """Links that move around dead brokers, over real connections and processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tokens: which are verified, and that no other is."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import time

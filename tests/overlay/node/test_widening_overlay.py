@@ -1,7 +1,5 @@
 """Event types that are widened while events flow, over real connections."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

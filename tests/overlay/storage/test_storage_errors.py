@@ -1,7 +1,5 @@
 """One clear error for each place that cannot be used, and nothing lost: real files and real processes."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Every message survives the wire, and nothing that a peer may send does more than raise its two errors."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -96,7 +94,7 @@ MESSAGES: list[Message] = [
     Update(5, 6, {}),
     Advertise(1, QUOTE, parse("price > 1.5 and volume < 3", QUOTE), True),
     ListenersReport("Quote", True),
-    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
+    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),
     Update(5, 6, {}, 1_700_000_000_000_000_000),
     Update(5, 6, {"limit": 2}, for_views=4, after_epoch=2**40),
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
@@ -314,11 +312,7 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
             "expected a number",
             {"epoch": 5},
         ),
-        (
-            subscribe(filter="price < $x", values={"x": pb.Value(float64=float("nan"))}),
-            "NaN",
-            {"epoch": 5},
-        ),
+        (subscribe(filter="price < $x", values={"x": pb.Value(float64=float("nan"))}), "NaN", {"epoch": 5}),
         (subscribe(filter="price < $x", values={"x": pb.Value()}), "$x has no value", {}),
         (subscribe(subscription_id=0), "subscription id 0", {"epoch": 5}),
         (subscribe(subscription_id=2**32), "subscription id 4294967296", {"epoch": 5}),
@@ -327,21 +321,9 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
             "carries the schema of 'Other'",
             {"epoch": 5},
         ),
-        (
-            advertise([]),
-            "at least one attribute",
-            {"epoch": 7, "type_name": "Q"},
-        ),
-        (
-            advertise([pb.Attribute(name="a", kind=1)] * 2),
-            "attribute 'a' is declared twice",
-            {},
-        ),
-        (
-            advertise([pb.Attribute(name="a")]),
-            "kind number 0",
-            {},
-        ),
+        (advertise([]), "at least one attribute", {"epoch": 7, "type_name": "Q"}),
+        (advertise([pb.Attribute(name="a", kind=1)] * 2), "attribute 'a' is declared twice", {}),
+        (advertise([pb.Attribute(name="a")]), "kind number 0", {}),
         (
             pb.Message(update=pb.Update(epoch=8, valid_for_ns=2**64 - 1)),
             "a validity period of 18446744073709551615 ns: expected at most",

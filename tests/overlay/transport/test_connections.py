@@ -1,7 +1,5 @@
 """Connections on the event loop: addresses, TLS, peers that are silent, slow or gone."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """What a pump passes to its end of the messages that have arrived, over a connection."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

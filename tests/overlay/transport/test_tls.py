@@ -1,7 +1,5 @@
 """TLS between clients and brokers, and mutual TLS between brokers, with certificates made for the test."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil
@@ -338,7 +336,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match="certificate without key"):
         Tls(good.authority, good.certificate)
     with pytest.raises(TlsError, match="authority is None"):
-        Tls(None)  # type: ignore[arg-type]
+        Tls(None)
     assert certified(good).uris == {"covey://test/broker/b1"}
     for tls, why in (
         (tls_of("expired"), "expired.pem has expired: expected one"),

@@ -1,7 +1,5 @@
 """Large frames, whose messages are parsed in the turns that handle them."""
 
-from __future__ import annotations
-
 import pytest
 from core_endpoints import Noted, broker_endpoint
 

@@ -3,8 +3,6 @@
 `python tests/overlay/transport/test_wire_page.py` writes the packets anew.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -191,7 +189,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"{rpc_server._OTHER_DESCRIPTORS} descriptors of the process",
     ):
         assert sentence in text, sentence
-    *names, last = re.search(r"any status but ([\w, ]+) and (\w+)\.", text).group(1, 2)  # type: ignore[union-attr]
+    *names, last = re.search(r"any status but ([\w, ]+) and (\w+)\.", text).group(1, 2)
     assert {*names[0].split(", "), last} == _PASSING
 
 
@@ -259,7 +257,7 @@ class _Conversation:
             if to_broker is not None:
                 data = encode_frame(to_broker, schemas=True)
                 self._packet("client", data)
-                self.broker.receive("client/trader", self, [decode_packet(data)], self.now_ns)  # type: ignore[list-item]
+                self.broker.receive("client/trader", self, [decode_packet(data)], self.now_ns)
                 if self.broker.deferred:
                     self.broker.deliver()
             to_client = self.broker.next_frame("client/trader", self)

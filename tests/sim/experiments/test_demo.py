@@ -1,7 +1,5 @@
 """The demonstration end to end, on some quotes: verdicts, and recovery of a killed broker."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

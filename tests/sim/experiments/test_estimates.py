@@ -1,7 +1,5 @@
 """Estimates from runs of several seeds."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

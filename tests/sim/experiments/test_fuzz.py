@@ -1,7 +1,5 @@
 """The fuzzer: its checkers see seeded defects, one seed gives one history, a failure says how to replay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Hostile frames, packets and filters: no violation as it is, and violations if a check is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

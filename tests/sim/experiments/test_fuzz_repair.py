@@ -1,8 +1,6 @@
 """Links that move around dead brokers and splits, in random histories, judged by the checkers
 (`covey sim fuzz --repair`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

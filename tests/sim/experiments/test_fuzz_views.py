@@ -1,7 +1,5 @@
 """Random histories with views, of stated seeds, judged by the checkers (`covey sim fuzz --views`)."""
 
-from __future__ import annotations
-
 import pytest
 from commands import run
 from draws import ALL

@@ -3,8 +3,6 @@
 Never a number of seconds, and never that a claim about speed holds: at this size none would mean anything.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from html import escape

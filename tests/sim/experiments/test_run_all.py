@@ -1,7 +1,5 @@
 """Planned runs in one folder: names, resuming, and processes that die."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Links that move around dead brokers, in virtual time, step by step."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

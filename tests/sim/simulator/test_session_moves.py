@@ -1,7 +1,5 @@
 """Durable sessions that move between brokers: the judge sees each event once, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +25,7 @@ class _Deliveries(Observer):
         self.values: list[int] = []
 
     def delivered(self, client: object, action: object) -> None:
-        self.values += [row["x"] for row in action.batch.to_pylist()]  # type: ignore[attr-defined]
+        self.values += [row["x"] for row in action.batch.to_pylist()]
 
 
 class Row:
@@ -199,7 +197,7 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
     def crash(self: SessionMoves, message: object, source: str) -> None:
         pass_on(self, message, source)
         name = {"origin": "broker/b0", "destination": "broker/b2", "between": "broker/b1"}[victim]
-        if message.step is step and not crashed:  # type: ignore[attr-defined]
+        if message.step is step and not crashed:
             crashed.append(name)
             row.simulation.clock.after(0, row.simulation.crash, name, SECOND)
 

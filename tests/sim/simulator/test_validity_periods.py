@@ -1,7 +1,5 @@
 """Validity periods in virtual time: whom the end of a subscription reaches, and when."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -31,10 +29,10 @@ class _Seen(Observer):
         self.expired_ns: list[int] = []
 
     def delivered(self, client: object, action: object) -> None:
-        self.numbers += [row["number"] for row in action.batch.to_pylist()]  # type: ignore[attr-defined]
+        self.numbers += [row["number"] for row in action.batch.to_pylist()]
 
     def expired(self, client: object, subscription_id: int) -> None:
-        self.expired_ns.append(client.clock.now_ns)  # type: ignore[attr-defined]
+        self.expired_ns.append(client.clock.now_ns)
 
 
 class Row:

@@ -1,8 +1,6 @@
 """Attempts at one run: which of them counts, whatever is repeated, killed or in the way; on several file
 systems."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

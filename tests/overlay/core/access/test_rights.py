@@ -1,7 +1,5 @@
 """What rules permit, whose names are whose, and what the guard refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse

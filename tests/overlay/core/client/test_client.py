@@ -1,7 +1,5 @@
 """The client's side (Jayaram et al., Figs. 2 and 5): what it sends, and what it makes of what it receives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

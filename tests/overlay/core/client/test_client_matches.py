@@ -1,7 +1,5 @@
 """`ClientSession.matches` says undivided what `receive` says subscription by subscription."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from typing import Any

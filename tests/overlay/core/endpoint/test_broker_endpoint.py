@@ -1,7 +1,5 @@
 """What a broker's endpoint decides about connections, names and types that come and go."""
 
-from __future__ import annotations
-
 import pytest
 from core_endpoints import Noted, broker_endpoint
 

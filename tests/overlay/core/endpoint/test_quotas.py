@@ -1,7 +1,5 @@
 """Bounds on the state that clients create in a broker."""
 
-from __future__ import annotations
-
 import pytest
 from core_driven import Driven
 from core_endpoints import Noted, broker_endpoint

@@ -1,7 +1,5 @@
 """How much of what has arrived a broker handles in one call: of neighbours, of long filters, of a SyncEnd."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

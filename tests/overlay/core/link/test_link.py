@@ -1,7 +1,5 @@
 """A link end by itself, and two of them over a connection that breaks anywhere."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

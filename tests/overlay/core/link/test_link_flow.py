@@ -1,7 +1,5 @@
 """What two ends of a link tell each other besides messages: what is asked, has settled, is held, is lost."""
 
-from __future__ import annotations
-
 from core_ends import drain, events, exchange, meet, pair, update
 
 from covey.matcher import EventBatch, EventType

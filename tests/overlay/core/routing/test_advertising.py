@@ -1,7 +1,5 @@
 """Advertisements with content, and reports of listeners."""
 
-from __future__ import annotations
-
 import pytest
 from core_driven import Driven, sent
 

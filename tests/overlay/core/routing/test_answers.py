@@ -1,7 +1,5 @@
 """The ends of answers to updates for views: what waits, and what a peer can make wait."""
 
-from __future__ import annotations
-
 from core_driven import Driven, sent
 
 from covey.matcher import EventType, parse

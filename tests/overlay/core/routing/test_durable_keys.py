@@ -1,7 +1,5 @@
 """The last events of the keys of durable types: beside the stored ones, and over restarts of brokers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -61,12 +59,7 @@ LIVE, ANSWER, DEPARTURE = (False, True, True), (True, True, False), (False, True
 
 
 def started(*neighbours: str, **options: object) -> Broker:
-    broker = Broker(
-        "b1",
-        durable=["Vehicle"],
-        neighbours=[each[7:] for each in neighbours],
-        **options,  # type: ignore[arg-type]
-    )
+    broker = Broker("b1", durable=["Vehicle"], neighbours=[each[7:] for each in neighbours], **options)
     for neighbour in neighbours:
         broker.handle(Connect(), neighbour, 0)
         broker.handle(SyncBegin(), neighbour, 0)
@@ -160,9 +153,7 @@ def restored(broker: Broker, *messages: RestoreKeys) -> None:
 def test_restored_keys_are_inside_and_their_publisher_goes_on_with_them() -> None:
     broker = started()
     restored(
-        broker,
-        stored(FEED, batch(("a", 1), ("b", 2), ("c", 9))),
-        stored(FEED, batch(("b", 3), first=4)),
+        broker, stored(FEED, batch(("a", 1), ("b", 2), ("c", 9))), stored(FEED, batch(("b", 3), first=4))
     )
     assert shown(broker) == [("a", 1), ("b", 3)]
     join(broker, FEED, Advertise(1, VEHICLE))

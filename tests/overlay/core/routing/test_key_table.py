@@ -1,7 +1,5 @@
 """The last events of keys: joined batches, bounds, and what eviction tells views."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -38,7 +36,7 @@ def batch(first: int, *events: tuple[int | None, int], publisher: str = "p") -> 
 
 def content(table: KeyTable) -> dict[int, tuple[str, int]]:
     return {
-        row["id"]: (events.publisher, row["x"])  # type: ignore[misc]
+        row["id"]: (events.publisher, row["x"])
         for events, _ in table.events(table.everything())
         for row in events.to_pylist()
     }
@@ -154,7 +152,7 @@ def test_an_update_that_follows_is_answered_by_the_difference_any_other_by_all_t
     def answered(message: Subscribe | Update) -> list[int]:
         replies = [reply for _, reply in sent(x(S, message), Deliver)]
         assert all(isinstance(reply, Deliver) and reply.replayed for reply in replies)
-        return [row["id"] for reply in replies for row in reply.batch.to_pylist()]  # type: ignore[union-attr]
+        return [row["id"] for reply in replies for row in reply.batch.to_pylist()]
 
     def update(epoch: int, low: int, after: int) -> Update:
         return Update(epoch, 7, {"low": low, "high": low + 4}, for_views=True, after_epoch=after)
@@ -176,8 +174,8 @@ def test_keys_without_an_event_for_too_long_leave_where_they_are_published() -> 
     def departed(now_s: float) -> list[tuple[str, list[int]]]:
         actions = x("", Tick(), now_ns=round(now_s * second))
         messages = sent(actions, Publish, Deliver)
-        assert all(m.for_views and not m.replayed for _, m in messages)  # type: ignore[union-attr]
-        return [(to, [row["id"] for row in m.batch.to_pylist()]) for to, m in messages]  # type: ignore[union-attr]
+        assert all(m.for_views and not m.replayed for _, m in messages)
+        return [(to, [row["id"] for row in m.batch.to_pylist()]) for to, m in messages]
 
     x(P, Advertise(1, SHIP))
     x(N, Advertise(1, SHIP), Subscribe(2, 1, ALL, {"low": 0}))
@@ -227,9 +225,9 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
             assert to == S
             ids = {row["id"] for row in message.batch.to_pylist()}
             if message.for_views:
-                shown[message.batch.event_type.name] -= ids  # type: ignore[arg-type]
+                shown[message.batch.event_type.name] -= ids
             else:
-                shown[message.batch.event_type.name] |= ids  # type: ignore[arg-type]
+                shown[message.batch.event_type.name] |= ids
         tables = {name: x.broker.tables.types[name].keys for name in shown}
         sizes = {name: table.nbytes for name, table in tables.items() if table is not None}
         assert sum(sizes.values()) == x.broker.tables.key_bytes.used <= 100_000

@@ -1,7 +1,5 @@
 """Named operators in the overlay: who asks, what travels, what is passed on undecided."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any

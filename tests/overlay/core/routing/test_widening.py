@@ -3,8 +3,6 @@
 The scripts `widening.txt` and `widenings_that_cross.txt` show whole overlays.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core_driven import Driven, sent
