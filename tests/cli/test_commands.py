@@ -267,7 +267,7 @@ def test_refused_rows_of_a_file_are_named_and_counted(tmp_path: Path, overlay: R
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
     notes.write_text("\n".join(["text", *texts]) + "\n")
-    broken.write_text("\n".join(["text,size", *["a,1"] * 300_000, "b,no"]) + "\n")
+    broken.write_text("\n".join(["text,size", *["a" * 100 + ",1"] * 12_000, "b,no"]) + "\n")
     feed = ["publish", "--broker", overlay.addresses["b1"], "Note"]
     done = run(*feed, str(notes), "--schema", "text:string", "--json")
     assert done.returncode == 1

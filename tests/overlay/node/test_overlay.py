@@ -370,6 +370,6 @@ async def test_invalid_calls_change_nothing_and_name_the_expected_value() -> Non
 async def test_batches_of_any_size_arrive_whole() -> None:
     async with two_clients(QUOTE, [("b1", "b2")], "b1", "b2") as (_, feed, reader):
         mine = await reader.subscribe("Quote")
-        rows = quotes(0, 20_000, firm="y" * 1_000)
+        rows = quotes(0, 10_000, firm="y" * 1_000)
         await feed.publish_batch("Quote", EventBatch.from_pylist(QUOTE, rows).record_batch)
-        assert await take(mine, 20_000) == list(range(20_000))
+        assert await take(mine, 10_000) == list(range(10_000))
