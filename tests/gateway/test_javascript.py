@@ -64,6 +64,25 @@ async def node(address: str, token: str = "", form: str = "json") -> AsyncIterat
         await process.wait()
 
 
+@asynccontextmanager
+async def two_gateways(
+    event_type: EventType, form: str = "json"
+) -> AsyncIterator[tuple[Client, Proxy, Node, list[int]]]:
+    """A publisher, a proxy to the first of two gateways, the client behind it, and the ports of both."""
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as exchange,
+        gateway_to(overlay.address("b1")) as first,
+        gateway_to(overlay.address("b1")) as second,
+    ):
+        await exchange.advertise(event_type)
+        ports = [int(address.rpartition(":")[2]) for address in (first, second)]
+        proxy = await Proxy(ports[0]).start()
+        async with node(proxy.address, form=form) as step:
+            yield exchange, proxy, step, ports
+        await proxy.stop()
+
+
 def quotes(*prices: float) -> list[dict[str, object]]:
     return [{"firm": "IBM", "price": price} for price in prices]
 
@@ -185,54 +204,44 @@ async def test_a_rate_of_a_subscription() -> None:
 @on_a_loop
 async def test_a_validity_period_over_two_gateways() -> None:
     """In a new session a subscription has the rest of its period, not all of it."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                await step("lasting", "a", "Quote", 1_000)
-                await step("lasting", "b", "Quote", 1_000)
-                await step("renew", "b", 500)
-                for wrong in ({"validFor": 5}, "x"):
-                    with pytest.raises(AssertionError, match=r"INVALID_ARGUMENT: validFor is .*: expected"):
-                        await step("lasting", "c", "Quote", wrong)
-                with pytest.raises(AssertionError, match="renew: valid_for is 0: expected"):
-                    await step("renew", "a", 0)
-                await step("pass", 600)
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                while not await step("expired", "b"):
-                    await asyncio.sleep(0.05)
-                assert "ended" in [notice["kind"] for notice in await step("notices")]
-                await step("update", "a", {})  # which is answered behind its subscription
-                await exchange.publish_batch("Quote", quotes(1))
-                assert await step("got", 1) == [1]
-                assert not await step("expired", "a")
-            await proxy.stop()
+    async with two_gateways(QUOTE) as (exchange, proxy, step, ports):
+        await step("lasting", "a", "Quote", 1_000)
+        await step("lasting", "b", "Quote", 1_000)
+        await step("renew", "b", 500)
+        for wrong in ({"validFor": 5}, "x"):
+            with pytest.raises(AssertionError, match=r"INVALID_ARGUMENT: validFor is .*: expected"):
+                await step("lasting", "c", "Quote", wrong)
+        with pytest.raises(AssertionError, match="renew: valid_for is 0: expected"):
+            await step("renew", "a", 0)
+        await step("pass", 600)
+        proxy.target = ports[1]
+        proxy.cut()
+        while not await step("expired", "b"):
+            await asyncio.sleep(0.05)
+        assert "ended" in [notice["kind"] for notice in await step("notices")]
+        await step("update", "a", {})  # which is answered behind its subscription
+        await exchange.publish_batch("Quote", quotes(1))
+        assert await step("got", 1) == [1]
+        assert not await step("expired", "a")
 
 
 @needs_node
 @on_a_loop
 async def test_a_validity_period_begins_with_its_answer() -> None:
     """What a request waits for a connection is no part of it."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
-                    proxy.freeze()
-                    await step("begin", *asked)
-                    await step("pass", 3_000)
-                    proxy.thaw()
-                    await step("begun")
-                    proxy._target = int((second, first)[at].rpartition(":")[2])  # where a new session begins
-                    proxy.cut()
-                    await step("update", "a", {})
-                    await exchange.publish_batch("Quote", quotes(at))
-                    assert await step("got", 1) == [at]
-                    assert not await step("expired", "a")
-            await proxy.stop()
+    async with two_gateways(QUOTE) as (exchange, proxy, step, ports):
+        for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
+            proxy.freeze()
+            await step("begin", *asked)
+            await step("pass", 3_000)
+            proxy.thaw()
+            await step("begun")
+            proxy.target = ports[1 - at]  # where a new session begins
+            proxy.cut()
+            await step("update", "a", {})
+            await exchange.publish_batch("Quote", quotes(at))
+            assert await step("got", 1) == [at]
+            assert not await step("expired", "a")
 
 
 @needs_node
@@ -244,35 +253,30 @@ async def test_a_view_over_two_gateways() -> None:
     def at(**places: int) -> list[dict[str, object]]:
         return [{"id": int(name[1:]), "x": x} for name, x in places.items()]
 
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(ship)
+    async with two_gateways(ship) as (exchange, proxy, step, ports):
         await exchange.publish_batch("Ship", at(_1=1, _2=2, _3=13), confirm=True)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                assert await step("view", "v", "Ship", "x between $x0 and $x1", {"x0": 0, "x1": 9}) == "id"
-                assert await step("got", 2) == [["enter", 1], ["enter", 2]]
-                await step("update", "v", {"x0": 2, "x1": 19})
-                assert sorted(await step("got", 2)) == [["enter", 3], ["leave", 1]]
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
-                await step("update", "v", {"x1": 20})
-                assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
-                assert [change for change in await step("got", 3) if change[1] != 3] == [
-                    ["enter", 4],
-                    ["leave", 2],
-                ]
-                box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
-                await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
-                assert await step("got", 1) == [["enter", 4]]
-                await step("update", "w", {"x1": 3})
-                assert await step("inside", "w") == at(_4=4)
-                await step("update", "w", {"x0": -9, "x1": -2})
-                assert await step("got", 1) == [["leave", 4]]
-                with pytest.raises(AssertionError, match="view: option leaves: expected leave"):
-                    await step("view", "x", *box, {"leaves": "x > 0"})
-            await proxy.stop()
+        assert await step("view", "v", "Ship", "x between $x0 and $x1", {"x0": 0, "x1": 9}) == "id"
+        assert await step("got", 2) == [["enter", 1], ["enter", 2]]
+        await step("update", "v", {"x0": 2, "x1": 19})
+        assert sorted(await step("got", 2)) == [["enter", 3], ["leave", 1]]
+        proxy.target = ports[1]
+        proxy.cut()
+        await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
+        await step("update", "v", {"x1": 20})
+        assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
+        assert [change for change in await step("got", 3) if change[1] != 3] == [
+            ["enter", 4],
+            ["leave", 2],
+        ]
+        box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
+        await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
+        assert await step("got", 1) == [["enter", 4]]
+        await step("update", "w", {"x1": 3})
+        assert await step("inside", "w") == at(_4=4)
+        await step("update", "w", {"x0": -9, "x1": -2})
+        assert await step("got", 1) == [["leave", 4]]
+        with pytest.raises(AssertionError, match="view: option leaves: expected leave"):
+            await step("view", "x", *box, {"leaves": "x > 0"})
 
 
 @needs_node
@@ -320,20 +324,15 @@ async def test_a_gateway_that_is_not_there_yet_and_is_away_for_a_time() -> None:
 @needs_node
 @on_a_loop
 async def test_another_gateway_gets_the_subscriptions_again() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address, form="arrow") as step:
-                await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10})
-                await step("update", "a", {"limit": 20})
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                await step("update", "a", {"limit": 30})
-                await exchange.publish_batch("Quote", quotes(29, 31))
-                assert await step("got", 1) == [[[1], 0]]
-                assert (await step("states"))[-1] == [True, "afresh"]
-            await proxy.stop()
+    async with two_gateways(QUOTE, form="arrow") as (exchange, proxy, step, ports):
+        await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10})
+        await step("update", "a", {"limit": 20})
+        proxy.target = ports[1]
+        proxy.cut()
+        await step("update", "a", {"limit": 30})
+        await exchange.publish_batch("Quote", quotes(29, 31))
+        assert await step("got", 1) == [[[1], 0]]
+        assert (await step("states"))[-1] == [True, "afresh"]
 
 
 @pytest.mark.thorough  # it waits for the end of a token

@@ -101,7 +101,7 @@ class Proxy:
     """Passes TCP on to a port, until it is blocked."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self.target = target
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -125,7 +125,7 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
