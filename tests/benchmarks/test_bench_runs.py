@@ -100,7 +100,7 @@ def test_strategies_agree_and_greedy_and_gates_save_evaluations() -> None:
 
 
 def test_results_that_travel_save_evaluations_in_a_chain() -> None:
-    plan = OperatorsPlan(subscriptions=40, calls=12, events=6, rounds=1, cost_us=0, matching=0.05)
+    plan = OperatorsPlan(subscriptions=60, calls=12, events=8, rounds=2, cost_us=0, matching=0.05)
     results = {result.placement: result for result in measure_placements(plan, silent)}
     shared, alone = results["results travel"], results["each broker by itself"]
     assert shared.evaluations < alone.evaluations < results["each subscription by itself"].evaluations
