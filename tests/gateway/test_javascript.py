@@ -264,10 +264,7 @@ async def test_a_view_over_two_gateways() -> None:
         await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
         await step("update", "v", {"x1": 20})
         assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
-        assert [change for change in await step("got", 3) if change[1] != 3] == [
-            ["enter", 4],
-            ["leave", 2],
-        ]
+        assert [change for change in await step("got", 3) if change[1] != 3] == [["enter", 4], ["leave", 2]]
         box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
         await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
         assert await step("got", 1) == [["enter", 4]]
