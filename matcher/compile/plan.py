@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import combinations, zip_longest
+from operator import itemgetter
+from typing import Any
 
-from covey.matcher.covering.boxes import Box, boxes_of
+from covey.matcher.covering.boxes import Absent, Bound, Box, Part, PartOperand, Text, boxes_of
 from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.parts import Absent, Bound, Part, PartOperand, Text
 from covey.matcher.encoding.keys import largest_key
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import EventType, Kind
@@ -204,21 +205,37 @@ whether constants tell all boxes apart; or a filter as it is, and nothing else.
 """
 
 
-def structure_key(
-    filter: Filter, *, ordered: bool = False
-) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
-    """A structure as a skeleton and its columns; and the operands, in the order of `Filter.lift`. `ordered`:
-    in an order of its own, the same for filters that differ in the order of predicates beside each other.
+_Order = tuple[int, int, str, int, tuple[Any, ...]]
+
+
+def in_order(filter: Filter) -> Expression:
+    """The expression of a filter with the parts of every node in an order that does not depend on theirs in
+    the text: filters that differ in that alone share a plan.
     """
+    return _in_order(filter.expression, filter.event_type.index)[1]
 
-    def order(part: Expression) -> tuple[int, str]:
-        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (len(kinds), "")
 
+def _in_order(expression: Expression, index: Callable[[str], int]) -> tuple[_Order, Expression]:
+    if isinstance(expression, Predicate):
+        names = tuple([each.name if isinstance(each, Variable) else "" for each in expression.operands])
+        return (0, index(expression.attribute), expression.operator, len(names), names), expression
+    assert isinstance(expression, And | Or), expression  # of a gate
+    parts: list[tuple[_Order, Expression]] = []
+    for part in expression.parts:
+        parts.append(_in_order(part, index))  # noqa: PERF401 (saves stack)
+    parts.sort(key=itemgetter(0))
+    orders, ordered = tuple([order for order, _ in parts]), tuple([part for _, part in parts])
+    node = expression.__class__
+    return (1, len(parts), node.__name__, 0, orders), node(ordered)
+
+
+def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
+    """A structure as a skeleton and its columns; and the operands, in the order of `in_order`."""
     tree: list[Node] = []
     tested: list[int] = []
     operands: list[Operand] = []
     index, kinds = filter.event_type.index, filter.event_type.kinds
-    pending: list[Expression] = [filter.expression]
+    pending: list[Expression] = [in_order(filter)]
     while pending:
         part = pending.pop()
         if isinstance(part, Predicate):
@@ -226,9 +243,9 @@ def structure_key(
             tested.append(index(part.attribute))
             operands += part.operands
         else:
-            assert isinstance(part, And | Or), part  # of a gate
+            assert isinstance(part, And | Or), part
             tree += part.__class__, len(part.parts)
-            pending += (sorted(part.parts, key=order) if ordered else part.parts)[::-1]
+            pending += part.parts[::-1]
     columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])
@@ -254,7 +271,7 @@ def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
 
 
 def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
-    skeleton, columns, operands = structure_key(filter, ordered=True)
+    skeleton, columns, operands = structure_key(filter)
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
         return (filter, (), (), False), ()
@@ -265,7 +282,6 @@ def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
 
 
 def _are_different(operands: list[PartOperand]) -> bool:
-    """Whether these are constants and no two of them equal."""
     constants = {operand.value for operand in operands if isinstance(operand, Constant)}
     return len(constants) == len(operands)
 
@@ -359,7 +375,6 @@ def _columnless_plan(
 
 
 def _equalities(box: BoxSkeleton) -> dict[int, int]:
-    """The operand that the attribute at each place must equal."""
     pairs = zip(box.tests, box.places, strict=False)
     return {p: t.lower.operand for t, p in pairs if t.shape is Shape.EQUAL and t.lower is not None}
 

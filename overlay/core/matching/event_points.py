@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.intervals import Cuts
+from covey.matcher.covering.cuts import LINES, Cuts
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import Constant, Predicate
 
