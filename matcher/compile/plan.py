@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from itertools import combinations, zip_longest
-from operator import itemgetter
+from itertools import combinations, islice, zip_longest
 from typing import Any
 
 from covey.matcher.covering.boxes import Absent, Bound, Box, Part, PartOperand, Text, boxes_of
@@ -26,7 +25,16 @@ from covey.matcher.encoding.keys import largest_key
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate, Variable
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Or,
+    Predicate,
+    Variable,
+    leaves,
+)
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
@@ -205,28 +213,33 @@ whether constants tell all boxes apart; or a filter as it is, and nothing else.
 """
 
 
-_Order = tuple[int, int, str, int, tuple[Any, ...]]
+_ORDERED_BY = 64
+"""The most leaves of a node by which it is ordered among others, so that an order takes linear time."""
 
 
-def in_order(filter: Filter) -> Expression:
-    """The expression of a filter with the parts of every node in an order that does not depend on theirs in
-    the text: filters that differ in that alone share a plan.
+def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
+    """The parts of a node in an order that does not depend on theirs in the text."""
+    index, last = event_type.index, len(event_type.names)
+
+    def order(part: Expression) -> tuple[Any, ...]:
+        if isinstance(part, Predicate):
+            return index(part.attribute), part.operator
+        below = [p for p in islice(leaves(part), _ORDERED_BY) if isinstance(p, Predicate)]
+        return last, "", sorted([(index(p.attribute), p.operator) for p in below])
+
+    return sorted(node.parts, key=order)
+
+
+def in_order(expression: Expression, event_type: EventType) -> Expression:
+    """A gate with the parts of every node in the order of plans: filters that differ in that of their texts
+    alone share a plan.
     """
-    return _in_order(filter.expression, filter.event_type.index)[1]
-
-
-def _in_order(expression: Expression, index: Callable[[str], int]) -> tuple[_Order, Expression]:
-    if isinstance(expression, Predicate):
-        names = tuple([each.name if isinstance(each, Variable) else "" for each in expression.operands])
-        return (0, index(expression.attribute), expression.operator, len(names), names), expression
-    assert isinstance(expression, And | Or), expression  # of a gate
-    parts: list[tuple[_Order, Expression]] = []
-    for part in expression.parts:
-        parts.append(_in_order(part, index))  # noqa: PERF401 (saves stack)
-    parts.sort(key=itemgetter(0))
-    orders, ordered = tuple([order for order, _ in parts]), tuple([part for _, part in parts])
-    node = expression.__class__
-    return (1, len(parts), node.__name__, 0, orders), node(ordered)
+    if not isinstance(expression, (And, Or)):
+        return expression
+    parts: list[Expression] = []
+    for part in _parts_in_order(expression, event_type):
+        parts.append(in_order(part, event_type))  # noqa: PERF401 (saves stack)
+    return expression.__class__(tuple(parts))
 
 
 def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
@@ -235,7 +248,7 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
     tested: list[int] = []
     operands: list[Operand] = []
     index, kinds = filter.event_type.index, filter.event_type.kinds
-    pending: list[Expression] = [in_order(filter)]
+    pending: list[Expression] = [filter.expression]
     while pending:
         part = pending.pop()
         if isinstance(part, Predicate):
@@ -243,9 +256,9 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
             tested.append(index(part.attribute))
             operands += part.operands
         else:
-            assert isinstance(part, And | Or), part
+            assert isinstance(part, And | Or), part  # of a gate
             tree += part.__class__, len(part.parts)
-            pending += part.parts[::-1]
+            pending += _parts_in_order(part, filter.event_type)[::-1]
     columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])

@@ -77,7 +77,8 @@ def make_tree(
     filter: Filter, variables: tuple[Variable | None, ...], schema: SchemaColumns
 ) -> tuple[Plan, TreeShape]:
     maker = _Maker(filter.event_type, [None] * len(variables))
-    root = maker.node(lifted(in_order(filter), filter.event_type.attributes, [], []))
+    expression = in_order(filter.expression, filter.event_type)
+    root = maker.node(lifted(expression, filter.event_type.attributes, [], []))
     leaves: list[_Leaf] = []
     words: list[int] = []
     depth = _write(root, leaves, words, 0)

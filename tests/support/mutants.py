@@ -51,7 +51,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     ("evaluation/asking.py", "if not call.columns:  # of", "if False:  # of", "evaluation"),
     ("embedded/matcher.py", "                engine.remove_many(ids)\n            self._forget", "                pass\n            self._forget", "embedded"),
     ("embedded/matcher.py", "for changed, earlier in parts[:done]:", "for changed, earlier in parts[:0]:", "embedded"),
-    ("embedded/table.py", "                    if family is Family.STRING:\n                        self.texts.release(old)\n", "", "embedded"),
+    ("embedded/value_table.py", "                    if family is Family.STRING:\n                        self.texts.release(old)\n", "", "embedded"),
     ("embedded/snapshot.py", "if found != count:", "if found < 0:", "embedded"),
     ("engines/rows/plans.py", "if use.subscriptions == 0:\n            del", "if use.subscriptions <= 1:\n            del", ENGINES),
     ("engines/rows/engine.py", "len(firsts) if plan.overlaps else 0\n        self._interfaces", "0\n        self._interfaces", ENGINES),

@@ -25,7 +25,7 @@ def plan_of(filter: Filter) -> Plan:
 
 
 def ordered(filter: Filter) -> Filter:
-    return Filter.of_checked(filter.event_type, in_order(filter))
+    return Filter.of_checked(filter.event_type, in_order(filter.expression, filter.event_type))
 
 
 @examples(400)
