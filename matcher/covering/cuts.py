@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import ceil, floor, inf
 from struct import Struct
 from typing import Any
@@ -109,46 +108,25 @@ def _after_float(value: float) -> int:
     return float_cut(value) + 1
 
 
-def _after_time(value: datetime) -> int:
-    return microseconds(value) + 1
-
-
-def _before_string(value: str) -> str:
-    return "\1" + value
-
-
-def _after_string(value: str) -> str:
-    return "\1" + value + "\0"
-
-
-def _before_bool(value: bool) -> int:
-    return int(value)
-
-
-def _after_bool(value: bool) -> int:
-    return value + 1
-
-
-def _before_list(value: object) -> int:
-    return 0
-
-
-def _after_list(value: object) -> int:
-    return 1
-
-
 _LOWEST_FLOAT = float_cut(-inf)
 _BEYOND_FLOAT = float_cut(inf) + 1
 
 LINES: dict[Kind, Line] = {
     Kind.INT64: Line(_before_int, _after_int, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
-    Kind.TIMESTAMP: Line(microseconds, _after_time, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
+    Kind.TIMESTAMP: Line(
+        microseconds,
+        lambda time: microseconds(time) + 1,
+        INT64_MIN - 1,
+        INT64_MIN,
+        _BEYOND_INT64,
+        _BEYOND_INT64,
+    ),
     Kind.FLOAT64: Line(
         _before_float, _after_float, _LOWEST_FLOAT - 1, _LOWEST_FLOAT, _BEYOND_FLOAT, _BEYOND_FLOAT + 1
     ),
-    Kind.STRING: Line(_before_string, _after_string, "", "\1", "\2", "\2"),
-    Kind.BOOL: Line(_before_bool, _after_bool, -1, 0, 2, 2),
-    Kind.STRINGS: Line(_before_list, _after_list, -1, 0, 1, 1),
+    Kind.STRING: Line(lambda text: "\1" + text, lambda text: "\1" + text + "\0", "", "\1", "\2", "\2"),
+    Kind.BOOL: Line(int, lambda flag: flag + 1, -1, 0, 2, 2),
+    Kind.STRINGS: Line(lambda texts: 0, lambda texts: 1, -1, 0, 1, 1),
 }
 
 
