@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import combinations, islice, zip_longest
-from typing import Any
 
 from covey.matcher.covering.boxes import Absent, Bound, Box, Part, PartOperand, Text, boxes_of
 from covey.matcher.covering.cuts import LINES
@@ -221,13 +220,17 @@ def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
     """The parts of a node in an order that does not depend on theirs in the text."""
     index, last = event_type.index, len(event_type.names)
 
-    def order(part: Expression) -> tuple[Any, ...]:
-        if isinstance(part, Predicate):
-            return index(part.attribute), part.operator
-        below = [p for p in islice(leaves(part), _ORDERED_BY) if isinstance(p, Predicate)]
-        return last, "", sorted([(index(p.attribute), p.operator) for p in below])
+    def order(part: Expression) -> tuple[int, str]:
+        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (last, "")
 
-    return sorted(node.parts, key=order)
+    def order_below(part: Expression) -> list[tuple[int, str]]:
+        return sorted(map(order, islice(leaves(part), _ORDERED_BY)))
+
+    parts = sorted(node.parts, key=order)
+    nested = sum([not isinstance(part, Predicate) for part in parts])
+    if nested > 1:
+        parts[-nested:] = sorted(parts[-nested:], key=order_below)
+    return parts
 
 
 def in_order(expression: Expression, event_type: EventType) -> Expression:

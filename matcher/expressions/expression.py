@@ -168,11 +168,18 @@ def leaves(expression: Expression) -> Iterator[Leaf]:
             yield part
 
 
-def mapped(expression: Expression, change: Callable[[Leaf], Expression]) -> Expression:
-    """The expression with every leaf changed, from left to right, in normal form."""
+def mapped(
+    expression: Expression, change: Callable[[Leaf], Expression], simplify: bool = False
+) -> Expression:
+    """The expression with every leaf changed, from left to right; in normal form where leaves stay leaves,
+    or with `simplify`.
+    """
     if not isinstance(expression, (And, Or)):
         return change(expression)
     parts: list[Expression] = []
     for part in expression.parts:
-        parts.append(mapped(part, change))  # noqa: PERF401 (saves stack)
+        nested = isinstance(part, (And, Or))
+        parts.append(mapped(part, change, simplify) if nested else change(part))  # type: ignore[arg-type]
+    if not simplify:
+        return expression.__class__(tuple(parts))
     return all_of(parts) if isinstance(expression, And) else any_of(parts)

@@ -24,6 +24,7 @@ from covey.matcher.expressions.expression import (
     Expression,
     Leaf,
     Operand,
+    Or,
     Predicate,
     Scalar,
     Variable,
@@ -57,16 +58,20 @@ def contents_of(
     """
     families: dict[str, Family] = {}
     others: list[Call | Constraint] = []
-    for leaf in leaves(expression):
-        if isinstance(leaf, Predicate):
-            for operand in leaf.operands:
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            for operand in part.operands:
                 if isinstance(operand, Variable):
-                    families[operand.name] = FAMILY[attributes[leaf.attribute]]
-            continue
-        others.append(leaf)
-        for operand in operands_of(leaf):
-            if isinstance(operand, Variable):
-                families.setdefault(operand.name, Family.ANY)
+                    families[operand.name] = FAMILY[attributes[part.attribute]]
+        elif isinstance(part, (And, Or)):
+            pending += part.parts[::-1]
+        else:
+            others.append(part)
+            for operand in operands_of(part):
+                if isinstance(operand, Variable):
+                    families.setdefault(operand.name, Family.ANY)
     if not others:
         return families, ()
     calls = {leaf if leaf.expected else leaf.negated(): None for leaf in others if isinstance(leaf, Call)}
@@ -82,18 +87,25 @@ def contents_of(
 def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kinds) -> Expression:
     """The expression with constants for the variables that have a value."""
 
-    def constant(operand: Operand, kind: Kind | None) -> Operand:
-        if isinstance(operand, Variable) and operand.name in values:
-            return Constant(evaluate(operand, values, kind))
-        return operand
-
     def change(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Predicate):
             kind = kinds[leaf.attribute]
-            operands = [constant(operand, kind) for operand in leaf.operands]
+            operands: list[Operand] = []
+            for operand in leaf.operands:
+                if isinstance(operand, Variable) and operand.name in values:
+                    operand = Constant(evaluate(operand, values, kind))
+                operands.append(operand)
             return Predicate(leaf.attribute, leaf.operator, tuple(operands))
         pairs = zip(operands_of(leaf), operand_kinds(leaf, kinds), strict=True)
-        return with_operands(leaf, [constant(*pair) for pair in pairs])
+        return with_operands(
+            leaf,
+            [
+                Constant(evaluate(operand, values, kind))
+                if isinstance(operand, Variable) and operand.name in values
+                else operand
+                for operand, kind in pairs
+            ],
+        )
 
     return mapped(expression, change)
 
@@ -136,7 +148,7 @@ def gate_of(expression: Expression, bounds: Mapping[Call, Expression] = _NO_BOUN
             return leaf
         return bounds.get(leaf, TRUE) if isinstance(leaf, Call) else TRUE
 
-    return mapped(expression, change)
+    return mapped(expression, change, True)
 
 
 def stateless_of(expression: Expression, is_stateful: Callable[[str], bool]) -> Expression:
@@ -152,7 +164,7 @@ def stateless_of(expression: Expression, is_stateful: Callable[[str], bool]) -> 
         is_unbound = isinstance(leaf, Constraint) and any(name in unbound for _, name in leaf.terms)
         return TRUE if is_unbound else leaf
 
-    return mapped(expression, change) if stateful else expression
+    return mapped(expression, change, True) if stateful else expression
 
 
 _TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
