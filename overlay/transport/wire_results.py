@@ -12,8 +12,8 @@ import pyarrow as pa
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from covey.matcher.errors import EventError
+from covey.matcher.events.arrow_columns import MALFORMED, read_record_batch
 from covey.matcher.events.event_type import Kind
-from covey.matcher.events.record_batches import MALFORMED, read_record_batch
 from covey.matcher.events.results import RESULT_BYTES, Answers, Results
 from covey.proto import broker_pb2 as pb
 

@@ -15,8 +15,16 @@ from random_filters import POOLS, TIMES, event_types, events, expressions, filte
 
 from covey.matcher import EventType, Filter, parse
 from covey.matcher.covering.covering import covers_region, intersects_region
-from covey.matcher.covering.cuts import LINES, point_of
-from covey.matcher.covering.intervals import common, difference, intersection, overlap, union, within
+from covey.matcher.covering.cuts import (
+    LINES,
+    common,
+    difference,
+    intersection,
+    overlap,
+    point_of,
+    union,
+    within,
+)
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator, prefix_span
