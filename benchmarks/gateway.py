@@ -11,7 +11,8 @@ conflates for them with each batch. Latency is that from publishing to the brows
 
 from __future__ import annotations
 
-import json
+import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,14 +24,15 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.gateway_browsers import box_of
-from benchmarks.harness import Process, Words, command, process, steady
+from benchmarks.harness import Words, command, steady
 from covey.cli.support.output import print_table
 from covey.gateway import Limits
 from covey.matcher import EventType
-from covey.matcher.errors import InputError
+from covey.matcher.errors import CoveyError, InputError
 from covey.overlay import Client
 from covey.sim.experiments.bench.usage import cpu_ns, peak_resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
+from covey.sim.experiments.processes import Worker
 from covey.sim.progress import Progress, silent
 
 POSITION = EventType(
@@ -41,7 +43,6 @@ POSITION = EventType(
 POLICIES = ("drop_oldest", "drop_newest", "conflate", "disconnect")
 RUNS = ("all read", "some never read")
 _START_S = 300.0
-_LINE_BYTES = 1 << 24
 _FILLING = 100
 """Events of a batch before the first round."""
 _EVENT_BYTES = 80
@@ -125,12 +126,12 @@ async def measure_gateway(plan: GatewayPlan, progress: Progress = silent) -> Gat
             await stack.enter_async_context(_gateway(overlay.addresses["b1"], plan.browsers)) for _ in RUNS
         ]
         policies = [*islice(cycle(plan.overflow), plan.silent)]
-        settings = {
-            "browsers": plan.browsers,
-            "share": plan.share,
-            "runs": [[gateways[0][0], []], [gateways[1][0], policies]],
-        }
-        browsers = await stack.enter_async_context(process("benchmarks.gateway_browsers", settings=settings))
+        progress(f"connecting {2 * plan.browsers:,} browsers", 0.05)
+        runs = [[gateways[0][0], []], [gateways[1][0], policies]]
+        settings = {"browsers": plan.browsers, "share": plan.share, "runs": runs}
+        browsers = await stack.enter_async_context(
+            Worker("benchmarks.gateway_browsers", "browsers", patience_s=_START_S, **settings)
+        )
         return await _Rounds(plan, publisher, [pid for _, pid in gateways], browsers).all(progress)
 
 
@@ -138,25 +139,19 @@ class _Rounds:
     """Publishes, and asks the browsers what they got."""
 
     def __init__(
-        self, plan: GatewayPlan, publisher: Client, process_ids: list[int], browsers: Process
+        self, plan: GatewayPlan, publisher: Client, process_ids: list[int], browsers: Worker
     ) -> None:
         self._plan = plan
         self._publisher = publisher
         self._process_ids = process_ids
-        self._process = browsers
+        self._browsers = browsers
         self._numbers = [0, 0]
         self._x = [(each + 0.5) / plan.batch for each in range(plan.batch)]
         self._per_batch = [_matching(plan, self._x, run * plan.silent) for run in (0, 1)]
         """Events of a batch that all browsers that read get together."""
 
-    async def _browsers(self, *command: Any) -> Any:
-        self._process.write(json.dumps(command))
-        return json.loads(await self._process.line(_START_S))
-
     async def all(self, progress: Progress) -> GatewayResults:
         plan = self._plan
-        progress(f"connecting {2 * plan.browsers:,} browsers", 0.05)
-        await self._browsers("open")
         progress("filling the queues of those that never read", 0.2)
         filled = await self._fill()
         results = [*map(RunResult, RUNS)]
@@ -171,7 +166,8 @@ class _Rounds:
             result.peak_mb = peak_resident_bytes(process_id) / 1e6
         progress("reading what the others are told", 0.95)
         published = filled + self._numbers[1] * plan.batch
-        return GatewayResults(results, _told(await self._browsers("listen", 1), published))
+        listened = await self._browsers.request("listen", run=1)
+        return GatewayResults(results, _told(listened["told"], published))
 
     async def _fill(self) -> int:
         """More events than a gateway keeps for a browser, to those that do not read; how many."""
@@ -195,7 +191,7 @@ class _Rounds:
             await self._publish(run, first + number, self._x)
         self._numbers[run] += count
         events = count * self._per_batch[run]
-        got = await self._browsers("until", run, first, first + count, events)
+        got = await self._browsers.request("until", run=run, first=first, last=first + count, events=events)
         took_s = time.perf_counter() - began
         result.frames_per_s.append(got["frames"] / took_s)
         for times, of in (
@@ -232,9 +228,18 @@ async def _gateway(broker: str, browsers: int) -> AsyncIterator[tuple[str, int]]
     (address,) = free_addresses(1)
     bounds = ("--max-connections-per-address", str(browsers + 10))
     words = ("gateway", "--broker", broker, "--listen", address, *bounds)
-    async with process("covey.cli.main", *words) as started:
-        await started.line(_START_S)
-        yield address, started.id
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "covey.cli.main", *words), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert started.stdout is not None
+        if not await asyncio.wait_for(started.stdout.readline(), _START_S):
+            raise CoveyError("a gateway does not serve")
+        yield address, started.pid
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await started.wait()
 
 
 def show(plan: GatewayPlan, results: GatewayResults) -> None:

@@ -1,8 +1,7 @@
 """The browsers of `gateway`: a process with many WebSockets, some of which stop to read.
 
 It speaks the gateway's messages by itself, since a WebSocket library would need more time for what arrives
-than the gateway does for what it sends. A browser acknowledges as `covey.js` does. Commands and replies are
-lines of JSON.
+than the gateway does for what it sends. A browser acknowledges as `covey.js` does.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ import asyncio
 import gc
 import json
 import struct
-import sys
 import time
 from array import array
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from covey.overlay.node.server import descriptor_limit
 from covey.overlay.transport.event_loop import run
+from covey.sim.experiments.processes import serve
 
 _ACKNOWLEDGED_WITHIN_S = 1.0
 _ACKNOWLEDGED_BYTES = 65_536
@@ -236,36 +234,40 @@ def box_of(number: int, count: int, share: float) -> tuple[float, float]:
 
 
 class Browsers:
-    """All of them, by the run that they belong to."""
+    """All of them, by the run that they belong to; a role of a `Worker`."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, browsers: int, share: float, runs: list[Any]) -> None:
         self._arrived: list[Arrived] = []
         self._runs: list[list[Browser]] = []
-        count, share = settings["browsers"], settings["share"]
-        for run_number, (address, policies) in enumerate(settings["runs"]):
-            arrived, browsers = Arrived(), []
-            for number in range(count):
+        for run_number, (address, policies) in enumerate(runs):
+            arrived, of_run = Arrived(), []
+            for number in range(browsers):
                 silent = number < len(policies)
-                x0, x1 = (0.0, 1.0) if silent else box_of(number, count, share)
+                x0, x1 = (0.0, 1.0) if silent else box_of(number, browsers, share)
                 values = {"run": run_number, "least": -1 if silent else 0, "x0": x0, "x1": x1}
                 hello = {"overflow": policies[number] if silent else "drop_oldest"}
-                browsers.append(Browser(address, hello, values, arrived))
-                browsers[-1].reads = not silent
+                of_run.append(Browser(address, hello, values, arrived))
+                of_run[-1].reads = not silent
             self._arrived.append(arrived)
-            self._runs.append(browsers)
+            self._runs.append(of_run)
 
-    async def open(self) -> int:
+    async def start(self) -> dict[str, Any]:
+        """Returns when all have subscribed."""
+        descriptor_limit()
+        gc.disable()  # its pauses would be taken for the gateway's
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def connect(browser: Browser) -> None:
             async with room:
                 await browser.connect()
 
-        browsers = [each for browsers in self._runs for each in browsers]
-        await asyncio.gather(*map(connect, browsers))
-        return len(browsers)
+        await asyncio.gather(*(connect(browser) for of_run in self._runs for browser in of_run))
+        return {}
 
-    async def until(self, run: int, first: int, last: int, events: int) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await (self._until(**arguments) if command == "until" else self._listen(**arguments))
+
+    async def _until(self, run: int, first: int, last: int, events: int) -> dict[str, Any]:
         """What the browsers that read have got of some batches, once these are so many events; or what came
         within a minute."""
         deadline = time.perf_counter() + _WITHIN_S
@@ -278,37 +280,20 @@ class Browsers:
         frames, got = len(numbers), int(counts.sum())
         return {"frames": frames, "events": got, "p50_ns": float(p50), "p99_ns": float(p99), "max_ns": most}
 
-    async def listen(self, run: int) -> list[dict[str, Any]]:
+    async def _listen(self, run: int) -> dict[str, Any]:
         """What those get that have not read so far, and are told."""
         silent = [each for each in self._runs[run] if not each.reads]
         await asyncio.gather(*(each.listen() for each in silent))
-        return [
+        told = [
             {"policy": each.policy, "got": each.got, "gaps": each.gaps, "notices": each.notices}
             for each in silent
         ]
+        return {"told": told}
 
-    def close(self) -> None:
-        for browser in [each for browsers in self._runs for each in browsers]:
+    async def stop(self) -> None:
+        for browser in [each for of_run in self._runs for each in of_run]:
             browser.close()
 
 
-async def _main(settings: dict[str, Any]) -> None:
-    descriptor_limit()
-    gc.disable()  # its pauses would be taken for the gateway's
-    browsers = Browsers(settings)
-    loop, commands = asyncio.get_running_loop(), asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    known: dict[str, Callable[..., Awaitable[Any]]] = {
-        "open": browsers.open,
-        "until": browsers.until,
-        "listen": browsers.listen,
-    }
-    with suppress(asyncio.IncompleteReadError):
-        while line := await commands.readline():
-            name, *arguments = json.loads(line)
-            print(json.dumps(await known[name](*arguments)), flush=True)
-    browsers.close()
-
-
 if __name__ == "__main__":
-    run(_main(json.loads(sys.argv[1])))
+    serve({"browsers": Browsers}, run)

@@ -1,4 +1,4 @@
-"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate, processes.
+"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate.
 
 A benchmark is a module with a plan, a measurement of it, and a way to show the results. The plan is a
 dataclass; its fields with `Annotated` are the options of the command, and its docstring is the help::
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -228,47 +226,3 @@ async def arrivals(subscription: Subscription) -> AsyncIterator[Arrivals]:
     finally:
         await reader.stop()
     await subscription.unsubscribe()
-
-
-# --- processes ----------------------------------------------------------------------------------------------
-
-
-class Process:
-    """A Python process that is told and answers by lines."""
-
-    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
-        self._process = process
-        self._name = name
-        self.id = process.pid
-        self.wait = process.wait
-
-    def write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-
-    async def line(self, within_s: float) -> str:
-        """The next line of its output. `CoveyError` if it has ended."""
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), within_s)
-        if not line:
-            raise CoveyError(f"the process of {self._name} failed")
-        return line.decode()
-
-
-@asynccontextmanager
-async def process(module: str, *words: str, settings: Any = None) -> AsyncIterator[Process]:
-    """A Python process of a module, which is killed at the end of the block. Its last word is `settings` as
-    JSON, where there are some."""
-    last = () if settings is None else (json.dumps(settings),)
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *words, *last),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=1 << 24,
-    )
-    try:
-        yield Process(started, module)
-    finally:
-        if started.returncode is None:
-            started.kill()
-            await started.wait()

@@ -14,7 +14,6 @@ hostile client's sessions have ended.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -25,7 +24,7 @@ import numpy as np
 import typer
 
 from benchmarks.floods import FLOODS
-from benchmarks.harness import Arrivals, Counts, Words, arrivals, command, process, steady
+from benchmarks.harness import Arrivals, Counts, Words, arrivals, command, steady
 from benchmarks.hostile_client import TRADE
 from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError
@@ -34,6 +33,7 @@ from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import Worker
 from covey.sim.progress import Progress, silent
 
 ATTACKS = {
@@ -184,22 +184,20 @@ class _Run:
             "filter_bytes": Bounds().filter_bytes,
             "connections": connections,
         }
-        async with process("benchmarks.hostile_client", settings=settings) as hostile:
-            await hostile.line(_PREPARING_S)
+        worker = Worker("benchmarks.hostile_client", "hostile", patience_s=_PREPARING_S, **settings)
+        async with worker as hostile:
             await asyncio.sleep(_PAUSE_S)
             silent = await self._latency(self._plan.seconds)
-            hostile.write("compute")
+            await hostile.request("compute")
             computing = await self._latency(self._plan.seconds)
-            hostile.write("attack")
+            await hostile.request("attack")
             attacked = await self._latency(self._plan.seconds)
             memory = resident_bytes(self._overlay.process_ids()["b1"])
-            hostile.write("end")
-            output = await hostile.line(_LEAVING_S)
+            said = await hostile.request("end")
             began = time.perf_counter()
-            await asyncio.wait_for(hostile.wait(), _LEAVING_S)
         await self._until_gone(sessions)
         ended_s = time.perf_counter() - began
-        said, mb = json.loads(output), round(memory / 1e6, 1)
+        mb = round(memory / 1e6, 1)
         near, far = zip(silent, computing, attacked, strict=True)
         return HostileResult(
             attack, connections, said["done"], said["closed"], *near, *far, mb, ended_s

@@ -1,7 +1,6 @@
 """The hostile client of `hostile`: a process that does one thing to a broker.
 
-It prepares itself and prints a line. Its input has three lines: from the first on it computes, from the
-second on it attacks, and after the third it prints how much it did. It speaks the protocol by itself, since
+It prepares itself, then it computes, then it attacks, and in the end it says how much it did. It speaks the protocol by itself, since
 the library's client merges its updates, waits for answers, and needs more time than the broker. No event
 matches what it subscribes, and no other filter covers it.
 """
@@ -10,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import secrets
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -29,6 +26,7 @@ from covey.overlay.transport.event_loop import run
 from covey.overlay.transport.packets import Goodbye, Greeting, Role, encode_goodbye, encode_greeting
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
 from covey.proto import broker_pb2 as pb
+from covey.sim.experiments.processes import serve
 
 TRADE = EventType("Trade", {"number": "int64", "sent_ns": "int64", "share": "float64"})
 """What the others publish and subscribe to. Their numbers are not negative."""
@@ -137,45 +135,69 @@ class Session:
 
 
 class Hostile:
-    """Its attacks, by name. `done` counts messages, connections or events."""
+    """Its attacks, by name; a role of a `Worker`. `done` counts messages, connections or events."""
 
-    def __init__(self, address: str, subscriptions: int, filter_bytes: int, connections: int) -> None:
+    def __init__(
+        self, address: str, attack: str, subscriptions: int, filter_bytes: int, connections: int
+    ) -> None:
         self._address = address
+        self._attack = attack
         self._connections = connections
         self._ends = False
         self._subscriptions = subscriptions
         self._filter_bytes = filter_bytes
+        self._channel = Channel(address)
+        self._tasks: list[asyncio.Task[None]] = []
         self.done = 0
         self.closed: dict[str, int] = {}
         """How the connections of a flood have ended."""
 
-    async def prepare(self, attack: str, session: Session) -> None:
-        """Before the attack begins."""
-        if attack == "end":
+    async def start(self) -> dict[str, Any]:
+        """Returns when it is prepared."""
+        await self._channel.__aenter__()
+        session = self._session = Session(self._channel)
+        await session.greet()
+        if self._attack == "end":
             await self._subscribe(session, self._subscriptions)
-        elif attack == "updates":
+        elif self._attack == "updates":
             await self._subscribe(session, _MOVED)
-        elif attack == "batches":
+        elif self._attack == "batches":
             await session.send([session.advertise()])
         await session.until_settled()
         self.done = 0
+        return {}
 
-    async def begin(self, attack: str, session: Session) -> None:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        for task in self._tasks if command == "attack" else ():
+            task.cancel()
+        if command != "end":
+            self._tasks.append(asyncio.create_task(_compute() if command == "compute" else self._begin()))
+            return {}
+        attacking = self._tasks[-1]
+        self._ends = True  # of a flood, which has results; other attacks go on until their process ends
+        await asyncio.wait({attacking}, timeout=1.0)
+        if attacking.done():
+            with suppress(CallError):  # the broker has ended the connection
+                attacking.result()
+        attacking.cancel()
+        return {"done": self.done, "closed": self.closed}
+
+    async def stop(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVING_S):
+                await self._session.leave()
+        await self._channel.__aexit__(None, None, None)
+
+    async def _begin(self) -> None:
         """The attack, to its end, if it has one."""
-        if attack in FLOODS:
-            await self._flood(Flood(attack, self._address, self._connections))
-            return
-        await getattr(self, f"_attack_{attack}")(session)
+        if self._attack in FLOODS:
+            await self._flood(Flood(self._attack, self._address, self._connections))
+        else:
+            await getattr(self, f"_attack_{self._attack}")(self._session)
 
     async def _flood(self, flood: Flood) -> None:
         await asyncio.get_running_loop().run_in_executor(None, flood.run, lambda: self._ends)
         self.done, self.closed = flood.frames, dict(flood.closed)
-
-    async def end(self, attacking: asyncio.Task[None]) -> None:
-        """End a flood, which has results; other attacks go on until their process ends."""
-        self._ends = True
-        if not attacking.done():
-            await asyncio.wait({attacking}, timeout=1.0)
 
     async def _subscribe(self, session: Session, count: int) -> None:
         for first in range(1, count + 1, _FRAME):
@@ -269,35 +291,5 @@ async def _compute() -> None:
         await asyncio.sleep(0)
 
 
-async def main(
-    address: str, attack: str, subscriptions: int, filter_bytes: int, connections: int
-) -> None:
-    hostile = Hostile(address, subscriptions, filter_bytes, connections)
-    loop = asyncio.get_running_loop()
-    async with Channel(address) as channel:
-        session = Session(channel)
-        await session.greet()
-        await hostile.prepare(attack, session)
-        print("ready", flush=True)
-        await loop.run_in_executor(None, sys.stdin.readline)
-        computing = asyncio.create_task(_compute())
-        await loop.run_in_executor(None, sys.stdin.readline)
-        computing.cancel()
-        attacking = asyncio.create_task(hostile.begin(attack, session))
-        ending = loop.run_in_executor(None, sys.stdin.readline)
-        await asyncio.wait({attacking, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if attacking.done():
-            with suppress(CallError):  # the broker has ended the connection
-                attacking.result()
-        await ending
-        await hostile.end(attacking)
-        print(json.dumps({"done": hostile.done, "closed": hostile.closed}), flush=True)
-        attacking.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVING_S):
-                await session.leave()
-
-
 if __name__ == "__main__":
-    settings: dict[str, Any] = json.loads(sys.argv[1])
-    run(main(**settings))
+    serve({"hostile": Hostile}, run)

@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.lone_systems import ORDER
-from benchmarks.peer import TEXT
+from benchmarks.systems import ORDER, TEXT
 from covey.overlay import Client
 from covey.overlay.node.config import load_overlay
 from covey.overlay.node.dialer import keep_connected

@@ -23,10 +23,9 @@ tasks must be as many as before the first visitor.
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import random
 import signal
-import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -47,6 +46,7 @@ from covey.overlay.client import inspect_broker
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.usage import descriptors, resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import Worker
 from covey.sim.progress import Progress, silent
 
 _TURN_S = 0.005
@@ -305,31 +305,20 @@ class _Soak:
                 "clients": self._plan.clients,
                 "seed": self._random.randrange(1 << 30),
             }
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "benchmarks.soak_visitors", json.dumps(settings)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            self._result.processes += 1
-            try:
+            visitors = Worker("benchmarks.soak_visitors", "visitors", patience_s=_PATIENCE_S, **settings)
+            async with visitors as process:
+                self._result.processes += 1
                 await self._stay(self._random.uniform(*self._plan.visit_s))
                 if self._random.random() < 0.25:
                     self._result.stopped += 1
-                    process.send_signal(signal.SIGSTOP)
+                    os.kill(process.process_id, signal.SIGSTOP)
                     await self._stay(self._random.uniform(1.0, 8.0))
-                    process.send_signal(signal.SIGCONT)
+                    os.kill(process.process_id, signal.SIGCONT)
                 if self._random.random() < 0.5 and self._visiting:
                     self._result.killed += 1
                     process.kill()
-                    await process.wait()
                     continue
-                output, _ = await asyncio.wait_for(process.communicate(b""), _PATIENCE_S)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-            if process.returncode:
-                raise CoveyError(f"visitors failed with status {process.returncode}: expected 0")
-            counted = json.loads(output)
+                counted = await process.request("close")
             self._result.sessions += counted["sessions"]
             self._result.repeated += counted["repeated"]
 

@@ -1,13 +1,12 @@
-"""The visitors of `soak`: a process whose clients come, move, stall and go, until its input ends.
+"""The visitors of `soak`: a process whose clients come, move, stall and go, until they are to close.
 
-It may be stopped and killed at any time. When its input ends, its clients close, and it prints a line of
-JSON: how many sessions it opened, and how many events were delivered to them repeatedly or out of order.
+It may be stopped and killed at any time. Once its clients have closed it says how many sessions it opened, and
+how many events were delivered to them repeatedly or out of order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.transport.event_loop import run
+from covey.sim.experiments.processes import serve
 
 STEADY = EventType("Steady", {"number": "int64", "share": "float64"})
 """Of one publisher, who numbers its events; `share` is uniform in 0 to 1."""
@@ -29,7 +29,7 @@ _POLICIES = tuple(policy.value for policy in SlowConsumer if policy is not SlowC
 
 
 class Visitors:
-    """Several clients, one after the other at each place."""
+    """Several clients, one after the other at each place; a role of a `Worker`."""
 
     def __init__(self, addresses: list[str], clients: int, seed: int) -> None:
         self._addresses = addresses
@@ -39,19 +39,23 @@ class Visitors:
         self._sessions = 0
         self._repeated = 0
 
-    async def visit(self) -> dict[str, int]:
-        """Come and go until the input ends."""
-        loop = asyncio.get_running_loop()
-        places = [asyncio.create_task(self._place()) for _ in range(self._places)]
-        await loop.run_in_executor(None, sys.stdin.read)
+    async def start(self) -> dict[str, Any]:
+        self._tasks = [asyncio.create_task(self._place()) for _ in range(self._places)]
+        return {}
+
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The clients close."""
         self._going.set()
-        _, stuck = await asyncio.wait(places, timeout=_GOING_S)
+        _, stuck = await asyncio.wait(self._tasks, timeout=_GOING_S)
         for place in stuck:
             place.print_stack(file=sys.stderr)
         if stuck:
             raise CoveyError(f"{len(stuck)} visitors: expected them to go within {_GOING_S:g} s")
-        await asyncio.gather(*places)
+        await asyncio.gather(*self._tasks)
         return {"sessions": self._sessions, "repeated": self._repeated}
+
+    async def stop(self) -> None:
+        """What has not closed ends with the process."""
 
     async def _place(self) -> None:
         while not self._going.is_set():
@@ -82,10 +86,10 @@ class Visitors:
             await moving.update(values=self._range(0.01), timeout=60.0)
         reading.cancel()
 
-    async def _read(self, batches: AsyncIterator[EventBatch]) -> None:
+    async def _read(self, batches: AsyncIterator[EventBatch], *, judged: bool = True) -> None:
         newest = -1
         async for batch in batches:
-            for number in batch.record_batch.column("number").to_pylist():
+            for number in batch.record_batch.column("number").to_pylist() if judged else ():
                 self._repeated += number <= newest
                 newest = max(newest, number)
 
@@ -102,7 +106,7 @@ class Visitors:
         """Publish events of another type, and read what all visitors publish of it."""
         await client.advertise(VISIT)
         visits = await client.subscribe(VISIT)
-        reading = asyncio.create_task(self._drain(visits.batches()))
+        reading = asyncio.create_task(self._read(visits.batches(), judged=False))
         for number in range(self._random.randrange(200)):
             await client.publish("Visit", visitor=client.name, number=number)
             await self._pause(0.005)
@@ -110,14 +114,6 @@ class Visitors:
                 break
         reading.cancel()
 
-    async def _drain(self, batches: AsyncIterator[EventBatch]) -> None:
-        async for _ in batches:
-            pass
-
-
-async def main(settings: dict[str, Any]) -> None:
-    print(json.dumps(await Visitors(**settings).visit()), flush=True)
-
 
 if __name__ == "__main__":
-    run(main(json.loads(sys.argv[1])))
+    serve({"visitors": Visitors}, run)

@@ -1,5 +1,8 @@
 """Worker processes that share nothing with the process that starts them.
 
+`Workers` is a pool. A `Worker` has a role and its settings: it prints a line of JSON when it is ready, and then
+answers each line of JSON on standard input with one on standard output, until the input ends.
+
 A forked process would have the objects of gRPC without their threads, and crash or hang when it frees them;
 so each worker is spawned. Ctrl-C reaches all processes of a terminal: workers block SIGINT, from before they
 start, and the process that has started them terminates them, so that they print nothing. Where that process
@@ -8,21 +11,27 @@ is killed, or terminated before it can, workers end themselves.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+
+from covey.matcher.errors import CoveyError
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _PAUSE_S = 0.1
+_STOPPED_S = 20.0
 
 
 class Workers(ProcessPoolExecutor):
@@ -108,3 +117,94 @@ def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Itera
         threads.shutdown(cancel_futures=True)
         for _ in range(count):
             idle.get().shutdown()
+
+
+class Role(Protocol):
+    """The work of a `Worker`: `start`, then `execute` per command, then `stop`. Results are plain values."""
+
+    async def start(self) -> dict[str, Any]: ...
+
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
+
+    async def stop(self) -> None: ...
+
+
+class Worker:
+    """A process of `module`, with one of its roles; `ready` is its first line. `CoveyError` where it ends
+    early, or does not respond within `patience_s`. At the end of the block it is stopped, and killed if that
+    takes more than 20 s.
+    """
+
+    def __init__(self, module: str, role: str, *, patience_s: float = 120.0, **settings: Any) -> None:
+        self.ready: dict[str, Any] = {}
+        self._command = (sys.executable, "-m", module, role, json.dumps(settings))
+        self._role = role
+        self._patience_s = patience_s
+
+    async def __aenter__(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=pipe, stdout=pipe, limit=1 << 24
+        )
+        try:
+            self.ready = await self.response()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _STOPPED_S)
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def send(self, command: str, **arguments: Any) -> None:
+        """Send a command without waiting for its result."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def response(self) -> dict[str, Any]:
+        """The result of a command."""
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), self._patience_s)
+        except TimeoutError:
+            raise CoveyError(f"the {self._role} did not respond within {self._patience_s:g} s") from None
+        if not line:
+            raise CoveyError(f"the {self._role} exited early")
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+    async def request(self, command: str, **arguments: Any) -> dict[str, Any]:
+        await self.send(command, **arguments)
+        return await self.response()
+
+
+def serve(
+    roles: Mapping[str, Callable[..., Role]], run: Callable[[Coroutine[Any, Any, None]], Any] = asyncio.run
+) -> None:
+    """The process of a `Worker`, until its input ends."""
+    run(_serve(roles[sys.argv[1]](**json.loads(sys.argv[2]))))
+
+
+async def _serve(role: Role) -> None:
+    print(json.dumps(await role.start()), flush=True)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        request = json.loads(line)
+        print(json.dumps(await role.execute(request["command"], request["arguments"])), flush=True)
+    await role.stop()

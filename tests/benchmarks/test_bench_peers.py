@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from benchmarks import peers
-from benchmarks.peer import Covey, body, read_body
-from benchmarks.peers import PEERS, PeerPlan, found, measure_peers
+from benchmarks.peers import PeerPlan, found, measure_peers
+from benchmarks.systems import DURABLE, Covey, body, read_body
 from covey.matcher.errors import InputError
 
 
@@ -19,7 +19,7 @@ def test_systems_that_are_not_there_are_left_out_and_refused_by_name(monkeypatch
         found(["mosquitto"])
     with pytest.raises(InputError, match="systems 'kafka': expected some of nats-server, "):
         found(["kafka"])
-    assert len({peer.label for peer in PEERS}) == len(PEERS)
+    assert len({peer.label for peer in DURABLE}) == len(DURABLE)
 
 
 def test_an_event_of_bytes_has_its_number_and_time() -> None:
