@@ -29,8 +29,8 @@ from benchmarks.harness import Counts, Words, command, show_fields, steady
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange
-from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import BackgroundTasks
 from covey.sim.progress import Progress, silent
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})

@@ -34,8 +34,7 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from covey.sim.experiments.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.runs.delays import Proxy, ended
+from covey.sim.experiments.local_overlay import LocalOverlay, Proxy, chain, ended
 from covey.sim.progress import Progress, silent
 
 _CHUNK_BYTES = 65_536
@@ -357,6 +356,4 @@ def passed(results: list[FaultResult]) -> bool:
     return not any(each.lost or each.repeated or each.reordered for each in results)
 
 
-faults = command(
-    FaultPlan, measure_faults, show, prepare=lambda: None, passed=passed, loop=asyncio.run
-)
+faults = command(FaultPlan, measure_faults, show, prepare=lambda: None, passed=passed, loop=asyncio.run)

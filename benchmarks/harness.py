@@ -27,8 +27,7 @@ import numpy.typing as npt
 import typer
 
 from covey.cli.support.options import Json, choices, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from covey.cli.support.output import compile_once, print_json, print_table, progress
 from covey.matcher.errors import CoveyError
 from covey.overlay import Subscription
 from covey.overlay.transport import event_loop

@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.harness import Counts, Words, command, show_fields
 from covey.cli.support.options import Seed
-from covey.cli.support.progress import load_kernels
+from covey.cli.support.output import load_kernels
 from covey.matcher import EventBatch, EventType, create_engine
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.overlay.core.messages import (

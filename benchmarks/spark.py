@@ -25,21 +25,18 @@ from pyspark.sql.functions import broadcast
 
 from benchmarks.harness import Counts, command, show_fields
 from covey.cli.support.options import Master, Seed
-from covey.cli.support.progress import compile_once
+from covey.cli.support.output import compile_once
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.usage import cpu_ns
+from covey.sim.experiments.processes import cpu_ns
 from covey.sim.extras import need
 from covey.sim.metrics.session import LARGE_BYTES, spark_session
-from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
+from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.quotes import load_quotes
+from covey.sim.scenario.recorded import load_quotes
 from covey.spark.matching import match
 
 _RANGES = "price between $low and $high and volume between $least and $most"
-_FORMS = {
-    "ranges": (_RANGES, "cross join"),
-    "firm and ranges": (f"firm == $of and {_RANGES}", "hash join"),
-}
+_FORMS = {"ranges": (_RANGES, "cross join"), "firm and ranges": (f"firm == $of and {_RANGES}", "hash join")}
 _WIDTH = 0.001
 """A range of prices is so wide, relative to its price; one of volumes has half of all quotes in it."""
 

@@ -11,7 +11,7 @@ def compile_ahead() -> None:
 
     Example: covey compile
     """
-    from covey.cli.support.progress import compile_once
+    from covey.cli.support.output import compile_once
     from covey.matcher.errors import CoveyError
     from covey.matcher.jit.cache import cache_directory, cache_writable
 

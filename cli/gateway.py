@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Modules, import_modules
+from covey.cli.support.options import NO_ACCESS, Access, Modules, import_modules, with_access
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -100,7 +99,7 @@ def gateway(
     import gc
 
     from covey.gateway import Limits, application
-    from covey.gateway.hosts import hosts_of
+    from covey.gateway.application import hosts_of
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
     from covey.overlay.node.server import descriptor_limit

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Modules, import_modules
+from covey.cli.support.options import NO_ACCESS, Access, Modules, import_modules, with_access
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def subscribe(
     ] = "covey",
     modules: Modules = None,
     gapless: Annotated[
-        bool,
-        typer.Option("--gapless", help="Replay events published while new values take effect."),
+        bool, typer.Option("--gapless", help="Replay events published while new values take effect.")
     ] = False,
     valid_for: Annotated[
         float | None,
@@ -193,7 +191,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
 async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
     """Update variables from standard input, without waiting for earlier updates."""
-    from covey.cli.support.lines import stdin_lines
+    from covey.cli.support.waiting import stdin_lines
 
     room = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as moves:

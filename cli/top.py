@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Json
+from covey.cli.support.options import NO_ACCESS, Access, Json, with_access
 from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:

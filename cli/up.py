@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.lines import output_lines
+from covey.cli.support.waiting import output_lines
 
 if TYPE_CHECKING:
     from covey.overlay.node.overlay import Overlay
@@ -19,9 +19,7 @@ _STOP_S = 8.0
 _LONGEST_PAUSE_S = 10.0
 
 
-def up(
-    file: Annotated[Path, typer.Argument(help="The overlay file.")],
-) -> None:
+def up(file: Annotated[Path, typer.Argument(help="The overlay file.")]) -> None:
     """Start every broker of an overlay file on this machine, and stop them all with Ctrl-C.
 
     A broker that dies is reported and started again.

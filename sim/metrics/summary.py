@@ -1,25 +1,39 @@
-"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports.
+"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports. And the tables
+of traces as Spark reads them, and results as Parquet folders, for further questions.
 
 Two queries per call, however many runs: the filters of all traces, and all numbers of all runs.
+
+    latencies   run, publisher, sequence, client, subscription, published_ns, latency_ns
+    delays      run, client, subscription, version, changed_ns, delay_ns, publisher, sequence (of the answer)
+    missed      run, publisher, sequence, client, subscription
+    runs        a row per run: its metrics by their names in `flat`
+    brokers     run, broker, events, control_messages, busy_share
+    control     run, kind, messages
+
+The results are of one call: one that fails or is interrupted while it writes removes all of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
-from covey.sim.metrics.delays import delays
+from covey.sim.metrics.across import flat
 from covey.sim.metrics.filters import KnownFilters, known_filters
 from covey.sim.metrics.numbers import (
     busy_numbers,
     control_numbers,
     count_of,
+    delays,
     distribution,
     first_deliveries,
     latencies,
@@ -30,19 +44,109 @@ from covey.sim.metrics.numbers import (
     together,
     total,
 )
-from covey.sim.metrics.session import sized, spark_session
-from covey.sim.metrics.spark_failures import explained
-from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
-from covey.sim.metrics.spark_tasks import shown, watched
-from covey.sim.metrics.tables import read_or_write, read_table, whole, write_summaries
+from covey.sim.metrics.session import explained, sized, spark_session
+from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible, shown, watched
 from covey.sim.progress import Progress, part, silent
 from covey.sim.trace.finding import Traces, find_traces
+from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from covey.sim.trace.manifest import Manifest
+
+_GLOB = re.compile(r"[\\{}\[\]*?]")
+"""Characters that Spark takes for a pattern of paths."""
+_TYPES = {pa.int64(): "bigint", pa.bool_(): "boolean", pa.string(): "string"}
+
+
+def read_table(session: SparkSession, traces: Traces, name: str) -> DataFrame:
+    """All rows of a table, of all runs: the files that the manifests list, and no others."""
+    schema, files = spark_schema(TABLES[name]), traces.files(name)
+    if files:
+        return session.read.schema(schema).parquet(*map(literal, files))
+    return session.createDataFrame([], schema)
+
+
+def literal(path: str) -> str:
+    """A path as `DataFrameReader` takes it, in which no character stands for others."""
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
+def spark_schema(schema: pa.Schema) -> str:
+    """A schema as Spark reads it: words are strings."""
+    types = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in zip(schema.names, types, strict=True))
+
+
+_BROKERS = pa.schema(
+    [
+        (c.RUN, pa.string()),
+        (c.BROKER, pa.string()),
+        (c.EVENTS, pa.int64()),
+        ("control_messages", pa.int64()),
+        ("busy_share", pa.float64()),
+    ]
+)
+_CONTROL_SCHEMA = pa.schema([(c.RUN, pa.string()), (c.KIND, pa.string()), (c.MESSAGES, pa.int64())])
+_TABLES = ("latencies", "delays", "missed", "runs", "brokers", "control")
+
+
+@contextmanager
+def whole(out: str | None) -> Iterator[None]:
+    """Removes the tables in the folder where the block, which writes them, fails; and the folder, if it is
+    new. What only Spark can reach stays."""
+    places: list[Folder] = []
+    with suppress(OSError, pa.ArrowException):
+        folder = None if out is None else Folder.at(out)
+        if folder is not None:
+            places = [folder / name for name in _TABLES] if folder.exists else [folder]
+    try:
+        yield
+    except BaseException:
+        for place in places:
+            with suppress(OSError, pa.ArrowException):
+                place.remove()
+        raise
+
+
+def read_or_write(
+    session: SparkSession, out: str | None, tables: Mapping[str, DataFrame]
+) -> Mapping[str, DataFrame]:
+    """The tables; with a folder they are written to it and read from there, so each is computed once."""
+    if out is None:
+        return tables
+    written = {}
+    for name, table in tables.items():
+        place = f"{out}/{name}"
+        table.write.mode("overwrite").parquet(place)
+        written[name] = session.read.schema(table.schema).parquet(literal(place))
+    return written
+
+
+def write_summaries(session: SparkSession, out: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+    """Write what `summarise` returns as the tables of runs, brokers and control messages."""
+    brokers = [
+        {c.RUN: summary["run"], c.BROKER: name} | load
+        for summary in summaries
+        for name, load in summary["brokers"].items()
+    ]
+    control = [
+        {c.RUN: summary["run"], c.KIND: kind, c.MESSAGES: messages}
+        for summary in summaries
+        for kind, messages in summary["control_by_kind"].items()
+    ]
+    tables = {
+        "runs": pa.Table.from_pylist([{"run": summary["run"]} | flat(summary) for summary in summaries]),
+        "brokers": pa.Table.from_pylist(brokers, _BROKERS),
+        "control": pa.Table.from_pylist(control, _CONTROL_SCHEMA),
+    }
+    for name, table in tables.items():
+        unknown = [field.name for field in table.schema if pa.types.is_null(field.type)]
+        known = table.drop_columns(unknown)  # such as `missed` where no run is complete
+        session.createDataFrame(known).coalesce(1).write.mode("overwrite").parquet(f"{out}/{name}")
+
 
 _COUNTS = (
     "published",
@@ -100,8 +204,7 @@ def summarise(
         with whole(place):
             by_run = _numbers(session, traces, filters, exact, place, progress)
             summaries = [
-                _summary(name, manifest, _Run(by_run.get(name, [])))
-                for name, manifest in traces.runs.items()
+                _summary(name, manifest, _Run(by_run.get(name, []))) for name, manifest in traces.runs.items()
             ]
             if place is not None:
                 write_summaries(session, place, summaries)
@@ -171,9 +274,7 @@ def _tallies(
         ),
         _count(versions.select(c.RUN, c.CLIENT).distinct(), "subscribers"),
         tally(
-            spurious,
-            spurious=f.sum(c.EVENTS),
-            spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS))),
+            spurious, spurious=f.sum(c.EVENTS), spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS)))
         ),
         tally(obligations, excused=count_of(excused), expected=count_of(~excused)),
         tally(history, dropped=f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ObservedClient(Protocol):
-    """A simulated client, or the session of a real one (`sim/experiments/runs/real_clients.py`).
+    """A simulated client, or the session of a real one (`sim/experiments/runs/real.py`).
 
     `name` and `broker` are interfaces (`client/c1`, `broker/b1`); `present` turns false when it leaves.
     """

@@ -26,7 +26,7 @@ from covey.sim.simulator.cancelling_session import CANCEL_LATE, CancellingSessio
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, Free
-from covey.sim.simulator.crash_points import CrashPoints
+from covey.sim.simulator.defects import CrashPoints
 from covey.sim.simulator.moving_links import MovingLinks
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.storage import SimulatedStorage, StoredEvents
@@ -48,7 +48,7 @@ _DRAIN_NS = 5_000 * NS_PER_MS
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
     holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
-    topology. `service` is that of brokers (`service.py`). The engine "poset", which implies the poset
+    topology. `service` is that of brokers (`cores.py`). The engine "poset", which implies the poset
     "diagram", is for brokers: clients have no poset.
     `evaluator` and `link_evaluator` make those of a broker at each start. With `repair_after_ns` the links
     of a built topology move around brokers that are dead (`moving`). Events keep the time of the call

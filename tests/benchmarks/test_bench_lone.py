@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.lone import LonePlan, measure_lone
-from benchmarks.lone_trace import trace_ways
+from benchmarks.lone import LonePlan, measure_lone, trace_ways
 
 
 @pytest.mark.thorough

@@ -12,7 +12,7 @@ from running import until
 
 from covey.cli.subscribe import _subscribe, check_validity, read_values, split_words
 from covey.cli.support import lines
-from covey.cli.support.access import NO_ACCESS
+from covey.cli.support.options import NO_ACCESS
 from covey.matcher import EventType, parse
 from covey.matcher.errors import VariableError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from covey.gateway import Limits
-from covey.gateway.hosts import hosts_of
+from covey.gateway.application import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
 from covey.overlay import Client
@@ -287,10 +287,7 @@ async def test_browsers_without_a_token_block_nobody() -> None:
 
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
-    async with (
-        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=3)) as address,
-        AsyncExitStack() as stack,
-    ):
+    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=3)) as address, AsyncExitStack() as stack:
         # All of them share one attempt: by turns the last would wait for all the others'.
         sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
         with counted_attempts() as attempts:

@@ -38,9 +38,8 @@ from typing import Any
 
 from covey.overlay.client import inspect_broker
 from covey.sim.experiments.bench.chain_clients import SUBSCRIPTIONS
-from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.processes import Worker
+from covey.sim.experiments.processes import Worker, cpu_ns, resident_bytes, total_cpu_ns
 from covey.sim.progress import Progress, silent
 
 COVEY = "covey"

@@ -1,5 +1,5 @@
-"""The clients of the chains of `covey bench chain`, each a process: the events, a publisher, a subscriber, the
-crowd, and idle clients.
+"""The clients of the chains of `covey bench chain`, each a process: the events, a publisher, a subscriber,
+the crowd, and idle clients.
 
 The subscriber's updates are awaited: none of its intervals covers another, so each is a message on every link
 towards the publisher of `Spot`, and counts once it has taken effect at the publisher's broker and is

@@ -9,8 +9,8 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.checkers import Finding
+from covey.sim.simulator.cores import SERVICES
 from covey.sim.simulator.defects import DEFECTS
-from covey.sim.simulator.service import SERVICES
 
 FAULTS = {
     "crashes": "brokers are killed at any time, or at a drawn kind of message, and start again",
@@ -44,7 +44,7 @@ class FuzzOptions:
     operators, which are missing at some brokers and fail now and then (`calls.py`);
     `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
     publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
-    `defects.DEFECTS`, `service` that of brokers (`simulator/service.py`). `stalls` plays histories of another
+    `defects.DEFECTS`, `service` that of brokers (`simulator/cores.py`). `stalls` plays histories of another
     kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
     of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
     brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of

@@ -16,13 +16,11 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange, Verdict
-from covey.sim.experiments.background import every
-from covey.sim.experiments.demo.run import Demonstration, Trader
-from covey.sim.experiments.demo.strategies import Quote, Values
+from covey.sim.experiments.demo.run import Demonstration, Quote, Trader, Values
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
-from covey.sim.experiments.pages.overlay_counters import OverlayCounters
-from covey.sim.experiments.pages.site import Site, converse, picture
-from covey.sim.scenario.quotes import FIRMS
+from covey.sim.experiments.pages.site import OverlayCounters, Site, converse, picture
+from covey.sim.experiments.processes import every
+from covey.sim.scenario.recorded import FIRMS
 
 SIZE = (1240, 860)
 _BROKERS = {"b1": (0.5, 0.0), "b2": (0.2, 0.5), "b3": (0.8, 0.5), "b4": (0.2, 1.0), "b5": (0.8, 1.0)}
@@ -259,4 +257,3 @@ def _years(quotes: list[Quote]) -> list[list[int]]:
 def failed(verdicts: dict[str, Verdict]) -> bool:
     """Whether a trader missed a quote, or got one twice or one that never matched."""
     return any(each.missed or each.duplicate or each.stray for each in verdicts.values())
-

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 _STARTS_SPARK = """
-from covey.cli.support.progress import progress
+from covey.cli.support.output import progress
 from covey.sim.metrics.session import _stderr_to_file
 with progress() as on_progress, _stderr_to_file():
     on_progress("starting Spark", 0.0)

@@ -10,18 +10,15 @@ import pytest
 from covey.matcher import EventType
 from covey.matcher.jit.image import images_supported
 from covey.overlay import Client
-from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay
+from covey.sim.experiments.processes import resident_bytes
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 MOST_BYTES = 150_000_000
 
 
 async def used_and_mapped() -> tuple[int, str]:
-    async with (
-        LocalOverlay((), event_types=[QUOTE]) as overlay,
-        Client(overlay.addresses["b1"]) as client,
-    ):
+    async with LocalOverlay((), event_types=[QUOTE]) as overlay, Client(overlay.addresses["b1"]) as client:
         await client.advertise(QUOTE)
         quotes = await client.subscribe("Quote", 'firm == "IBM" and price > 1.5')
         for price in (1.0, 2.0):

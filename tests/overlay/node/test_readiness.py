@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running import Brokers, on_a_loop, until
 
-from covey.cli.health import _check, _state
+from covey.cli.inspect import _check, _state
 from covey.overlay.core.endpoint import recovery
 from covey.overlay.node.readiness import missing
 
@@ -62,9 +62,7 @@ async def test_a_restarted_broker_is_not_ready_while_it_takes_no_events() -> Non
         await brokers.start("b1")
         await until(lambda: brokers.nodes["b1"].endpoint.recovering, "b1 recovers")
         assert missing(brokers.nodes["b1"])[0].what == "events"
-        await until(
-            lambda: not missing(brokers.nodes["b1"]), "b1 is ready", 3 * recovery.RECOVERY_NS / 1e9
-        )
+        await until(lambda: not missing(brokers.nodes["b1"]), "b1 is ready", 3 * recovery.RECOVERY_NS / 1e9)
 
 
 @on_a_loop

@@ -10,10 +10,9 @@ from commands import run
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.messages import Deliver, Message
-from covey.sim.experiments.runs.closed_loop import ClosedLoop
 from covey.sim.experiments.runs.real import RealRun
-from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.experiments.runs.simulated import ClosedLoop, SimulatedRun
+from covey.sim.scenario.loads import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
@@ -59,8 +58,7 @@ class Window(Observer):
 
 
 @pytest.mark.parametrize(
-    ("window", "batch", "per_s"),
-    [(1, 1, 1000 / 23), (4, 1, 4000 / 23), (2, 2, 2000 / 26)],
+    ("window", "batch", "per_s"), [(1, 1, 1000 / 23), (4, 1, 4000 / 23), (2, 2, 2000 / 26)]
 )
 def test_throughput_is_that_of_the_closed_form(window: int, batch: int, per_s: float) -> None:
     """A cycle is two wires of 10 ms, and 3 ms per event at the broker, which is mostly idle."""

@@ -11,8 +11,7 @@ from draws import DRAWS, SEED
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.link.link import Link
-from covey.sim.experiments.fuzz.hostile_filters import fuzz_filters
-from covey.sim.experiments.fuzz.packets import PacketFuzzResult, fuzz_packets
+from covey.sim.experiments.fuzz.packets import PacketFuzzResult, fuzz_filters, fuzz_packets
 
 
 def fuzzed(seed: int, count: int) -> PacketFuzzResult:

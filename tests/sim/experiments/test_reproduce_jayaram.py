@@ -31,17 +31,11 @@ from covey.sim.experiments.papers.jayaram_cases import (
 )
 from covey.sim.experiments.papers.jayaram_costs import SHAPES, SYSTEMS, CostPlan, measure_costs
 from covey.sim.experiments.papers.jayaram_findings import prediction, summary, table_1
-from covey.sim.experiments.papers.jayaram_prediction import (
-    at,
-    change_costs,
-    closed_loop,
-    utilisation_for,
-)
+from covey.sim.experiments.papers.jayaram_prediction import at, change_costs, closed_loop, utilisation_for
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
-from covey.sim.experiments.runs.executors import Processes
-from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_all
+from covey.sim.experiments.runs.run_all import PlannedRun, Processes, RunOutcome, run_all
 from covey.sim.progress import silent
 from covey.sim.simulator.costs import Calibrated, Sample
 

@@ -8,8 +8,8 @@ import re
 import pytest
 from commands import run
 
+from covey.sim.experiments.runs.run import RunSummary
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.experiments.runs.summary import RunSummary
 from covey.sim.scenario.scenario import Scenario
 
 SMALL = Scenario(
@@ -54,9 +54,7 @@ def test_what_is_printed_adds_up_and_tells_routings_apart(capsys: pytest.Capture
     for routing in ("parametric", "static"):
         assert run("sim", "--routing", routing, "--duration", 1) == 0
         text = capsys.readouterr().out
-        expected, delivered = re.search(
-            r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text
-        ).groups()  # type: ignore[union-attr]
+        expected, delivered = re.search(r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text).groups()  # type: ignore[union-attr]
         assert "cpu: free" in text
         assert "--cpu measured" in text
         excused = re.search(r"([\d,]+) excused", text)

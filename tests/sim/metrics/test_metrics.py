@@ -20,13 +20,12 @@ from read_traces import rows
 from written_traces import ATTEMPT, Row, write
 
 from covey.matcher import EventType
-from covey.sim.experiments.runs.executors import SparkTasks
-from covey.sim.experiments.runs.run_all import run_all
+from covey.sim.experiments.runs.run_all import SparkTasks, run_all
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.metrics import SparkError, compare, spark_session, summarise
-from covey.sim.metrics.spark_tasks import watched
-from covey.sim.scenario.highway import HighwayLoad
+from covey.sim.metrics.spark_jobs import watched
+from covey.sim.scenario.loads import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.finding import TracesError, find_traces
 
@@ -128,10 +127,7 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
         ],
         RUNNING | KINDS,
     ),
-    "unknown": (
-        [change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))],
-        RUNNING | KINDS,
-    ),
+    "unknown": ([change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))], RUNNING | KINDS),
     # One event answers one change, and none but the 256 newest: the event n change n + 1.
     "many": (
         [
@@ -331,8 +327,8 @@ def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path, spark: None) -> 
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace import parts
-parts.PENDING_ROWS = 3000
+from covey.sim.trace import trace
+trace.PENDING_ROWS = 3000
 main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
 """
 
@@ -427,9 +423,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     file.write_text(SWEEP)
     steps: list[str] = []
     sweep = load_sweep(file)
-    good, impossible = run_all(
-        sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step)
-    )
+    good, impossible = run_all(sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step))
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")

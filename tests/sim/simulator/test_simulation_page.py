@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from covey.sim.scenario.fields import load_scenario
+from covey.sim.scenario.scenario import load_scenario
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.topology import KINDS
 
