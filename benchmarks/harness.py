@@ -138,10 +138,13 @@ def plain(results: Any) -> Any:
     return asdict(results) if hasattr(results, "__dataclass_fields__") else results
 
 
-def show_fields(title: str, columns: Mapping[str, str], results: Sequence[Any]) -> None:
-    """A table with a row per result; `columns` are the fields by their titles."""
-    rows = [[getattr(result, name) for name in columns.values()] for result in results]
-    print_table(title, list(columns), rows)
+def show_fields(title: str, results: Sequence[Any]) -> None:
+    """A table with a row per result and a column per field, under the field's name, or the title with which
+    it is annotated; one without a title is left out."""
+    hints = get_type_hints(type(results[0]), include_extras=True)
+    titles = {name: getattr(hint, "__metadata__", (name,))[0] for name, hint in hints.items()}
+    columns = {name: shown for name, shown in titles.items() if shown}
+    print_table(title, [*columns.values()], [[getattr(each, name) for name in columns] for each in results])
 
 
 def pair(times: tuple[float, float]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.support.options import NO_ACCESS, Access, Json, numbered, with_access
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Json, numbered, with_access
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 
@@ -21,9 +21,7 @@ def explain(
         str, typer.Argument(metavar="EVENT", help="Attributes as JSON, or as name=value words.")
     ],
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION_ID", help="CLIENT#NUMBER.")],
-    broker: Annotated[
-        str, typer.Option(help="Broker of the subscriber, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Annotated[str, typer.Option(help="Broker of the subscriber, HOST:PORT or unix:PATH.")] = BROKER,
     json_output: Json = False,
     access: Access = NO_ACCESS,
 ) -> None:
@@ -111,7 +109,7 @@ def follow(
     ] = None,
     broker: Annotated[
         str, typer.Option(help="Broker where the event enters or entered, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    ] = BROKER,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
     access: Access = NO_ACCESS,
 ) -> None:
@@ -121,7 +119,6 @@ def follow(
 
     Example: covey follow --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
-    from covey.cli.explain import attributes
 
     if (event is None) == (identity is None):
         raise typer.BadParameter("expected an event to publish, or --event with a published one, not both")

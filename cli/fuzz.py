@@ -188,7 +188,7 @@ class Input(StrEnum):
 _FUZZERS = {
     Input.FRAMES: ("frames", "frames", "sending frames"),
     Input.PACKETS: ("packets", "packets", "sending packets"),
-    Input.FILTERS: ("hostile_filters", "texts", "parsing filters"),
+    Input.FILTERS: ("packets", "texts", "parsing filters"),
 }
 """The module, the field of its result that counts what was sent, and what is done."""
 

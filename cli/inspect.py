@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.support.options import NO_ACCESS, Access, Json, with_access
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Json, with_access
 
 _KERNELS = {
     "SERVING": "ready",
@@ -22,9 +22,7 @@ _NOT_READY = 3
 
 @with_access
 def health(
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     ready: Annotated[
         bool, typer.Option("--ready", help="Whether every neighbour is linked and synchronised, too.")
     ] = False,
@@ -103,9 +101,7 @@ _MAX_LISTED = 1_000
 
 @with_access
 def inspect(
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     limit: Annotated[
         int,
         typer.Option(

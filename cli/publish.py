@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import NO_ACCESS, Access, Json, with_access
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Json, with_access
 from covey.cli.support.output import print_json
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
@@ -36,9 +36,7 @@ def publish(
     file: Annotated[
         str, typer.Argument(help="A CSV file with a header line; - for JSON lines from standard input.")
     ] = "-",
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     schema: Annotated[
         str | None,
         typer.Option(

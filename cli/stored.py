@@ -36,7 +36,6 @@ def backup_command(
 
     Example: covey backup /var/lib/covey/b1 --to /backup/b1
     """
-    from covey.cli.stored import back_up, verify_directory
     from covey.cli.support.output import progress
 
     with progress() as on_progress:
@@ -61,7 +60,6 @@ def verify_command(
 
     Example: covey verify /var/lib/covey/b1
     """
-    from covey.cli.stored import verify_directory
     from covey.cli.support.output import print_json, progress
 
     with progress() as on_progress:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import NO_ACCESS, Access, Modules, import_modules, with_access
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Modules, import_modules, with_access
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 def subscribe(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     filter: Annotated[str, typer.Argument(help="The filter; by default every event matches.")] = "",
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     set_values: Annotated[
         list[str] | None,
         typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. Repeatable."),

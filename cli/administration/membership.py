@@ -291,6 +291,10 @@ class Change:
         if wait_s:
             await self._until_linked(expected, wait_s)
 
+    async def _inspected(self, address: str) -> dict[str, Any]:
+        _, state = await inspect_broker(address, listed=0, tls=self._access.tls, token=self._access.token)
+        return state
+
     async def _state(self, broker: str) -> dict[str, Any]:
         """What a running broker says of itself; `MembershipError` if it is not that broker."""
         before = self.edit.before

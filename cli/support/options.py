@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from covey.overlay.transport.credentials import Credentials, Token
     from covey.overlay.transport.tls import Tls
 
+Broker = Annotated[str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")]
+BROKER = "localhost:7001"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DIGITS = 18
 """Every number of so many digits fits an int64."""

@@ -170,11 +170,6 @@ def tally(table: DataFrame, **numbers: Column) -> DataFrame:
     return named(counted, {name: (None, name) for name in numbers})
 
 
-def count_of(condition: Column) -> Column:
-    """The number of rows of which a condition is true."""
-    return f.count_if(condition)
-
-
 def distribution(durations: DataFrame, column: str, prefix: str, exact: bool) -> DataFrame:
     """Number, sum, median, 99th percentile and maximum of durations in nanoseconds, per run.
 

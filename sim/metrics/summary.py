@@ -32,7 +32,6 @@ from covey.sim.metrics.filters import KnownFilters, known_filters
 from covey.sim.metrics.numbers import (
     busy_numbers,
     control_numbers,
-    count_of,
     delays,
     distribution,
     first_deliveries,
@@ -221,9 +220,9 @@ def _numbers(
     progress: Progress,
 ) -> dict[str, list[Any]]:
     """The rows (metric, key, value) of each run."""
-    versions = filters.numbered(session, read_table(session, traces, "versions"))
-    deliveries, events = read_table(session, traces, "deliveries"), read_table(session, traces, "events")
-    obligations = read_table(session, traces, "obligations")
+    tables = {name: read_table(session, traces, name) for name in TABLES}
+    tables["versions"] = filters.numbered(session, tables["versions"])
+    deliveries, events = tables["deliveries"], tables["events"]
     first = first_deliveries(deliveries)
     with watched(session, shown(part(progress, _FILTERS_SHARE, 1), "metrics")):
         results = read_or_write(
@@ -231,19 +230,19 @@ def _numbers(
             out,
             {
                 "latencies": latencies(first, events),
-                "delays": delays(versions, deliveries, events, filters.evaluations),
-                "missed": missed(obligations, first),
+                "delays": delays(tables["versions"], deliveries, events, filters.evaluations),
+                "missed": missed(tables["obligations"], first),
             },
         )
         rows = together(
             [
-                *_tallies(session, traces, versions, deliveries, events, obligations),
+                *_tallies(tables),
                 distribution(results["latencies"], c.LATENCY_NS, "latency", exact),
                 distribution(results["delays"], c.DELAY_NS, "delay", exact),
                 _count(results["missed"], "missed"),
                 _count(first, "duplicate", f.sum(f.col(c.TIMES) - 1)),
-                control_numbers(messages_by_link(read_table(session, traces, "messages"))),
-                busy_numbers(read_table(session, traces, "work")),
+                control_numbers(messages_by_link(tables["messages"])),
+                busy_numbers(tables["work"]),
             ]
         ).collect()
     by_run = defaultdict(list)
@@ -252,34 +251,28 @@ def _numbers(
     return by_run
 
 
-def _tallies(
-    session: SparkSession,
-    traces: Traces,
-    versions: DataFrame,
-    deliveries: DataFrame,
-    events: DataFrame,
-    obligations: DataFrame,
-) -> list[DataFrame]:
-    changed = f.col(c.VERSION) > 0
-    excused = f.col(c.EXCUSED)
-    spurious, history = read_table(session, traces, "spurious"), read_table(session, traces, "history")
-    return [
-        tally(events, published=f.count(f.lit(1))),
-        tally(deliveries, delivered=f.count(f.lit(1)), delivered_measured=count_of(c.measured())),
-        tally(
-            versions,
-            changes=count_of(changed),
-            changes_after_setup=count_of(changed & c.after_setup()),
-            unmeasured=count_of(changed & c.after_setup() & f.col(c.NUMBER).isNull()),
-        ),
-        _count(versions.select(c.RUN, c.CLIENT).distinct(), "subscribers"),
-        tally(
-            spurious, spurious=f.sum(c.EVENTS), spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS)))
-        ),
-        tally(obligations, excused=count_of(excused), expected=count_of(~excused)),
-        tally(history, dropped=f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))),
-        tally(read_table(session, traces, "messages")),
-    ]
+def _tallies(tables: Mapping[str, DataFrame]) -> list[DataFrame]:
+    changed, excused, rows = f.col(c.VERSION) > 0, f.col(c.EXCUSED), f.count(f.lit(1))
+    after = changed & c.after_setup()
+    of_table = {
+        "events": {"published": rows},
+        "deliveries": {"delivered": rows, "delivered_measured": f.count_if(c.measured())},
+        "versions": {
+            "changes": f.count_if(changed),
+            "changes_after_setup": f.count_if(after),
+            "unmeasured": f.count_if(after & f.col(c.NUMBER).isNull()),
+        },
+        "spurious": {
+            "spurious": f.sum(c.EVENTS),
+            "spurious_measured": f.sum(f.when(c.measured(), f.col(c.EVENTS))),
+        },
+        "obligations": {"excused": f.count_if(excused), "expected": f.count_if(~excused)},
+        "history": {"dropped": f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))},
+        "messages": {},
+    }
+    subscribers = tables["versions"].select(c.RUN, c.CLIENT).distinct()
+    tallies = [tally(tables[name], **numbers) for name, numbers in of_table.items()]
+    return [*tallies, _count(subscribers, "subscribers")]
 
 
 def _count(table: DataFrame, metric: str, number: Column | None = None) -> DataFrame:

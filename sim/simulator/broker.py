@@ -8,7 +8,7 @@ has passed. Other services are models (`cores.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -141,7 +141,7 @@ class SimulatedBroker:
         make_core: Callable[[], Broker],
         make_link: MakeLink,
         costs: Costs,
-        observers: Iterable[Observer],
+        observers: Observer,
         defect: Defect | None = None,
         options: EndpointOptions | None = None,
         service: str = "broker",
@@ -220,8 +220,7 @@ class SimulatedBroker:
             self.repairing = Repairing(self.endpoint, name, rule, self._repair_after_ns, self._released)
 
     def _released(self, interface: Interface) -> None:
-        for observer in self._observers:
-            observer.released(self.name, interface)
+        self._observers.released(self.name, interface)
 
     @property
     def now_ns(self) -> int:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ class ObservedCore:
         core: Broker,
         name: str,
         costs: Costs,
-        observers: Iterable[Observer],
+        observers: Observer,
         defect: Defect | None,
         points: CrashPoints | None = None,
     ) -> None:
@@ -81,8 +81,7 @@ class ObservedCore:
         """The cost of all calls so far has passed."""
         unfinished, self._unfinished = self._unfinished, []
         for source, messages, actions in unfinished:
-            for observer in self._observers:
-                observer.handled(self._name, source, messages, actions)
+            self._observers.handled(self._name, source, messages, actions)
             if self._points is not None:
                 self._points.sending(self._name, actions)
 
@@ -112,11 +111,13 @@ class ObservedCore:
         self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
     ) -> list[Action]:
         for message in messages:
-            for observer in self._observers:
-                observer.received(source, self._name, message)
-            if self._points is not None:
-                self._points.received(self._name, message)
+            self._arrived(message, source)
         return self._altered(messages, source, now_ns)
+
+    def _arrived(self, message: Message, source: Interface) -> None:
+        self._observers.received(source, self._name, message)
+        if self._points is not None:
+            self._points.received(self._name, message)
 
     def _altered(self, messages: Sequence[Message], source: Interface, now_ns: int) -> list[Action]:
         if self._defect is None:
@@ -141,8 +142,7 @@ class ObservedCore:
         self._charge(messages, took_ns)
         for action in actions:
             if isinstance(action, Drop):
-                for observer in self._observers:
-                    observer.dropped(self._name, action)
+                self._observers.dropped(self._name, action)
         return actions
 
     def _charge(self, messages: Sequence[Message], took_ns: int) -> None:
@@ -196,7 +196,7 @@ class ServedCore(ObservedCore):
         core: Broker,
         name: str,
         costs: Costs,
-        observers: Iterable[Observer],
+        observers: Observer,
         defect: Defect | None,
         points: CrashPoints | None = None,
         *,
@@ -250,10 +250,7 @@ class ServedCore(ObservedCore):
         self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
     ) -> list[Action]:
         for message in messages:
-            for observer in self._observers:
-                observer.received(source, self._name, message)
-            if self._points is not None:
-                self._points.received(self._name, message)
+            self._arrived(message, source)
             self._put(message, source)
         return []
 

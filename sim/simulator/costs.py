@@ -4,8 +4,7 @@ of a calibration: what operations cost a broker, by system and by shape of the l
 `Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has a curve for
 each operation, the cost in nanoseconds as a function of the number of filters that the broker stores, those
 of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; beyond
-the first and the last the curve is constant, so it is to be measured up to what is simulated. The file is
-that of `costs.py`.
+the first and the last the curve is constant, so it is to be measured up to what is simulated.
 
     {"format": "covey-costs-1",
      "note": "where the figures are from",

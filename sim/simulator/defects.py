@@ -215,42 +215,45 @@ class EarlyAcknowledge(Defect):
         return [*actions, Send(source, Acknowledge(message.epoch))]
 
 
-class NoReplay(Defect):
+class _Unsent(Defect):
+    """Some events are not sent."""
+
+    @abstractmethod
+    def drops(self, message: Publish | Deliver) -> bool: ...
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        sent = [
+            action
+            for action in actions
+            if not (
+                isinstance(action, Send)
+                and isinstance(action.message, Publish | Deliver)
+                and self.drops(action.message)
+            )
+        ]
+        self.fired += len(actions) - len(sent)
+        return sent
+
+
+class NoReplay(_Unsent):
     """Nothing is replayed for a gapless update."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        altered: list[Action] = []
-        for action in actions:
-            sent = action.message if isinstance(action, Send) else None
-            if isinstance(sent, Publish | Deliver) and sent.replayed:
-                self.fired += 1
-            else:
-                altered.append(action)
-        return altered
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.replayed
 
 
-class NoLastEvents(Defect):
+class NoLastEvents(_Unsent):
     """A new view, or one that moves, gets no last events of keys."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        return self._without(actions, replayed=True)
-
-    def _without(self, actions: list[Action], *, replayed: bool) -> list[Action]:
-        altered: list[Action] = []
-        for action in actions:
-            sent = action.message if isinstance(action, Send) else None
-            if isinstance(sent, Publish | Deliver) and sent.for_views and sent.replayed is replayed:
-                self.fired += 1
-            else:
-                altered.append(action)
-        return altered
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.for_views and message.replayed
 
 
-class NoDepartures(NoLastEvents):
+class NoDepartures(_Unsent):
     """Who has the last event of a key gets no next one that does not match."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        return self._without(actions, replayed=False)
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.for_views and not message.replayed
 
 
 class NoRestoredKeys(Defect):

@@ -202,15 +202,7 @@ class FloorPage:
                 "ended": floor.ended,
                 "delay_ms": [delays[len(delays) // 2], delays[len(delays) * 99 // 100]] if delays else [0, 0],
                 "changes": sum(len(trader.delays_ms) for trader in replay.traders),
-                "verdicts": {
-                    name: {
-                        "delivered": verdict.delivered,
-                        "missed": verdict.missed,
-                        "duplicate": verdict.duplicate,
-                        "stale": verdict.stray,
-                    }
-                    for name, verdict in floor.verdicts.items()
-                },
+                "verdicts": {name: _shown(verdict) for name, verdict in floor.verdicts.items()},
                 "own": self._own_verdict(),
                 **(floor.counters.rates() if floor.counters is not None else {}),
             }
@@ -221,13 +213,7 @@ class FloorPage:
         own = self._own
         if not own.excused:
             return {"delivered": 0, "missed": 0, "duplicate": 0, "stale": 0}
-        verdict = own.judge(self._floor.demonstration.quotes[: own.last_arrival + 1])
-        return {
-            "delivered": verdict.delivered,
-            "missed": verdict.missed,
-            "duplicate": verdict.duplicate,
-            "stale": verdict.stray,
-        }
+        return _shown(own.judge(self._floor.demonstration.quotes[: own.last_arrival + 1]))
 
     async def _handle(self, message: dict[str, Any]) -> None:
         demonstration = self._floor.demonstration
@@ -244,6 +230,11 @@ class FloorPage:
                     self._own.arrive(demonstration.positions[firm, datetime.fromisoformat(date)])
             case _:
                 raise InputError(f"a message is {str(message)[:100]}: expected one that pages send")
+
+
+def _shown(verdict: Verdict) -> dict[str, int]:
+    counts = {name: getattr(verdict, name) for name in ("delivered", "missed", "duplicate")}
+    return counts | {"stale": verdict.stray}
 
 
 def _years(quotes: list[Quote]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -42,17 +42,14 @@ if TYPE_CHECKING:
 class ObservedSession(ClientSession):
     """An `ObservedClient`. A client that moves goes on with it at another broker."""
 
-    def __init__(
-        self, name: str, broker: str, routing: str, resubscribe: str, observers: Iterable[Observer]
-    ) -> None:
+    def __init__(self, name: str, broker: str, routing: str, resubscribe: str, observers: Observer) -> None:
         super().__init__(name.removeprefix("client/"), routing=routing, resubscribe=resubscribe)
         self.name = name
         self.broker = broker
         self.present = True
         self.durable = False
         self._observers = observers
-        for observer in observers:
-            observer.joined(self)
+        observers.joined(self)
 
     @property
     def session(self) -> ClientSession:
@@ -61,14 +58,12 @@ class ObservedSession(ClientSession):
     def move(self, broker: str) -> None:
         """The connection to the old broker is closed; the next one is to `broker`."""
         self.broker = broker
-        for observer in self._observers:
-            observer.moved(self, broker)
+        self._observers.moved(self, broker)
 
     def leave(self) -> None:
         """The user leaves."""
         self.present = False
-        for observer in self._observers:
-            observer.left(self, False)
+        self._observers.left(self, False)
 
     # --- calls of the user ----------------------------------------------------------------------------------
 
@@ -77,16 +72,14 @@ class ObservedSession(ClientSession):
     ) -> list[Message]:
         messages = super().advertise(event_type, filter, report_listeners=report_listeners)
         if messages:
-            for observer in self._observers:
-                observer.advertised(self, event_type)
+            self._observers.advertised(self, event_type)
         return messages
 
     def subscribe(
         self, filter: Filter, values: Mapping[str, object] | None = None, **times_ns: int
     ) -> tuple[int, list[Message]]:
         subscription_id, messages = super().subscribe(filter, values, **times_ns)
-        for observer in self._observers:
-            observer.subscribed(self, subscription_id)
+        self._observers.subscribed(self, subscription_id)
         return subscription_id, messages
 
     def update(
@@ -95,14 +88,12 @@ class ObservedSession(ClientSession):
         old = self.values(subscription_id)
         messages = super().update(subscription_id, values, traceparent=traceparent, **times_ns)
         if messages:
-            for observer in self._observers:
-                observer.updated(self, subscription_id, old)
+            self._observers.updated(self, subscription_id, old)
         return messages
 
     def publish(self, batch: EventBatch) -> Publish:
         message = super().publish(batch)
-        for observer in self._observers:
-            observer.published(self, message.batch)
+        self._observers.published(self, message.batch)
         return message
 
     # --- messages of the broker -----------------------------------------------------------------------------
@@ -111,23 +102,21 @@ class ObservedSession(ClientSession):
         self._notify_received(message)
         shares = super().shares(message)
         for share in shares if self.present else ():
-            for observer in self._observers:
-                observer.delivered(self, share)
+            self._observers.delivered(self, share)
         return shares
 
     def _notify_received(self, message: Message) -> None:
-        for observer in self._observers if self.present else ():
-            observer.received(self.broker, self.name, message)
+        if self.present:
+            self._observers.received(self.broker, self.name, message)
 
     def receive(self, message: Message) -> list[ClientAction]:
         self._notify_received(message)
         actions = super().receive(message)
         for action in actions if self.present else ():
-            for observer in self._observers:
-                if isinstance(action, Settled):
-                    observer.settled(self, action.epoch)
-                elif isinstance(action, Refused):
-                    observer.refused(self, action)
+            if isinstance(action, Settled):
+                self._observers.settled(self, action.epoch)
+            elif isinstance(action, Refused):
+                self._observers.refused(self, action)
         return actions
 
 

@@ -18,7 +18,7 @@ from covey.sim.progress import Progress, silent
 from covey.sim.scenario.scenario import Scenario, inputs_of
 from covey.sim.scenario.schedule import create_load, create_topology
 from covey.sim.simulator.costs import Costs, Sample
-from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.observer import Observer, Observers
 from covey.sim.topology import Topology
 from covey.sim.trace.manifest import Choices
 from covey.sim.trace.trace import Trace
@@ -186,7 +186,7 @@ class Run(ABC):
         self.judge = Judge(self.findings, now, lossy=scenario.lossy)
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._now = now
-        self._observers: list[Any] = [self.judge]
+        self._observers = Observers([self.judge])
         self._trace: Trace | None = None
 
     @abstractmethod

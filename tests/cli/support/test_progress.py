@@ -33,7 +33,7 @@ def test_the_bar_is_shown_while_stderr_is_redirected_as_at_the_start_of_spark() 
 
 
 _STEPS = """
-from covey.cli.support import progress as shown
+from covey.cli.support import output as shown
 shown.EVERY_S = 0.2
 from time import sleep
 with shown.progress() as on_progress:
