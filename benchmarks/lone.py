@@ -32,7 +32,7 @@ import typer
 import yaml
 
 from benchmarks.harness import p50_p99_ms
-from benchmarks.systems import FLEETING, ORDER, TEXT
+from benchmarks.systems import FLEETING, ORDER, TEXT, System
 from covey.cli.support.options import Json, choices
 from covey.cli.support.output import compile_once, print_json, print_table, progress
 from covey.matcher.errors import CoveyError
@@ -229,13 +229,10 @@ async def _round(name: str, plan: LonePlan) -> dict[str, float]:
             system = FLEETING[name](Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-"))))
             await system.start()
             stack.push_async_callback(system.end, signal.SIGTERM)
-            settings = {"system": name, "port": system.port, "patience_s": _PATIENCE_S + 30}
-            readers = [
-                await stack.enter_async_context(Worker(__name__, "reader", **settings)) for _ in range(count)
-            ]
-            publisher = await stack.enter_async_context(
-                Worker(__name__, "publisher", server=system.process_id, **settings)
-            )
+            readers = [_worker("reader", system, name) for _ in range(count)]
+            publisher = _worker("publisher", system, name, server=system.process_id)
+            for worker in (*readers, publisher):
+                await stack.enter_async_context(worker)
             phases = [(_WARM_RATE, _WARM)]
             if count == plan.readers[0]:
                 phases += [(rate, round(rate * plan.seconds)) for rate in plan.rates]
@@ -252,6 +249,11 @@ async def _round(name: str, plan: LonePlan) -> dict[str, float]:
         figures[f"delivered/s, {count}"] = count * plan.loop / taken_ns * 1e9
         figures[f"loop us, {count}"] = published["publisher us"]
     return figures
+
+
+def _worker(role: str, system: System, name: str, **settings: int) -> Worker:
+    patience_s = _PATIENCE_S + 30
+    return Worker(__name__, role, patience_s=patience_s, system=name, port=system.port, **settings)
 
 
 _OF_RATE = ("server us", "server %", "publisher us", "subscriber us", "p50 ms", "p99 ms")

@@ -19,6 +19,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from benchmarks.lone_relay import Frames
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
@@ -598,9 +600,41 @@ class RabbitMq(System):
         await self._reader.close()
 
 
+class Sockets(System):
+    """A bare relay: what any broker in Python costs before it does anything."""
+
+    label = "relay of bytes in Python"
+    program = "covey"
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "benchmarks.lone_relay", str(self.port)]
+
+    async def ready(self) -> None:
+        """It takes connections."""
+
+    async def open_publisher(self) -> None:
+        loop = asyncio.get_running_loop()
+        _, self._frames = await loop.create_connection(Frames, "127.0.0.1", self.port)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        self._frames.send(body(number, sent_ns))
+
+    async def close_publisher(self) -> None:
+        await asyncio.sleep(0.1)
+        self._frames.transport.close()
+
+    async def open_reader(self, take: Take) -> None:
+        await self.open_publisher()
+        self._frames.take = lambda frame: take(*read_body(frame))
+
+    async def close_reader(self) -> None:
+        await self.close_publisher()
+
+
 DURABLE: tuple[type[System], ...] = (Covey, CoveyBatches, JetStream, JetStreamAlways, RabbitMq, Mosquitto)
 FLEETING: dict[str, type[System]] = {
     "covey": FleetingCovey,
+    "sockets": Sockets,
     "nats": FleetingNats,
     "mosquitto": FleetingMosquitto,
 }

@@ -9,7 +9,10 @@ neither jitter nor loss.
 The bound of an uninvolved event. Its *path* is the wires from its publisher to its reader. It arrives within
 the delays of its path, and two round trips per wire more: where the window of a wire is full, frames that
 wait before its own take another window, and each waits for an acknowledgement. An *outage* is the time while
-a broker on the path is stopped or away; an event that meets one is due when it has left its end behind.
+a broker on the path is stopped or away, and then until what has gathered before it has left: meanwhile links
+queue events for it, and once a queue is full its sources are held, those of uninvolved events as well. A full
+queue has the bytes of its limit, those that it may hold, and those that were on their way when it was full;
+it leaves a window per round trip. An event that meets an outage is due when it has left its end behind.
 """
 
 from __future__ import annotations
@@ -174,11 +177,14 @@ class StallingHistory:
             max_unsettled=20,
             windows=WindowSizes(first=4 << 10, publishers=16 << 10, least=2 << 10),
         )
+        frames = draw.choice((4, 16))
+        self._trip_bytes = min(self._window_bytes, frames * _FRAME_BYTES)
+        """What a link sends at least in a round trip, if it has as much."""
         self.simulation = Simulation(
             seed,
             engine="naive",
             link={
-                "frames_in_flight": draw.choice((4, 16)),
+                "frames_in_flight": frames,
                 "window_bytes": self._window_bytes,
                 "max_frame_bytes": _FRAME_BYTES,
             },
@@ -499,26 +505,48 @@ class StallingHistory:
     def _find(self, what: str, sentence: str) -> None:
         self.findings.add(what, self._clock.now_ns, sentence)
 
-    def _due_ns(self, published_ns: int, path: list[str], bound_ns: int) -> int:
-        """When an event is due that was published then."""
+    def _due_ns(self, published_ns: int, path: list[str], bound_ns: int, drain_ns: int = 0) -> int:
+        """When an event is due that was published then, where an outage lasts for `drain_ns` more."""
         begun_ns = published_ns
         for outage in sorted(self._outages, key=lambda each: each.to_ns):
-            if outage.broker in path and outage.from_ns <= begun_ns + bound_ns and outage.to_ns > begun_ns:
-                begun_ns = outage.to_ns
+            to_ns = outage.to_ns + drain_ns
+            if outage.broker in path and outage.from_ns <= begun_ns + bound_ns and to_ns > begun_ns:
+                begun_ns = to_ns
         return begun_ns + bound_ns
 
     def _bound_ns(self, path: list[str]) -> int:
         return 5 * (len(path) + 1) * self._delay_ms * NS_PER_MS
 
+    def _drain_ns(self, path: list[str]) -> int:
+        """In how much time the full queues of the links of a path leave, one behind the other."""
+        limits = self._options.links
+        trips = sum(
+            -(-(limits.queue_bytes + limits.held_bytes + self._arriving(broker)) // self._trip_bytes)
+            for broker in path
+        )
+        return trips * 2 * self._delay_ms * NS_PER_MS
+
+    def _arriving(self, broker: str) -> int:
+        """The bytes that may be on their way to a broker when it says that a queue is full: the windows of its
+        sources, each exceeded by a frame at most."""
+        options, queues = self._options, self.simulation.brokers[broker].endpoint.queues.values()
+        neighbours = sum(queue.is_broker for queue in queues)
+        publishers = sum(
+            client.broker == broker and bool(client.session.advertised)
+            for client in self.simulation.clients.values()
+        )
+        windows = options.windows.publishers + publishers * options.windows.first
+        return windows + neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
+
     def _check_uninvolved(self, name: str, event_type: EventType) -> None:
         clients = self.simulation.clients
         publisher, reader = clients[f"client/{name}-p"], clients[f"client/{name}-r"]
         path = self.path(publisher.broker, reader.broker)
-        bound_ns = self._bound_ns(path)
+        bound_ns, drain_ns = self._bound_ns(path), self._drain_ns(path)
         arrived = self.ledger.deliveries.get((reader.name, event_type.name), {})
         lost = self.ledger.lost_events.get(event_type.name, {})
         for event, published_ns in self.ledger.publications.get(event_type.name, {}).items():
-            due_ns = self._due_ns(published_ns, path, bound_ns)
+            due_ns = self._due_ns(published_ns, path, bound_ns, drain_ns)
             if event not in arrived:
                 if event not in lost:
                     self._find("calm loss", f"event {event} of {event_type.name} never arrived")
@@ -601,21 +629,12 @@ class StallingHistory:
                 self._find("frozen", f"{name} holds {broker.endpoint.holds.as_dict()}")
 
     def _check_bounds(self) -> None:
-        """What waits is within the limit, and what may be on its way to the broker when it says so: the
-        windows of its sources, each exceeded by a frame at most, as many times as an event in memory is
-        longer than on a link.
+        """What waits is within the limit, and what may be on its way to the broker when it says so, as many
+        times as an event in memory is longer than on a link.
         """
-        options = self._options
         for name, broker in self.simulation.brokers.items():
-            queues = broker.endpoint.queues.values()
-            neighbours = sum(queue.is_broker for queue in queues)
-            publishers = sum(
-                client.broker == name and bool(client.session.advertised)
-                for client in self.simulation.clients.values()
-            )
-            arriving = options.windows.publishers + publishers * options.windows.first
-            arriving += neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
-            for queue in queues:
+            arriving = self._arriving(name)
+            for queue in broker.endpoint.queues.values():
                 pending = queue.link.backlog_bytes - queue.link.held_bytes()
                 if pending - queue.limits.bytes > _HELD_PER_BYTE * arriving:
                     self._find(
