@@ -527,7 +527,7 @@ class StallingHistory:
         return trips * 2 * self._delay_ms * NS_PER_MS
 
     def _arriving(self, broker: str) -> int:
-        """The bytes that may be on their way to a broker when it says that a queue is full: the windows of its
+        """The bytes that may be on their way to a broker when a queue of it is full: the windows of its
         sources, each exceeded by a frame at most."""
         options, queues = self._options, self.simulation.brokers[broker].endpoint.queues.values()
         neighbours = sum(queue.is_broker for queue in queues)
