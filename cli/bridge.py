@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
+from covey.cli.support.options import NO_ACCESS, Access, with_access
 
 bridge = typer.Typer(help="Bridge an overlay and other brokers: MQTT.", no_args_is_help=True)
 
