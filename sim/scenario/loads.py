@@ -15,11 +15,13 @@ import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import hypot
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.errors import CoveyError
-from covey.sim.topology import Topology
+
+if TYPE_CHECKING:
+    from covey.sim.topology import Topology
 
 
 class LoadError(CoveyError, ValueError):

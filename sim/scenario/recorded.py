@@ -19,7 +19,7 @@ import random
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,8 +28,9 @@ import pyarrow.csv as pcsv
 from covey.matcher import EventBatch, EventType, parse
 from covey.sim.extras import need
 from covey.sim.scenario.loads import Load, LoadError, SubscriberState
-from covey.sim.topology import Topology, read_graph, spanning_tree
-from covey.sim.topology.graphs import planar
+
+if TYPE_CHECKING:
+    from covey.sim.topology import Topology
 
 _AROUND_M = 1500.0
 _STEP_M = 400.0
@@ -38,6 +39,8 @@ _SLOW_MPH = (25.0, 45.0, 65.0)
 
 def detector_topology(sensors: str | Path, *, delay_ms: float) -> Topology:
     """The shortest tree over the detectors of a file, with a broker at each."""
+    from covey.sim.topology import read_graph, spanning_tree  # with networkx, which quotes do without
+
     return spanning_tree(read_graph(sensors), "detectors", delay_ms=delay_ms)
 
 
@@ -60,6 +63,8 @@ class DetectorLoad(Load):
             raise LoadError(f"detectors: {publishers} publishers; expected at most {len(topology.brokers)}")
         self._random = rng
         self._detectors = topology.brokers
+        from covey.sim.topology.graphs import planar
+
         self._places = planar(topology.positions)
         self._roads: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
         for link in topology.links:
