@@ -14,12 +14,11 @@ from benchmarks.durable import DurablePlan, measure_durable
 from benchmarks.faults import FaultPlan, FaultyLink, measure_faults
 from benchmarks.gateway import RUNS, GatewayPlan, measure_gateway
 from benchmarks.hostile import ATTACKS, HostilePlan, measure_hostile
-from benchmarks.lone import LonePlan, measure_lone
-from benchmarks.lone_trace import trace_ways
+from benchmarks.lone import LonePlan, measure_lone, trace_ways
 from benchmarks.operators import ALONE, GATED, NAME, OperatorsPlan, measure_operators, measure_placements
-from benchmarks.peer import Covey, body, read_body
-from benchmarks.peers import PEERS, PeerPlan, found, measure_peers
+from benchmarks.peers import PeerPlan, found, measure_peers
 from benchmarks.routing import RoutingPlan, measure_routing
+from benchmarks.systems import DURABLE, Covey, body, read_body
 from benchmarks.view import ViewPlan, measure_view
 from covey.matcher.errors import CoveyError, InputError
 from covey.matcher.operators.table import find
@@ -152,7 +151,7 @@ def test_systems_that_are_not_there_are_left_out_and_refused_by_name(monkeypatch
         found(["mosquitto"])
     with pytest.raises(InputError, match="systems 'kafka': expected some of nats-server, "):
         found(["kafka"])
-    assert len({peer.label for peer in PEERS}) == len(PEERS)
+    assert len({peer.label for peer in DURABLE}) == len(DURABLE)
     assert (len(body(1, 2)), read_body(body(7, -3))) == (128, (7, -3))
 
 

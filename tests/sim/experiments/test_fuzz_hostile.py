@@ -13,8 +13,7 @@ from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.headers import HeaderReader
 from covey.overlay.http2.messages import MessageReader
 from covey.sim.experiments.fuzz.frames import fuzz_frames
-from covey.sim.experiments.fuzz.hostile_filters import fuzz_filters
-from covey.sim.experiments.fuzz.packets import fuzz_packets
+from covey.sim.experiments.fuzz.packets import fuzz_filters, fuzz_packets
 
 
 def fuzzed(fuzz: Callable[..., Any], seed: int, count: int) -> Any:
