@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from covey.overlay.core.repair.leaving import links_without
+from covey.overlay.core.repair.uplink import links_without
 from covey.overlay.documents import read_text
 from covey.overlay.node.config import ConfigError, parse_overlay
 from covey.overlay.node.overlay import Overlay

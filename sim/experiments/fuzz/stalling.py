@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.flow import WindowSizes
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS
-from covey.overlay.core.endpoint.windows import WindowSizes
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.sim.checkers import Findings, check_quiet, check_routes
 from covey.sim.experiments.fuzz.ledger import Ledger
 from covey.sim.experiments.fuzz.options import HistoryOutcome
@@ -540,7 +540,7 @@ class StallingHistory:
             arriving = options.windows.publishers + publishers * options.windows.first
             arriving += neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
             for queue in queues:
-                pending = queue.link.backlog_bytes - queue.link.held_bytes()
+                pending = queue.link.backlog_bytes - queue.link.events.held_bytes()
                 if pending - queue.limits.bytes > _HELD_PER_BYTE * arriving:
                     self._find(
                         "bytes",

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from covey.overlay.client import Client, ClosedError, Subscription
-from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Settled
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.messages import Refuse
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.schedule import UpdateStep
 
@@ -117,7 +118,7 @@ class ObservedSession(ClientSession):
             for observer in self._observers:
                 if isinstance(action, Settled):
                     observer.settled(self, action.epoch)
-                elif isinstance(action, Refused):
+                elif isinstance(action, Refuse):
                     observer.refused(self, action)
         return actions
 
