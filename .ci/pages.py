@@ -29,7 +29,7 @@ NAMES = {
     "matcher.md": ("The matcher", ["covey.matcher", "covey.matcher.operators.named_operator"]),
     "errors.md": (
         "Errors",
-        ["covey.matcher.errors", "covey.overlay.client.errors", "covey.overlay.core.endpoint.errors"],
+        ["covey.matcher.errors", "covey.overlay.client.errors", "covey.overlay.core.endpoint.limits"],
     ),
 }
 """Pages of modules, by mkdocstrings: their title and the modules."""

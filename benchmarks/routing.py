@@ -21,7 +21,7 @@ from benchmarks.harness import Counts, Words, command, show_fields
 from covey.cli.support.options import Seed
 from covey.cli.support.output import load_kernels
 from covey.matcher import EventBatch, EventType, create_engine
-from covey.overlay.core.merging.mergers import MERGINGS
+from covey.overlay.core.merging.budget_merger import MERGINGS
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,

@@ -35,7 +35,7 @@ from benchmarks.harness import Counts, command, show_fields
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay import Client, View
-from covey.overlay.core.client.view_state import KINDS
+from covey.overlay.core.client.view_reader import KINDS
 from covey.sim.experiments.local_overlay import LocalOverlay, chain, free_addresses
 from covey.sim.progress import Progress, silent
 

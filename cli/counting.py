@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from covey.matcher import EventBatch
-from covey.overlay.core.client.actions import ClientAction, Refused
+from covey.overlay.core.client.actions import ClientAction
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import Message, Publish
+from covey.overlay.core.messages import Message, Publish, Refuse
 
 
 class CountingSession(ClientSession):
@@ -20,5 +20,5 @@ class CountingSession(ClientSession):
 
     def receive(self, message: Message) -> list[ClientAction]:
         actions = super().receive(message)
-        self.published -= sum(action.count for action in actions if isinstance(action, Refused))
+        self.published -= sum(action.count for action in actions if isinstance(action, Refuse))
         return actions

@@ -6,7 +6,7 @@ pending, and of `window_bytes` and one frame sent and not acknowledged; every ev
 gap, which is sent before all that is still pending; answers are never dropped, notices over a bound are.
 
 The rule of conflation, and the columns that decide, are those of a broker's queue
-(`covey.overlay.core.link.conflating`). A frame keeps the keys of its events and not their batch, which would
+(`covey.overlay.core.link.event_queue`). A frame keeps the keys of its events and not their batch, which would
 keep all its other events in memory.
 """
 
@@ -25,7 +25,7 @@ from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
 from covey.overlay import Gap
 from covey.overlay.core.client.rate_gate import RateGate
-from covey.overlay.core.link.conflating import codes_of, last_of_each
+from covey.overlay.core.link.event_queue import codes_of, last_of_each
 
 
 @dataclass(slots=True)

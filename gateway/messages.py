@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from covey.gateway.limits import Overflow
 from covey.matcher.errors import CapacityError, CoveyError, VariableError, closest_of
 from covey.overlay import ConnectError, Motion, NotSettledError, RefusedError
-from covey.overlay.core.client.view_state import KINDS
+from covey.overlay.core.client.view_reader import KINDS
 from covey.overlay.core.messages import MAX_VALIDITY_NS
 from covey.overlay.documents import Section, one_of, validated
 

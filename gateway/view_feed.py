@@ -27,8 +27,8 @@ from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import changes_frame
 from covey.matcher.errors import CoveyError
 from covey.overlay import Gap, View
-from covey.overlay.core.client.view_state import CHANGE, ENTER, KINDS, LEAVE
-from covey.overlay.core.link.conflating import codes_of
+from covey.overlay.core.client.view_reader import CHANGE, ENTER, KINDS, LEAVE
+from covey.overlay.core.link.event_queue import codes_of
 
 _FEW_ROWS = 1_024
 """So many may wait before those of a key become one."""

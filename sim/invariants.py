@@ -38,7 +38,7 @@ def check_interests(broker: Broker) -> None:
     """Every interest has its own uid and is in its interface and its group's poset, and nowhere else."""
     registry = broker.tables.registry
     live: dict[int, Interest] = {}
-    for peer in broker.tables.peers.all():
+    for peer in broker.tables.peers.values():
         for subscription_id, interest in peer.subscriptions.items():
             assert interest.uid not in live, f"uid {interest.uid} names two interests"
             live[interest.uid] = interest
@@ -99,7 +99,7 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     """Publishers are the interfaces that advertised; a neighbour is advertised to while another publishes."""
     name = state.event_type.name
     advertisers = {
-        peer.name: peer.advertised[name] for peer in broker.tables.peers.all() if name in peer.advertised
+        peer.name: peer.advertised[name] for peer in broker.tables.peers.values() if name in peer.advertised
     }
     assert state.publishers == advertisers, (
         f"{where}: publishers {state.publishers}, advertised by {advertisers}"

@@ -31,7 +31,7 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import Kind
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import call_broker, inspect_broker
-from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.limits import RefusedError
 from covey.overlay.node.config import load_overlay
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from covey.matcher import EventType
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
-from covey.overlay.core.endpoint.tracing import Tracing
+from covey.overlay.core.endpoint.observing import Tracing
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay

@@ -28,7 +28,7 @@ from covey.cli.support.options import Access
 from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
-from covey.overlay.core.repair.leaving import links_without
+from covey.overlay.core.repair.uplink import links_without
 from covey.overlay.documents import read_text
 from covey.overlay.node.config import ConfigError, parse_overlay
 from covey.overlay.node.main import LEAVE_S
@@ -90,7 +90,7 @@ class OverlayEdit:
         self._set(yaml, document)
 
     def remove(self, name: str) -> None:
-        """Take a broker out, and link the brokers around it to its hub (`core/repair/leaving.py`).
+        """Take a broker out, and link the brokers around it to its hub (`core/repair.uplink.py`).
         `ConfigError` for a broker that is not there, and for the last one.
         """
         before = self.before

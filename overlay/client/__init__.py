@@ -14,7 +14,7 @@ from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.sync_readers import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.view import Change, View
-from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.limits import RefusedError
 from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.tls import Tls

@@ -50,10 +50,9 @@ from covey.overlay.client.tracing import client_tracing
 from covey.overlay.client.unary import call_broker, inspect_as
 from covey.overlay.client.view import View, ViewSubscription, check_max_keys
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.client.view_state import MAX_KEYS
+from covey.overlay.core.client.view_reader import MAX_KEYS
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
-from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.limits import RefusedError, SlowConsumer
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import Gap, Notice

@@ -29,10 +29,9 @@ from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.view import ViewSubscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.actions import Matches, Refused, Settled
+from covey.overlay.core.client.actions import Matches, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.limits import RefusedError, SlowConsumer
 from covey.overlay.core.link.link import Frame, LinkError
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
@@ -44,6 +43,7 @@ from covey.overlay.core.messages import (
     ListenersReport,
     Message,
     Notice,
+    Refuse,
 )
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.call_error import CallError
@@ -513,7 +513,7 @@ class SessionDriver:
 
         return release
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: Refuse) -> None:
         if refused.count:
             return  # events: the endpoint has seen to them
         error = RefusedError(refused.status, refused.reason)
@@ -573,7 +573,7 @@ class SessionDriver:
                 for view in list(self.views.values()):
                     if view.event_type.name == action.type_name:
                         view.answered(action.epoch)
-            elif isinstance(action, Refused):
+            elif isinstance(action, Refuse):
                 self._refuse(action)
             elif isinstance(action, ListenersReport):
                 if action.type_name in self.listeners:

@@ -16,7 +16,7 @@ import numpy as np
 from covey.overlay.client.inbox import Inbox
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.core.client.rate_gate import RateGate
-from covey.overlay.core.link.conflating import key_codes, last_of_each
+from covey.overlay.core.link.event_queue import key_codes, last_of_each
 from covey.overlay.core.messages import Gap
 
 _MOST_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.client.errors import OutboxFullError
 from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
+from covey.overlay.core.endpoint.outbox import UNTRACED, Confirmation
 
 log = logging.getLogger("covey.client")
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from covey.matcher import EventBatch
-from covey.overlay.core.endpoint.lane import GATHERED, UNTRACED
+from covey.overlay.core.endpoint.outbox import GATHERED, UNTRACED
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.overlay.client.errors import ConnectError
-from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.limits import RefusedError
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.calls import decode_inspection, encode_inspect
 from covey.overlay.transport.channel import INSPECT, Channel

@@ -22,8 +22,7 @@ from covey.overlay.client.inbox import Reading
 from covey.overlay.client.part import Part
 from covey.overlay.client.subscription import Owner, Subscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.view_reader import ViewReader
-from covey.overlay.core.client.view_state import KINDS, Changes
+from covey.overlay.core.client.view_reader import KINDS, Changes, ViewReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ IDLE_FRAME = 2.0
 
 
 class Budget:
-    """That of one connection, from `now_ns` on. Cost: O(1) per call, and none for what brings something."""
+    """The permits of a connection from `now_ns` on. Cost: O(1), and none for what brings something."""
 
     __slots__ = ("_left", "_per_s", "_permits", "_refilled_ns", "trusted")
 

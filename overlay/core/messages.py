@@ -87,7 +87,7 @@ class Subscribe:
 
     `values` has a value for each variable of `filter`. Between brokers the id is that of a slot and the
     variables are broker variables. A Subscribe with an id in use replaces the earlier subscription.
-    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/validity.py`), and
+    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/ending.py`), and
     is that of a view if it is `for_views`.
     """
 
@@ -112,12 +112,12 @@ class Update:
     """UPD: new values for some of the variables of a subscription; they take effect together.
 
     A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
-    match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
-    `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the subscription:
-    from its arrival on the validity period is this one. With `for_views` the receiver sends the last event of
-    each key that matches (`routing/keyed.py`); where the message about this subscription before was that of
-    `after_epoch`, without those that it has sent and that matched the values of then. It is the newest epoch
-    of such updates that this one stands for, 0 for none.
+    match and were not sent are replayed (`routing/subscriptions.py`). Without values it requests the replay
+    alone. `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the
+    subscription: from its arrival on the validity period is this one. With `for_views` the receiver sends the
+    last event of each key that matches (`routing/keyed.py`); where the message about this subscription before
+    was that of `after_epoch`, without those that it has sent and that matched the values of then. It is the
+    newest epoch of such updates that this one stands for, 0 for none.
     """
 
     epoch: int
@@ -208,7 +208,7 @@ class Deliver:
 @message
 class Answered:
     """Behind the last events of keys of this type that were asked for by an epoch of the receiver up to this
-    one (`routing/answers.py`).
+    one (`routing/acks.py`).
     """
 
     type_name: str

@@ -11,7 +11,7 @@ import logging
 
 from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
 from covey.overlay.core.access.rights import Rights
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection
@@ -49,7 +49,7 @@ class Acceptor:
             connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
             try:
                 principal = call.host if rights is None else rights.subject
-                peer = Peer(
+                peer = ConnectRequest(
                     interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
                 )
                 node.accept(peer, connection)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.timings import Histogram
+from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.node.broker_storage import BrokerStorage
 
 SYNC_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)

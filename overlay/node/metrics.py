@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.matcher.operators.table import find
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.endpoint.timings import Histogram, Timings
+from covey.overlay.core.endpoint.observing import Histogram, Timings
 from covey.overlay.core.routing.peers import Counters
 from covey.overlay.node.node import Node
 from covey.overlay.node.readiness import missing

@@ -31,7 +31,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.endpoint.timings import Histogram
+from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.node.metrics import METRICS, Samples, Value, snapshot
 from covey.overlay.node.node import Node
 from covey.overlay.transport.address import TcpAddress, parse_address

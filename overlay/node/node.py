@@ -18,21 +18,19 @@ from functools import partial
 from typing import TypeVar
 
 from covey.matcher.evaluation.evaluator import Evaluator
-from covey.overlay.core.access.identity import HANDSHAKE
-from covey.overlay.core.access.tickets import Tickets
-from covey.overlay.core.endpoint.admission import Undecodable
+from covey.overlay.core.access.identity import HANDSHAKE, Tickets
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import (
     Connection,
     ConnectionRefusedError,
+    ConnectRequest,
     IncomingConnection,
-    Peer,
 )
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.limits import Undecodable
+from covey.overlay.core.endpoint.observing import Timings, Tracing
 from covey.overlay.core.endpoint.repairing import Repairing
-from covey.overlay.core.endpoint.timings import Timings
-from covey.overlay.core.endpoint.tracing import Tracing
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.operators.operator_limits import Limiter
@@ -254,7 +252,7 @@ class Node:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    def accept(self, peer: Peer, connection: IncomingConnection) -> None:
+    def accept(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
         """As `BrokerEndpoint.accept`."""
 
         def accept(now_ns: int) -> None:
@@ -281,7 +279,7 @@ class Node:
         # that was not the processor's, the next turns are shorter than need be until they have doubled.
         several = frames[1:] or len(frames[0].messages) > 1
         working_ns = time.thread_time_ns() if several else None
-        endpoint.clock_offset_ns = time.time_ns() - now_ns
+        endpoint.clock.offset_ns = time.time_ns() - now_ns
         try:
             handled = endpoint.receive(interface, connection, frames, now_ns)
         except (LinkError, ConnectionRefusedError):
@@ -329,7 +327,7 @@ class Node:
         """Make a call of the endpoint with the time, and see to what it leaves to do."""
         endpoint = self.endpoint
         now_ns = time.monotonic_ns()
-        endpoint.clock_offset_ns = time.time_ns() - now_ns
+        endpoint.clock.offset_ns = time.time_ns() - now_ns
         try:
             return call(now_ns)
         except (LinkError, ConnectionRefusedError):

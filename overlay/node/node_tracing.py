@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind
 
-from covey.overlay.core.endpoint.timings import MOST_PENDING
+from covey.overlay.core.endpoint.observing import MOST_PENDING
 from covey.overlay.core.messages import Interface, Message, Publish, Update
 from covey.overlay.spans import Spans, end_all, traceparent_of
 

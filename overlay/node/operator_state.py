@@ -8,7 +8,7 @@ from typing import Any
 
 from covey.matcher.evaluation.accounts import Account
 from covey.matcher.operators.table import find, why_missing
-from covey.overlay.core.introspection.listing import Listing
+from covey.overlay.core.introspection.inspection import Listing
 from covey.overlay.core.operators.operator_notices import Callers
 from covey.overlay.node.limited_runner import LimitedRunner
 

@@ -10,9 +10,9 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.access.identity import file_name
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.core.merging.budget_merger import MERGING_BUDGET
 from covey.overlay.core.operators.operator_limits import OperatorLimits
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.node.authentication import ClientRules

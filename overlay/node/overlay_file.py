@@ -17,9 +17,9 @@ from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.core.merging.budget_merger import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.operators.operator_limits import OperatorLimits
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.documents import EventTypes, Section, complaint, one_of, text_keys

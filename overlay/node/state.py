@@ -16,8 +16,7 @@ from typing import Any
 from covey.matcher.jit.kernel_loader import loader
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.introspection.explanations import explain, follow
-from covey.overlay.core.introspection.inspection import inspect, render
-from covey.overlay.core.introspection.listing import Listing
+from covey.overlay.core.introspection.inspection import Listing, inspect, render
 from covey.overlay.node.node import Node
 from covey.overlay.node.operator_state import inspect_operators, render_operators
 from covey.overlay.node.readiness import missing
@@ -154,7 +153,7 @@ def render_node(node: Node, listed: int) -> str:
     lines = [render(node.core, listed).rstrip(), "", "interfaces"]
     for name, queue in _listed_queues(node, listing):
         state = "connected" if queue.connected else "disconnected"
-        pending = queue.link.queued_events
+        pending = queue.link.events.count
         lines.append(f"  {name}: {state}" + (f", {pending} events pending" if pending else ""))
         lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
     lines += listing.more("interfaces", "  ")

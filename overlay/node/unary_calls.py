@@ -13,7 +13,7 @@ from typing import NoReturn
 from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.access.identity import DeniedError
 from covey.overlay.core.access.rights import Action, Rights
-from covey.overlay.core.introspection.listing import DEFAULT_LISTED, MAX_LISTED
+from covey.overlay.core.introspection.inspection import DEFAULT_LISTED, MAX_LISTED
 from covey.overlay.node.config import ConfigError
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node

@@ -20,9 +20,9 @@ from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import CLIENTS
-from covey.overlay.core.matching.call_residues import CallResidues
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
+from covey.overlay.core.matching.operator_matching import CallResidues
 from covey.sim.baselines.diagram import Diagram, Place
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from covey.sim.simulator.observer import Observer, Observers
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay.core.client.actions import DeliverTo, Refused
-    from covey.overlay.core.messages import Gap
+    from covey.overlay.core.client.actions import DeliverTo
+    from covey.overlay.core.messages import Gap, Refuse
     from covey.sim.simulator.observer import ObservedClient
 
 EventId = tuple[str, int]
@@ -373,7 +373,7 @@ class Judge(Observer):
             if awaited is not None and awaited <= epoch:
                 adverts[name] = None
 
-    def refused(self, client: ObservedClient, action: Refused) -> None:
+    def refused(self, client: ObservedClient, action: Refuse) -> None:
         if action.count:
             # Valid refusals: of events whose advertisement had not settled when they were published and has
             # been withdrawn since, or was lost in a crash, or with the lease of a client that was away.
@@ -391,7 +391,7 @@ class Judge(Observer):
             return  # a change that came after the end
         self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
 
-    def _excuse_refused(self, client: ObservedClient, action: Refused) -> None:
+    def _excuse_refused(self, client: ObservedClient, action: Refuse) -> None:
         """Events that were sent again after a crash, when their advertisement had been withdrawn."""
         refused: Collection[int] = range(action.first_sequence, action.first_sequence + action.count)
         published = self._published.get((client.session.publisher, action.type_name))

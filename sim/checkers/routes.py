@@ -273,7 +273,7 @@ def _differences(tables: Tables, fresh: Tables, wider: bool) -> Iterator[str]:
 
 
 def _interfaces(tables: Tables) -> list[str]:
-    return sorted(peer.name for peer in tables.peers.all())
+    return sorted(peer.name for peer in tables.peers.values())
 
 
 _PARTS = ("publishers", "advertised to", "interest of clients")

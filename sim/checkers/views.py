@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from covey.overlay.core.client.view_state import ENTER, KINDS, LEAVE
+from covey.overlay.core.client.view_reader import ENTER, KINDS, LEAVE
 from covey.overlay.core.messages import (
     Action,
     Advertise,
@@ -52,7 +52,7 @@ from covey.sim.simulator.observer import Observer
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, Filter
-    from covey.overlay.core.client.view_state import Changes
+    from covey.overlay.core.client.view_reader import Changes
     from covey.sim.simulator.client import SimulatedClient
     from covey.sim.simulator.observer import ObservedClient
     from covey.sim.simulator.storage import StoredEvents

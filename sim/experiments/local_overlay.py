@@ -33,7 +33,7 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
-from covey.overlay.core.introspection.listing import MAX_LISTED
+from covey.overlay.core.introspection.inspection import MAX_LISTED
 from covey.overlay.transport.credentials import credentials
 from covey.overlay.transport.tls import Tls
 

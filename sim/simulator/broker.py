@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.budget import Budget
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.repairing import MOVED, Repairing
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Action, Interface, Message
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.storage.errors import StorageError
 from covey.sim.simulator.clock import NS_PER_MS, Clock
@@ -290,7 +290,7 @@ class SimulatedBroker:
     def step_clock(self, step_ns: int) -> None:
         """Its clock is set forward or back."""
         self.clock_offset_ns += step_ns
-        self.endpoint.clock_offset_ns = self.clock_offset_ns
+        self.endpoint.clock.offset_ns = self.clock_offset_ns
         if self.alive:
             self._arm()
 
@@ -455,7 +455,7 @@ class SimulatedBroker:
                 wire.cut()
                 return ()
             try:
-                peer = Peer(interface, packet, port.policy, port.durable, port.rights)
+                peer = ConnectRequest(interface, packet, port.policy, port.durable, port.rights)
                 endpoint.accept(peer, port, now_ns)
             except ConnectionRefusedError:
                 wire.cut()

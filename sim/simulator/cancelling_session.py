@@ -47,7 +47,7 @@ class CancellingSession(ClientSession):
         name = message.batch.event_type.name
         own = [uid for uid in self._outdated if self._subscriptions[uid].filter.event_type.name == name]
         if own:
-            view = self._reception.views[name]
+            view = self._reception.types[name]
             view.newest = max(view.newest, message.epoch + 1)  # the broker's matches do not stand
         matches = super().matches(message)
         for uid in own:

@@ -17,14 +17,14 @@ from covey.matcher import parse
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.access.rights import Action, Permission, Rights
-from covey.overlay.core.client.actions import DeliverTo, Matches, Refused, Settled
+from covey.overlay.core.client.actions import DeliverTo, Matches, Settled
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_reader import ViewReader
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Answered, Deliver, Expired, Gap, Message, Publish
+from covey.overlay.core.messages import Answered, Deliver, Expired, Gap, Message, Publish, Refuse
 from covey.sim.simulator.cancelling_session import CancellingSession
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
@@ -347,7 +347,7 @@ class SimulatedClient:
                 self._expire([action.subscription_id])
             elif isinstance(action, Gap):
                 self._observers.missed(self, action)
-            elif isinstance(action, Refused):
+            elif isinstance(action, Refuse):
                 if not self.session.has_subscription(action.subscription_id):
                     self._filters.pop(action.subscription_id, None)
                 self._observers.refused(self, action)

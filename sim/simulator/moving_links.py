@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.repair.uplink import UplinkRule
 from covey.sim.simulator.broker import SimulatedBroker
 from covey.sim.simulator.clock import Clock
 from covey.sim.simulator.wire import Wire, WireOptions

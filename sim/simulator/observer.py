@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from covey.matcher import EventBatch, EventType, Filter
     from covey.matcher.expressions.expression import Scalar
-    from covey.overlay.core.client.actions import DeliverTo, Refused
+    from covey.overlay.core.client.actions import DeliverTo
     from covey.overlay.core.client.session import ClientSession
-    from covey.overlay.core.client.view_state import Changes
-    from covey.overlay.core.messages import Action, Drop, Gap, Message
+    from covey.overlay.core.client.view_reader import Changes
+    from covey.overlay.core.messages import Action, Drop, Gap, Message, Refuse
 
 
 class ObservedClient(Protocol):
@@ -115,7 +115,7 @@ class Observer:
     def settled(self, client: ObservedClient, epoch: int) -> None:
         """A client's control messages up to this epoch have taken effect."""
 
-    def refused(self, client: ObservedClient, action: Refused) -> None:
+    def refused(self, client: ObservedClient, action: Refuse) -> None:
         """A broker refuses a message of a client."""
 
     def received(self, source: str, target: str, message: Message) -> None:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.merging.mergers import MERGING_BUDGET
-from covey.overlay.core.repair.leaving import links_without
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.merging.budget_merger import MERGING_BUDGET
+from covey.overlay.core.repair.uplink import UplinkRule, links_without
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.options import POSET_ENGINE, broker_options
 from covey.sim.simulator.broker import SimulatedBroker

@@ -34,8 +34,8 @@ from covey.sim.trace.tables import PHASES, TABLES, WORD, event_texts, values_tex
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
-    from covey.overlay.core.client.actions import DeliverTo, Refused
-    from covey.overlay.core.messages import Drop, Message
+    from covey.overlay.core.client.actions import DeliverTo
+    from covey.overlay.core.messages import Drop, Message, Refuse
     from covey.sim.simulator.observer import ObservedClient
     from covey.sim.trace.storage import Folder
 
@@ -328,7 +328,7 @@ class Trace(Observer):
     def settled(self, client: ObservedClient, epoch: int) -> None:
         self._happened("settled", client.name, client.broker, number=epoch)
 
-    def refused(self, client: ObservedClient, action: Refused) -> None:
+    def refused(self, client: ObservedClient, action: Refuse) -> None:
         name = action.type_name or None
         self._happened("refused", client.name, client.broker, name, action.count, action.reason)
 

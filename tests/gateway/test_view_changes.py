@@ -8,7 +8,7 @@ import pytest
 
 from covey.gateway import view_feed
 from covey.gateway.view_feed import PendingChanges
-from covey.overlay.core.client.view_state import CHANGE, ENTER, LEAVE
+from covey.overlay.core.client.view_reader import CHANGE, ENTER, LEAVE
 
 Inside = dict[int, int]
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from covey.matcher import EventType
-from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.limits import Undecodable
 from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker

@@ -7,7 +7,7 @@ from core_posets import matching_points
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest
-from covey.overlay.core.merging.mergers import merger_factory
+from covey.overlay.core.merging.budget_merger import merger_factory
 from covey.overlay.core.messages import Subscribe, Update
 from covey.overlay.core.routing.slots import SlotMessage, Slots
 

@@ -11,8 +11,7 @@ from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
 from covey.matcher.operators.table import register
-from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.registry import Registry
+from covey.overlay.core.covering.interest import Interest, Registry
 
 POINT = EventType("Point", {"x": "int64", "y": "int64"})
 SHAPES = (

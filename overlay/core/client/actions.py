@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.messages import Answered, Expired, ListenersReport, Message, Notice
+from covey.overlay.core.messages import Answered, Expired, ListenersReport, Message, Notice, Refuse
 from covey.overlay.core.messages import message as immutable
 
 if TYPE_CHECKING:
@@ -88,23 +88,10 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The broker refused a message; see `messages.Refuse`. A refused Subscribe or Advertise is dropped."""
-
-    epoch: int
-    status: str
-    reason: str
-    subscription_id: int = 0
-    type_name: str = ""
-    first_sequence: int = 0
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Transmit:
     """Send this message to the broker."""
 
     message: Message
 
 
-ClientAction = DeliverTo | Settled | Refused | ListenersReport | Notice | Expired | Answered | Transmit
+ClientAction = DeliverTo | Settled | Refuse | ListenersReport | Notice | Expired | Answered | Transmit

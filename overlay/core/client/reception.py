@@ -2,19 +2,21 @@
 matches.
 
 A Deliver names the control epoch of this client that the broker had applied when it matched. Where no
-subscription to the event's type has changed since, the broker's matches stand. Otherwise the whole batch is
-evaluated again (`strictness.py`): pairs that fail are *spurious*, and an event that only newer values match
-is delivered already. A broker that could not decide all calls of named operators sends epoch 0. What then
-waits in the client is evaluated again when it is handed out, if its
-subscription has changed meanwhile; that only removes pairs.
+subscription to the type has changed since, the broker's matches stand; otherwise the batch is evaluated again
+(`strictness.py`): pairs that fail are *spurious*, and an event that only newer values match is delivered
+already. A broker that could not decide all calls of named operators sends epoch 0. What waits in the client
+is evaluated again when it is handed out, which only removes pairs.
 
-Duplicates: events of a publisher arrive in order (`watermarks.py`). A subscription that was updated without
-gaps gets replays as well, out of order: for these alone the delivered events are stored (`recent.py`).
+Duplicates: events of a publisher arrive in order (`watermarks.py`). Only a subscription that was updated
+without gaps gets replays, out of order, so its recent events are stored (`Recent`).
+
+In the static mode an update is another subscription. Invariant: every id that events may come for maps to the
+id its user knows (`WireIds`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -23,10 +25,8 @@ import numpy.typing as npt
 
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.client.actions import Matches
-from covey.overlay.core.client.recent import Recent
 from covey.overlay.core.client.strictness import ClientSubscription, Strictness
-from covey.overlay.core.client.wire_ids import WireIds
-from covey.overlay.core.matching.travelling import opened
+from covey.overlay.core.matching.interest_matching import opened
 from covey.overlay.core.watermarks import Watermarks
 
 if TYPE_CHECKING:
@@ -34,14 +34,108 @@ if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
     from covey.overlay.core.messages import Deliver
 
+
 Int64s = npt.NDArray[np.int64]
+
+
+class WireIds:
+    """The ids that users know, by the ids on the wire."""
+
+    def __init__(self) -> None:
+        self.by_wire: dict[int, int] = {}
+        self._retired: dict[int, int] = {}
+        """Retired ids, and the epoch of their Unsubscribe."""
+        self._array: Int64s | None = None
+        """`by_wire` as an array, -1 where there is none; rebuilt after a change, where ids lie dense."""
+
+    def add(self, wire_id: int, uid: int) -> None:
+        self.by_wire[wire_id] = uid
+        self._array = None
+
+    def retire(self, wire_id: int, epoch: int) -> None:
+        """Keep the id until `epoch` has settled."""
+        self._retired[wire_id] = epoch
+
+    def settle(self, epoch: int) -> None:
+        """Drop the retired ids whose Unsubscribe has taken effect."""
+        for wire_id in [w for w, retired_at in self._retired.items() if retired_at <= epoch]:
+            del self._retired[wire_id], self.by_wire[wire_id]
+            self._array = None
+
+    def discard(self, wire_id: int) -> None:
+        """Drop an id, and those retired for it."""
+        uid = self.by_wire.pop(wire_id)
+        for retired in [w for w in self._retired if self.by_wire[w] == uid]:
+            del self._retired[retired], self.by_wire[retired]
+        self._array = None
+
+    def uid(self, wire_id: int) -> int | None:
+        return self.by_wire.get(wire_id)
+
+    def uids(self, wire_ids: Int64s) -> Int64s:
+        """The ids that users know, -1 for cancelled ones."""
+        if self._array is None:
+            size = max(self.by_wire, default=0) + 1
+            if size > 64 + 4 * len(self.by_wire):
+                distinct, where = np.unique(wire_ids, return_inverse=True)
+                return np.array([self.by_wire.get(w, -1) for w in distinct.tolist()], dtype=np.int64)[where]
+            self._array = np.full(size, -1, dtype=np.int64)
+            self._array[list(self.by_wire)] = list(self.by_wire.values())
+        within = wire_ids < len(self._array)
+        if within.all():
+            return self._array[wire_ids]
+        return np.where(within, self._array[np.where(within, wire_ids, 0)], -1)
+
+
+KEPT = 65_536
+
+
+class Recent:
+    """The recent events of one subscription.
+
+    `seen` are the highest sequence numbers, by publisher, that its client received before: no event up to
+    them is fresh.
+    """
+
+    def __init__(self, seen: Mapping[str, int] | None = None) -> None:
+        self._seen = dict(seen or {})
+        self._new: dict[str, list[Int64s]] = {}
+        self._old: dict[str, list[Int64s]] = {}
+        self._count = 0
+
+    def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these events are new, each once; stores them. One pass over the stored events of this
+        publisher."""
+        fresh = self.unseen(publisher, sequences)
+        first = np.zeros(len(sequences), np.bool_)
+        first[np.unique(sequences, return_index=True)[1]] = True
+        fresh &= first
+        self._new.setdefault(publisher, []).append(sequences[fresh])
+        self._count += int(fresh.sum())
+        if self._count > KEPT:
+            self._old, self._new, self._count = self._new, {}, 0
+        return fresh
+
+    def unseen(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these events are new."""
+        fresh = sequences > self._seen.get(publisher, -1)
+        for generation in (self._new, self._old):
+            chunks = generation.get(publisher)
+            if chunks:
+                if len(chunks) > 8:
+                    chunks[:] = [np.concatenate(chunks)]
+                for chunk in chunks:
+                    if len(chunk) and len(sequences) and sequences.min() <= chunk.max():
+                        fresh &= ~np.isin(sequences, chunk)
+        return fresh
+
 
 _ID_BITS = 40
 _ID_MASK = (1 << _ID_BITS) - 1
 _NO_IDS = np.zeros(0, np.int64)
 
 
-class TypeView:
+class SubscribedType:
     """One event type as this client sees it. `newest` is the epoch of the last change to a subscription."""
 
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
@@ -78,7 +172,7 @@ class Reception:
 
     def __init__(self, engine: str, evaluator: Evaluator) -> None:
         self._engine, self._evaluator = engine, evaluator
-        self.views: dict[str, TypeView] = {}
+        self.types: dict[str, SubscribedType] = {}
         self.wire_ids = WireIds()
         self.recent: dict[int, Recent] = {}
         """Of the subscriptions that were updated without gaps."""
@@ -89,22 +183,24 @@ class Reception:
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
-    def view(self, event_type: EventType) -> TypeView:
-        """The view of a type, with the attributes of this schema; created if there is none. `EventTypeError`
-        where an attribute has another kind.
+    def declare(self, event_type: EventType) -> SubscribedType:
+        """A type as it is subscribed to, with the attributes of this schema; created if there is none.
+        `EventTypeError` where an attribute has another kind.
         """
-        view = self.views.get(event_type.name)
-        if view is None:
-            view = self.views[event_type.name] = TypeView(event_type, self._engine, self._evaluator)
+        subscribed = self.types.get(event_type.name)
+        if subscribed is None:
+            subscribed = self.types[event_type.name] = SubscribedType(
+                event_type, self._engine, self._evaluator
+            )
         else:
-            view.widen(event_type)
-        return view
+            subscribed.widen(event_type)
+        return subscribed
 
     def put(self, subscription: ClientSubscription, epoch: int) -> None:
         """Add a subscription, or give it its new values, as of `epoch`."""
-        view = self.views[subscription.filter.event_type.name]
-        view.newest = subscription.changed = epoch
-        view.strictness.put(subscription)
+        subscribed = self.types[subscription.filter.event_type.name]
+        subscribed.newest = subscription.changed = epoch
+        subscribed.strictness.put(subscription)
         if subscription.strictness is not None:
             subscription.strictness.put(subscription)
         enters = subscription.enters
@@ -119,16 +215,16 @@ class Reception:
         self.recent.pop(subscription.uid, None)
         self.in_views.pop(subscription.uid, None)
         name = subscription.filter.event_type.name
-        view = self.views[name]
-        view.strictness.discard(subscription)
-        view.newest = epoch
-        if not len(view.strictness):
-            del self.views[name]
+        subscribed = self.types[name]
+        subscribed.strictness.discard(subscription)
+        subscribed.newest = epoch
+        if not len(subscribed.strictness):
+            del self.types[name]
 
     def resynchronise(self, epoch: int) -> None:
         """What the broker matches before `epoch` may be by subscriptions that are not repeated."""
-        for view in self.views.values():
-            view.newest = epoch
+        for subscribed in self.types.values():
+            subscribed.newest = epoch
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -139,31 +235,31 @@ class Reception:
         batch = message.batch
         if batch.count != 1 or len(message.ids) != 1 or message.replayed or message.for_views:
             return None
-        view = self.views.get(batch.event_type.name)
-        if view is None or self.recent or self.in_views or message.epoch < view.newest:
+        subscribed = self.types.get(batch.event_type.name)
+        if subscribed is None or self.recent or self.in_views or message.epoch < subscribed.newest:
             return None
-        strictness, own = view.strictness, view.event_type
+        strictness, own = subscribed.strictness, subscribed.event_type
         if strictness.has_motion or strictness.has_calls:
             return None
         if batch.event_type is not own and batch.event_type != own:
             return None
         uid = self.wire_ids.uid(int(message.ids[0]))
-        return uid if view.watermarks.is_fresh(batch) and uid is not None else 0
+        return uid if subscribed.watermarks.is_fresh(batch) and uid is not None else 0
 
     def matches(self, message: Deliver, epoch: int) -> Matches | None:
         """What to hand out of a Deliver as of `epoch`; None if no subscription has its event type any more.
 
         The cost does not grow with the subscriptions it is for.
         """
-        view = self.views.get(message.batch.event_type.name)
-        if view is None:
+        subscribed = self.types.get(message.batch.event_type.name)
+        if subscribed is None:
             return None
         lone = self.lone(message)
         if lone is not None:
             count = min(lone, 1)
             rows, ids = np.zeros(count, np.int64), np.full(count, lone, np.int64)
             return Matches(message.batch, rows, ids, {}, epoch=epoch)
-        batch = view.own(message.batch)
+        batch = subscribed.own(message.batch)
         broker_pairs = rows, ids = self._pairs(message)
         if message.for_views:
             return Matches(batch, rows, ids, {}, message.replayed, epoch, for_views=not message.live)
@@ -172,15 +268,15 @@ class Reception:
             gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))
             broker_pairs = rows, ids = rows[gapless], ids[gapless]
         else:
-            fresh = view.watermarks.fresh(batch)
+            fresh = subscribed.watermarks.fresh(batch)
             if fresh is not None:
                 rows, ids = _at_rows(fresh, rows, ids)
                 if not self.in_views:
                     rows, batch, fresh = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh), None
         spurious: dict[int, int] = {}
-        if message.epoch < view.newest or view.strictness.has_motion:
+        if message.epoch < subscribed.newest or subscribed.strictness.has_motion:
             among = self._unseen(batch, rows, ids) if message.replayed else None
-            newest_rows, newest_ids = view.strictness.match(batch, among)
+            newest_rows, newest_ids = subscribed.strictness.match(batch, among)
             keys, newest = _keys(rows, ids), _keys(newest_rows, newest_ids)
             spurious = _counts(keys, newest)
             if message.replayed:
@@ -200,11 +296,11 @@ class Reception:
     def strict(self, matches: Matches, epoch: int) -> Matches:
         """Of what has waited, the pairs that match the newest values, the last ones if a period is over."""
         batch, rows, ids = matches.batch, matches.rows, matches.ids
-        view = self.views.get(batch.event_type.name)
-        if view is not None and matches.epoch >= view.newest:
+        subscribed = self.types.get(batch.event_type.name)
+        if subscribed is not None and matches.epoch >= subscribed.newest:
             return matches
         keys = _keys(rows, ids)
-        newest = _NO_IDS if view is None else _keys(*view.strictness.match(batch, (rows, ids)))
+        newest = _NO_IDS if subscribed is None else _keys(*subscribed.strictness.match(batch, (rows, ids)))
         matching = np.isin(keys, newest)
         for uid, subscription in self.expired.items():
             own = np.flatnonzero(ids == uid)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import (
     CoveyError,
     EventError,
@@ -26,19 +27,9 @@ from covey.matcher.errors import (
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.client.actions import (
-    ClientAction,
-    DeliverTo,
-    Int64s,
-    Matches,
-    Refused,
-    Settled,
-    Transmit,
-)
-from covey.overlay.core.client.recent import Recent
-from covey.overlay.core.client.reception import Reception
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Int64s, Matches, Settled, Transmit
+from covey.overlay.core.client.reception import Recent, Reception
 from covey.overlay.core.client.strictness import ClientSubscription
-from covey.overlay.core.client.view_state import check_leave
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -203,7 +194,7 @@ class ClientSession:
         subscription = ClientSubscription(self._next_id, filter, self._checked(filter, values or {}, now_ns))
         if valid_for_ns:
             subscription.ends_ns = clock_ns + valid_for_ns
-        self._reception.view(filter.event_type)
+        self._reception.declare(filter.event_type)
         self._next_id += 1
         self._subscriptions[subscription.uid] = subscription
         self._reception.wire_ids.add(subscription.wire_id, subscription.uid)
@@ -214,7 +205,7 @@ class ClientSession:
     def view(
         self, filter: Filter, values: Mapping[str, object] | None = None, *, enters: Filter | None = None
     ) -> tuple[int, list[Message]]:
-        """A new subscription whose reader is a view (`view_state.py`): brokers send the last events of keys,
+        """A new subscription whose reader is a view (`view_reader.py`): brokers send the last events of keys,
         now and with each update, and the next event of each key that they have sent. Where keys `enters` by
         another filter, they leave by `filter`.
 
@@ -232,7 +223,7 @@ class ClientSession:
             raise FilterError(f"a view of event type {name} under routing static: expected parametric")
         self._check_still(values or {})
         if enters is not None:
-            check_leave(filter, enters, values or {})
+            _check_leave(filter, enters, values or {})
         self._reception.in_views[self._next_id] = 0
         try:
             subscription_id, messages = self.subscribe(filter, values)
@@ -275,7 +266,7 @@ class ClientSession:
         subscription = ClientSubscription(message.subscription_id, message.filter, values)
         if message.valid_for_ns:
             subscription.ends_ns = clock_ns + message.valid_for_ns
-        self._reception.view(message.filter.event_type)
+        self._reception.declare(message.filter.event_type)
         self._next_id = max(self._next_id, subscription.uid + 1)
         self._subscriptions[subscription.uid] = subscription
         self._reception.wire_ids.add(subscription.wire_id, subscription.uid)
@@ -306,7 +297,7 @@ class ClientSession:
             self._check_still(values)
             if subscription.enters is not None:
                 moved = {**subscription.values, **changed}
-                check_leave(subscription.filter, subscription.enters.filter, moved)
+                _check_leave(subscription.filter, subscription.enters.filter, moved)
             subscription.values = {**subscription.values, **changed}
             after = subscription.last_epoch
             epoch = subscription.last_epoch = self._next_epoch()
@@ -337,7 +328,7 @@ class ClientSession:
         uid = subscription.uid
         if uid not in self._reception.recent:
             # To a broker a re-subscription is another subscription, which has had nothing yet.
-            watermarks = self._reception.views[subscription.filter.event_type.name].watermarks
+            watermarks = self._reception.types[subscription.filter.event_type.name].watermarks
             self._reception.recent[uid] = Recent(watermarks.sequences if self.routing == "static" else None)
         _, first_ns = self._reaching.pop(uid, (0, since_ns))
         self._reaching[uid] = self.epoch, min(first_ns, since_ns)
@@ -404,24 +395,24 @@ class ClientSession:
         """Hand out more attributes of a type that this client subscribes to. `EventTypeError` where one has
         another kind.
         """
-        view = self._reception.views.get(event_type.name)
-        if view is not None:
-            view.widen(event_type)
-            if event_type not in view.widened:
-                view.widened.append(event_type)
+        subscribed = self._reception.types.get(event_type.name)
+        if subscribed is not None:
+            subscribed.widen(event_type)
+            if event_type not in subscribed.widened:
+                subscribed.widened.append(event_type)
 
     def _narrow(self, type_name: str) -> None:
         """A subscription was refused: its schema may have an attribute with another kind than the overlay."""
-        view = self._reception.views.get(type_name)
-        if view is not None:
+        subscribed = self._reception.types.get(type_name)
+        if subscribed is not None:
             schemas = dict.fromkeys(s.filter.event_type for s in self._subscriptions.values())
-            view.narrow(schema for schema in schemas if schema.name == type_name)
+            subscribed.narrow(schema for schema in schemas if schema.name == type_name)
 
     def event_type(self, name: str) -> EventType | None:
         """The event type of this name, as a subscription or an advertisement here has it."""
-        view, advertised = self._reception.views.get(name), self._advertised.get(name)
-        if view is not None:
-            return view.event_type
+        subscribed, advertised = self._reception.types.get(name), self._advertised.get(name)
+        if subscribed is not None:
+            return subscribed.event_type
         return None if advertised is None else advertised.event_type
 
     def values(self, subscription_id: int) -> dict[str, Scalar]:
@@ -522,17 +513,7 @@ class ClientSession:
 
     def _on_refuse(self, message: Refuse) -> list[ClientAction]:
         uid = self._reception.wire_ids.uid(message.subscription_id) or message.subscription_id
-        actions: list[ClientAction] = [
-            Refused(
-                message.epoch,
-                message.status,
-                message.reason,
-                uid,
-                message.type_name,
-                message.first_sequence,
-                message.count,
-            )
-        ]
+        actions: list[ClientAction] = [replace(message, subscription_id=uid)]
         subscription = self._subscriptions.get(uid)
         if message.subscription_id:
             if subscription is None:
@@ -637,3 +618,19 @@ class ClientSession:
     def _next_epoch(self) -> int:
         self.epoch += 1
         return self.epoch
+
+
+def _check_leave(leaves: Filter, enters: Filter, given: Mapping[str, object]) -> None:
+    """`FilterError` where keys may enter a view by what they leave it by, with values that are given for its
+    variables; `VariableError` for these.
+    """
+    unknown = [name for name in enters.variables if name not in leaves.variables]
+    if unknown:
+        raise FilterError(f"leave {str(leaves)!r}: expected the variable ${unknown[0]} of the filter in it")
+    values = leaves.check_values(given)
+    own = {name: values[name] for name in enters.variables}
+    if not covers_region(leaves.region(values), enters.region(own)):
+        raise FilterError(
+            f"leave {str(leaves.substitute(values))!r}: expected a filter that accepts all that "
+            f"{str(enters.substitute(own))!r} accepts"
+        )

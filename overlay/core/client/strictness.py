@@ -11,6 +11,7 @@ with state is asked once about an event, whichever way it is read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ _FEW = 16
 """Filters that are tested one by one: most clients have no more, and load no kernels."""
 
 
+@dataclass(slots=True, eq=False)
 class ClientSubscription:
     """A subscription as its user knows it.
 
@@ -46,32 +48,20 @@ class ClientSubscription:
     `ends_ns` is when its validity period is over, by the clock of the session's calls, None for never.
     """
 
-    __slots__ = (
-        "anew",
-        "born",
-        "changed",
-        "ends_ns",
-        "enters",
-        "filter",
-        "last_epoch",
-        "strictness",
-        "uid",
-        "values",
-        "wire_id",
-    )
+    uid: int
+    filter: Filter
+    values: dict[str, Scalar]
+    wire_id: int = field(init=False)
+    anew: int = 0
+    born: int = 0
+    changed: int = 0
+    last_epoch: int = 0
+    enters: ClientSubscription | None = None
+    ends_ns: int | None = None
+    strictness: Strictness | None = None
 
-    def __init__(self, uid: int, filter: Filter, values: dict[str, Scalar]) -> None:
-        self.uid = uid
-        self.filter = filter
-        self.values = values
-        self.wire_id = uid
-        self.anew = 0
-        self.born = 0
-        self.changed = 0
-        self.last_epoch = 0
-        self.enters: ClientSubscription | None = None
-        self.ends_ns: int | None = None
-        self.strictness: Strictness | None = None
+    def __post_init__(self) -> None:
+        self.wire_id = self.uid
 
 
 def _at(subscription: ClientSubscription, now_ns: int) -> FilterAt:

@@ -1,28 +1,283 @@
-"""What waits for the reader of one view, and the changes that it makes, without I/O: the client library and
-the simulator use it.
+"""What is inside of a view, how that changes, and what waits for its reader, without I/O.
 
-What has arrived, and what has happened to the bounds and the session, is applied to the view's state in one
-order, when it is read: events under the newest values. Invariant: credit for events is granted again once
-they are applied, and what was applied and not read is bounded (`ViewState.net`).
+*State.* The events of a view arrive in an order that keeps that of each key, but for repetitions, which are
+dropped. Each arrival, and each move of the bounds, gives *changes*: a batch and a code for each of its
+events. Invariant: what was entered and has not left is inside, each key once. Where keys enter by a narrower
+filter than they leave by, what matches the wider one alone is kept *hidden* until it enters.
+
+*Reader.* What has arrived or happened is applied to the state in one order, when it is read: events under the
+newest values. Invariant: credit for events is granted again once they are applied, and what was applied and
+not read is bounded (`ViewState.net`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from covey.overlay.core.client.view_state import MAX_KEYS, Changes, ViewState
+from covey.matcher.errors import CapacityError
+from covey.matcher.events.batch import EventBatch
+from covey.overlay.core.watermarks import Watermarks
 
 if TYPE_CHECKING:
-    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
     from covey.overlay.core.client.actions import DeliverTo
     from covey.overlay.core.client.session import ClientSession
+
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Inside = Callable[[EventBatch], Bools]
+"""Which events of a batch match the newest values."""
+
+ENTER, CHANGE, LEAVE = 0, 1, 2
+KINDS = ("enter", "change", "leave")
+MAX_KEYS = 1 << 20
+_MAX_LEFT = 1 << 16
+"""Keys of which it is known with what they have left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The event `batch[i]` enters, changes or leaves, as `codes[i]` says. That of a key that leaves is the
+    one that is outside, or where the bounds have moved, the last one inside.
+    """
+
+    batch: EventBatch
+    codes: npt.NDArray[np.int8]
+
+
+class ViewState:
+    """The keys inside of one view. `inside` evaluates its filter under the newest values, `enters` what keys
+    enter by, where that is another.
+    """
+
+    def __init__(
+        self,
+        event_type: EventType,
+        inside: Inside,
+        max_keys: int = MAX_KEYS,
+        enters: Inside | None = None,
+    ) -> None:
+        assert event_type.key is not None
+        self.event_type, self.max_keys = event_type, max_keys
+        self._key = event_type.key
+        self._inside = inside
+        # Two dicts in one order, not one of pairs: these would have the garbage collector look at every key.
+        self._events: dict[object, EventBatch] = {}
+        self._rows: dict[object, int] = {}
+        self._enters = enters
+        self._hidden: set[object] = set()
+        self._unconfirmed: set[object] = set()
+        self._left: dict[object, tuple[str, int]] = {}
+        """By key, publisher and number of the event with which it has left, the newest last: a broker to
+        which the client has moved may be behind, and know an older one as the last of the key."""
+        self._watermarks = Watermarks()
+        """What is not newer than these may be inside already."""
+
+    def __len__(self) -> int:
+        """The keys inside, and hidden ones."""
+        return len(self._events)
+
+    def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
+        """Events have arrived: the last ones of their keys, or the next ones of keys of which no more comes.
+
+        `CapacityError` where the view has more keys than it may.
+        """
+        keys = self._keys_of(batch)
+        if len(set(keys)) < len(keys):  # in order: what comes first of a key is applied first
+            half = len(keys) // 2
+            parts = (batch.slice(0, half), batch.slice(half))
+            return [each for part in parts for each in self._arrived(part, replayed, departed)]
+        return self._arrived(batch, replayed, departed)
+
+    def _arrived(self, batch: EventBatch, replayed: bool, departed: bool) -> list[Changes]:
+        keys = self._keys_of(batch)
+        if len(set(keys)) < len(keys):
+            return self.arrived(batch, replayed=replayed, departed=departed)
+        inside = np.zeros(batch.count, np.bool_) if departed else self._inside(batch)
+        inside &= np.fromiter((key is not None for key in keys), np.bool_, len(keys))
+        known = np.zeros(len(keys), np.bool_)
+        if self._watermarks.fresh(batch) is not None and not departed:
+            known = self._known(batch, keys)
+        inside &= ~known
+        held = np.fromiter(map(self._events.__contains__, keys), np.bool_, len(keys))
+        left = held & ~inside & ~known & (not replayed)
+        held, told = self._uncover(batch, keys, held, inside, left)
+        rows = np.flatnonzero(inside)
+        kept = _at(keys, rows)
+        self._events.update(dict.fromkeys(kept, batch))
+        self._rows.update(zip(kept, rows.tolist(), strict=True))
+        gone = np.flatnonzero(left)
+        self._remove(_at(keys, gone))
+        self._note_left(batch, _at(keys, gone), gone)
+        self._unconfirmed.difference_update(keys)
+        if len(self._events) > self.max_keys:
+            raise CapacityError(
+                f"a view of {self.event_type.name} has {len(self._events)} keys inside: expected at most "
+                f"{self.max_keys} (max_keys)"
+            )
+        codes = np.where(left, LEAVE, np.where(held, CHANGE, ENTER)).astype(np.int8)
+        changed = np.flatnonzero((inside | left) & told)
+        return [Changes(batch.take(changed), codes[changed])] if len(changed) else []
+
+    def moved(self) -> list[Changes]:
+        """The bounds have moved: what is not inside any more leaves."""
+        keys = list(self._events)
+        if not keys:
+            return []
+        held = self._batch()
+        inside = self._inside(held)
+        shown, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), inside, ~inside)
+        left, entered = ~inside & told, inside & ~shown & told
+        self._remove_held(_at(keys, np.flatnonzero(~inside)))
+        return _changes(held, left, LEAVE) + _changes(held, entered, ENTER)
+
+    def unconfirm(self) -> None:
+        """The broker sends anew what is inside; `confirmed` says when that has come."""
+        self._unconfirmed = set(self._events)
+
+    def confirmed(self) -> list[Changes]:
+        """What is inside has been sent anew: what was not among it leaves."""
+        gone, self._unconfirmed = self._unconfirmed, set()
+        if not gone:
+            return []
+        keys = list(self._events)
+        left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
+        held = self._batch()
+        _, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), np.zeros(len(keys), np.bool_), left)
+        self._remove_held(_at(keys, np.flatnonzero(left)))
+        return _changes(held, left & told, LEAVE)
+
+    def net(self, queued: Sequence[Changes]) -> list[Changes]:
+        """What changes that nobody was told of make together, in their order: of each key none, one, or a
+        leave and an enter.
+        """
+        first: dict[object, tuple[int, int]] = {}
+        last: dict[object, tuple[int, int]] = {}
+        for place, changes in enumerate(queued):
+            for row, key in enumerate(self._keys_of(changes.batch)):
+                first.setdefault(key, (place, row))
+                last[key] = place, row
+        kept: dict[int, list[tuple[int, int]]] = {}
+        for key, (place, row) in last.items():
+            at, of = first[key]
+            before, after = int(queued[at].codes[of]), int(queued[place].codes[row])
+            if after == LEAVE:
+                if before != ENTER:
+                    kept.setdefault(place, []).append((row, LEAVE))
+                continue
+            if before == LEAVE:
+                kept.setdefault(at, []).append((of, LEAVE))
+            kept.setdefault(place, []).append((row, CHANGE if before == CHANGE else ENTER))
+        together = []
+        for place in sorted(kept):
+            rows, codes = np.array(sorted(kept[place])).T
+            together.append(Changes(queued[place].batch.take(rows), codes.astype(np.int8)))
+        return together
+
+    def batch(self) -> EventBatch:
+        """What is inside, an event per key."""
+        batch = self._batch()
+        if self._hidden:
+            batch = batch.take([i for i, key in enumerate(self._events) if key not in self._hidden])
+        return batch
+
+    def _batch(self) -> EventBatch:
+        """What is kept, an event per key in the order of `_events`."""
+        event_type = self.event_type
+        if not self._events:
+            return EventBatch(event_type, pa.RecordBatch.from_pylist([], event_type.arrow_schema))
+        held = list(self._events.values())
+        own_rows = np.fromiter(self._rows.values(), np.int64, len(held))
+        identities = np.fromiter(map(id, held), np.int64, len(held))
+        order = np.argsort(identities, kind="stable")
+        edges = np.flatnonzero(np.diff(identities[order])) + 1
+        parts = [
+            held[own[0]].with_schema(event_type, other_kinds=True).record_batch.take(pa.array(own_rows[own]))
+            for own in np.split(order, edges)
+        ]
+        table = pa.Table.from_batches(parts, schema=event_type.arrow_schema).combine_chunks()
+        (ordered,) = table.take(pa.array(np.argsort(order))).combine_chunks().to_batches()
+        return EventBatch(event_type, ordered)
+
+    def _uncover(
+        self, batch: EventBatch, keys: list[object], held: Bools, inside: Bools, left: Bools
+    ) -> tuple[Bools, Bools]:
+        """Which keys were shown before, and which of these events are told. What stays inside is hidden
+        until it enters, what has left is hidden no longer.
+        """
+        if self._enters is None:
+            return held, np.ones(len(keys), np.bool_)
+        hidden = np.fromiter(map(self._hidden.__contains__, keys), np.bool_, len(keys))
+        shown = held & ~hidden
+        entered = inside & ~shown & self._enters(batch)
+        self._hidden.difference_update(_at(keys, np.flatnonzero(entered | left)))
+        self._hidden.update(_at(keys, np.flatnonzero(inside & ~shown & ~entered)))
+        return shown, shown | entered
+
+    def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
+        """Events that are inside already, or older than what is: of an answer, or sent again."""
+        known = np.zeros(len(keys), np.bool_)
+        numbers: dict[int, npt.NDArray[np.int64]] = {}
+        for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):
+            held = self._events.get(key)
+            if held is None:
+                publisher, number = self._left.get(key, ("", 0))
+                known[i] = publisher == batch.publisher and number > sequence
+            elif held.publisher == batch.publisher:
+                of_held = numbers.get(id(held))
+                if of_held is None:
+                    of_held = numbers[id(held)] = held.sequences()
+                known[i] = int(of_held[self._rows[key]]) >= sequence
+        return known
+
+    def _note_left(self, batch: EventBatch, keys: list[object], rows: Int64s) -> None:
+        """Keys have left with these events of a batch."""
+        for key, number in zip(keys, batch.sequences()[rows].tolist(), strict=True):
+            self._left.pop(key, None)
+            self._left[key] = batch.publisher, number
+        while len(self._left) > _MAX_LEFT:
+            del self._left[next(iter(self._left))]
+
+    def _remove(self, keys: Iterable[object]) -> None:
+        for key in keys:
+            del self._events[key], self._rows[key]
+
+    def _remove_held(self, keys: list[object]) -> None:
+        """Keys leave with the events with which they were inside."""
+        rows: dict[int, tuple[EventBatch, list[object], list[int]]] = {}
+        for key in keys:
+            batch = self._events[key]
+            _, own, places = rows.setdefault(id(batch), (batch, [], []))
+            own.append(key)
+            places.append(self._rows[key])
+        for batch, own, places in rows.values():
+            self._note_left(batch, own, np.array(places))
+        self._remove(keys)
+
+    def _keys_of(self, batch: EventBatch) -> list[object]:
+        if batch.columns is not None:
+            return batch.columns.values(batch.event_type.index(self._key))
+        keys: list[object] = batch.record_batch.column(self._key).to_pylist()
+        return keys
+
+
+def _at(items: list[object], rows: npt.NDArray[np.int64]) -> list[object]:
+    return [items[row] for row in rows.tolist()]
+
+
+def _changes(held: EventBatch, rows: Bools, code: int) -> list[Changes]:
+    changed = np.flatnonzero(rows)
+    return [Changes(held.take(changed), np.full(len(changed), code, np.int8))] if len(changed) else []
+
 
 _WAITING = 1024
 """Events of changes that wait before they are told together."""

@@ -1,15 +1,16 @@
-"""Interest: one subscription of one interface, in the routing core.
+"""Interest: one subscription of one interface, in the routing core; and the registry of a broker's interests.
 
 This is the paper's poset node (Φ, values, Φ^V): `filter` is Φ with its variables, `values` has a value for
 each, and `region` is Φ^V, what the two accept together (Jayaram et al., section 4.3 and Fig. 6 line 13).
 Posets order and slots carry what is `routed`: the filter without calls of operators with state, which readers
-alone evaluate. With an `announcement` (`announcing.py`), `region` is the announced one.
+alone evaluate. With an `announcement` (`moving/motion.py`), `region` is the announced one.
 
 A *group* is a neighbour, or all clients together; each group has a poset.
 
 Invariant: `region` is that of `structure` under `announced`, and covers that of `routed` under `values`; a
 `uid` identifies one live interest of this broker, also in the matching engines, and is reused only after its
-release.
+release, so that uids stay dense. The columns of the registry let the result of a match be split by session
+without a Python statement per event.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from collections.abc import Mapping
 from types import EllipsisType
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from covey.matcher.covering.covering import Region, covers_both_ways
 from covey.matcher.evaluation.bound_calls import is_stateful, keys_of
 from covey.matcher.expressions.writing import write_call
-from covey.overlay.core.moving.announcing import Announcement
-from covey.overlay.core.moving.motion import Motion, still
+from covey.overlay.core.moving.motion import Announcement, Motion, still
+from covey.overlay.core.operators.operator_notices import Callers
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
@@ -138,3 +142,54 @@ class Interest:
 
     def __repr__(self) -> str:
         return f"<{self.uid}: {self.interface}#{self.subscription_id} {self.concrete()}>"
+
+
+class Registry:
+    """`owner[uid]` is the number of an interest's interface and `subscription[uid]` its id there."""
+
+    def __init__(self) -> None:
+        self.owner: npt.NDArray[np.int64] = np.full(64, -1, np.int64)
+        self.subscription: npt.NDArray[np.int64] = np.zeros(64, np.int64)
+        self.live: dict[int, Interest] = {}
+        self.callers = Callers()
+        self._free: list[int] = []
+        self._next = 0
+
+    def make(
+        self,
+        interface: Interface,
+        number: int,
+        subscription_id: int,
+        filter: Filter,
+        values: dict[str, Scalar],
+    ) -> Interest:
+        """A new interest with a uid of its own."""
+        uid = self._free.pop() if self._free else self._next
+        interest = Interest(uid, interface, subscription_id, filter, values)
+        if uid == self._next:
+            self._next += 1
+            if uid == len(self.owner):
+                self.owner = np.concatenate([self.owner, np.full(uid, -1, np.int64)])
+                self.subscription = np.concatenate([self.subscription, np.zeros(uid, np.int64)])
+        self.owner[uid] = number
+        self.subscription[uid] = subscription_id
+        self.live[uid] = interest
+        if filter.calls:
+            self.callers.add(interest)
+        return interest
+
+    def rename(self, interest: Interest, subscription_id: int) -> None:
+        """Give the interest another id on its interface."""
+        interest.subscription_id = subscription_id
+        self.subscription[interest.uid] = subscription_id
+
+    def release(self, interest: Interest) -> None:
+        """The interest is in no poset any more: its uid may be reused."""
+        del self.live[interest.uid]
+        if interest.filter.calls:
+            self.callers.discard(interest)
+        self.owner[interest.uid] = -1
+        self._free.append(interest.uid)
+
+    def __len__(self) -> int:
+        return len(self.live)

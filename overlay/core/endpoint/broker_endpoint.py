@@ -3,9 +3,9 @@ I/O.
 
 What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
 (`next_frame`), and so does the time of the next `handle_timer`. Messages go to the core, and its actions to
-queues, in order (`core_driver.py`). It decides who may send how much (credit, holds), which connection has an
+queues, in order (`state.py`). It decides who may send how much (credit, holds), which connection has an
 interface and how long a session outlives it (`interfaces.py`), what a full queue does (`interface_queue.py`),
-when a subscription ends (`validity.py`), and when a restarted broker takes events again. The node moves its
+when a subscription ends (`ending.py`), and when a restarted broker takes events again. The node moves its
 frames over sockets, the simulator over wires in virtual time.
 
 Times are nanoseconds of a clock that never jumps; `clock_offset_ns` added to one gives the time of the clock
@@ -15,30 +15,24 @@ that stamps events.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from covey.overlay.core.access.tickets import Tickets
+from covey.overlay.core.access.identity import Tickets
 from covey.overlay.core.budget import IDLE_FRAME
-from covey.overlay.core.endpoint.admission import Undecodable
-from covey.overlay.core.endpoint.arrival import Arrival
-from covey.overlay.core.endpoint.clock import EndpointClock
-from covey.overlay.core.endpoint.connections import Connection, IncomingConnection, Peer
-from covey.overlay.core.endpoint.core import Core
-from covey.overlay.core.endpoint.core_driver import CoreDriver
-from covey.overlay.core.endpoint.intake import Intake
+from covey.overlay.core.endpoint.connections import Connection, ConnectRequest, IncomingConnection
+from covey.overlay.core.endpoint.flow import Turns
+from covey.overlay.core.endpoint.intake import Intake, ReceivedFrames, Repeats
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.limits import Undecodable
+from covey.overlay.core.endpoint.observing import Timings, Tracing
 from covey.overlay.core.endpoint.recovery import NS_PER_S
-from covey.overlay.core.endpoint.repeats import Repeats
 from covey.overlay.core.endpoint.session_moves import SessionMoves
-from covey.overlay.core.endpoint.state import EndpointState
+from covey.overlay.core.endpoint.state import Core, EndpointOptions, EndpointState
 from covey.overlay.core.endpoint.storage import Storage
-from covey.overlay.core.endpoint.timings import Timings
-from covey.overlay.core.endpoint.tracing import Tracing
-from covey.overlay.core.endpoint.turns import Turns
+from covey.overlay.core.endpoint.timers import EndpointClock
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -61,12 +55,11 @@ from covey.overlay.core.warnings import Warn, WarningKind
 M = TypeVar("M")
 
 _CONGESTED_NS = 5_000_000
-_BATCHED = (Update, Acknowledge)
-"""Messages besides events after which the next one is decoded the same way, so that several are handled in
-one call."""
+_BATCHED = (Publish, Update, Acknowledge)
+"""Messages after which the next one is awaited, so that several are handled in one call."""
 
 
-class BrokerEndpoint(Generic[M]):
+class BrokerEndpoint(EndpointState, Generic[M]):
     """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
     broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
     core; `weigh` says as how many one of a client counts in its turn. `warn` gets one sentence for the
@@ -94,138 +87,79 @@ class BrokerEndpoint(Generic[M]):
         tickets: Tickets | None = None,
         clock_offset_ns: int = 0,
     ) -> None:
-        self.core = core
-        clock = EndpointClock(now_ns, clock_offset_ns)
-        self._state = state = EndpointState(
+        super().__init__(
             core,
             options,
             life=life,
             warn=warn,
-            clock=clock,
+            clock=EndpointClock(now_ns, clock_offset_ns),
             timings=timings,
             tracing=tracing,
             storage=storage,
         )
-        self.queues = state.queues
-        self.drops, self.guard, self.holds = state.drops, state.guard, state.holds
-        self.validity, self.timings = state.validity, timings
-        self._clock, self._timers, self._recovery = clock, state.timers, state.recovery
-        self._durability = state.durability
         self._weigh = weigh
         self._turns = Turns()
         self._more_than_events = False
         """Whether the last frames received had other messages than events that were admitted."""
         self.turn_weight = 0
         """Of the messages of the last frames received."""
-        self._driver = CoreDriver(state, self._finish)
-        self._intake = Intake(state, decode=decode, refuse=self._driver.enqueue)
-        self._interfaces = Interfaces(
-            state,
-            new_link=new_link,
-            tell_core=self._driver.tell,
-            dialled=dialled,
-            admit=None if storage is None else lambda peer: self._moves.admit(peer),
-            ticket=lambda queue: self._moves.issue(queue),
-        )
-        if self._durability is not None and storage is not None:
-            self._durability.restore_keys(self._driver.tell, self._lease_ends_ns())
-            self._recovery.begin(now_ns, storage.awaited())
+        self._intake = Intake(self, decode)
+        self._interfaces = Interfaces(self, new_link=new_link, dialled=dialled)
+        if self.durability is not None and storage is not None:
+            self.durability.restore_keys(self.tell, self._lease_ends_ns())
+            self.recovery.begin(now_ns, storage.awaited())
         for interface in neighbours:
             self._interfaces.add_neighbour(interface)
             self._interfaces.await_neighbour(interface)
-        if self._durability is not None:
-            self._durability.restore_sessions(self._interfaces.restored, clock.stamp_ns)
-            self._moves = SessionMoves(
-                state,
-                self._interfaces,
-                self._durability,
-                tickets=tickets or Tickets(""),
-                tell_core=self._driver.tell,
-            )
-        if self._recovery.awaits_clients:
-            self._driver.tell(AwaitClients(True), "")
-        self._finish()
-
-    @property
-    def options(self) -> EndpointOptions:
-        """Those in force."""
-        return self._state.options
-
-    @property
-    def deferred(self) -> bool:
-        """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
-        return self._driver.deferred
-
-    @property
-    def refused(self) -> Counter[str]:
-        """Refusals, by status."""
-        return self._driver.refused
+        if self.durability is not None:
+            self.durability.restore_sessions(core.handle, self._interfaces.restored, self.clock.stamp_ns)
+            self._moves = SessionMoves(self, self._interfaces, self.durability, tickets or Tickets(""))
+        if self.recovery.awaits_clients:
+            self.tell(AwaitClients(True), "")
+        self.finish()
 
     @property
     def recovering(self) -> bool:
         """Whether it takes no events yet, having lost its state."""
-        return self._recovery.going_on
+        return self.recovery.going_on
 
     @property
     def repeats(self) -> Repeats | None:
         """What it has had already, where links move."""
         return self._intake.repeats
 
-    @property
-    def neighbours(self) -> Mapping[Interface, InterfaceQueue]:
-        """The brokers that this one is linked to, or is to be."""
-        return self._state.neighbours
-
-    @property
-    def draining(self) -> bool:
-        """Whether it takes no more events and no more connections."""
-        return self._state.draining
-
-    @draining.setter
-    def draining(self, draining: bool) -> None:
-        self._state.draining = draining
-
-    @property
-    def clock_offset_ns(self) -> int:
-        """Added to a time, it gives that of the clock that stamps events."""
-        return self._clock.offset_ns
-
-    @clock_offset_ns.setter
-    def clock_offset_ns(self, offset_ns: int) -> None:
-        self._clock.offset_ns = offset_ns
-
     def add_neighbour(self, interface: Interface, now_ns: int | None = None) -> None:
         """A broker that this one is linked to, besides those it was made with."""
         if now_ns is not None:
-            self._clock.now_ns = now_ns
+            self.clock.now_ns = now_ns
         self._interfaces.add_neighbour(interface, joins=True)
 
     # --- changes while it runs ------------------------------------------------------------------------------
 
     def set_options(self, options: EndpointOptions) -> None:
         """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
-        self._state.options = options
-        self._state.quotas.bounds = options.bounds
+        self.options = options
+        self.quotas.bounds = options.bounds
         self._interfaces.set_options(options)
 
     def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
         """To which of its neighbours this broker opens the connection from now on."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         self._interfaces.set_dialled(dialled)
 
     def release_neighbour(self, interface: Interface, now_ns: int) -> None:
         """Route nothing more to a neighbour, for good. What is queued for it still leaves."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         if interface not in self.core.tables.peers:  # the core waits for its first connection
-            self._driver.tell(Connect(), interface)
-        self._driver.tell(Disconnect(), interface)
-        self._finish()
+            self.tell(Connect(), interface)
+        self.tell(Disconnect(), interface)
+        self.finish()
 
     def remove_neighbour(
         self, interface: Interface, reason: str, now_ns: int, *, status: str = "UNAVAILABLE"
     ) -> None:
         """End the link to a released neighbour, with a goodbye. Events that are queued for it are dropped."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         self._interfaces.remove_neighbour(interface, reason, status)
 
     # --- connections ----------------------------------------------------------------------------------------
@@ -234,25 +168,25 @@ class BrokerEndpoint(Generic[M]):
         """It can be connected to from now on: whom it waits for has its time from now on, however long it has
         read its log. To be called at most once, before all else.
         """
-        self._clock.now_ns = now_ns
-        self._recovery.opened(now_ns)
+        self.clock.now_ns = now_ns
+        self.recovery.opened(now_ns)
         self._interfaces.opened()
-        if ("restored", "") in self._timers:
-            self._timers.set(("restored", ""), self._lease_ends_ns())
+        if ("restored", "") in self.timers:
+            self.timers.set(("restored", ""), self._lease_ends_ns())
 
     def _lease_ends_ns(self) -> int:
-        return self._clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
+        return self.clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
 
-    def accept(self, peer: Peer, connection: IncomingConnection, now_ns: int) -> None:
+    def accept(self, peer: ConnectRequest, connection: IncomingConnection, now_ns: int) -> None:
         """A connection was opened by its peer. It is opened now, or after the holder of its name has had the
         time to answer, or closed.
 
         `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
         `LinkError` for a hello that makes no sense.
         """
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         self._interfaces.accept(peer, connection)
-        self._finish()
+        self.finish()
 
     def hello_for(self, interface: Interface) -> Hello:
         """The hello for a connection that this broker opens; until it is answered or has failed
@@ -267,32 +201,32 @@ class BrokerEndpoint(Generic[M]):
         the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
         neighbour has connected meanwhile.
         """
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         resumed = self._interfaces.answer(interface, hello, connection)
-        self._finish()
+        self.finish()
         return resumed
 
     def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
         """A connection has ended. Nothing changes if the interface has another one by then."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         self._interfaces.lost(interface, connection)
-        self._finish()
+        self.finish()
 
     def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
         """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         ended = self._interfaces.goodbye(interface, connection)
-        self._finish()
+        self.finish()
         return ended
 
     def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
         """End the connection of a client, and refuse who claims its name: both are to come again."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         self._interfaces.end_challenge(interface, won=False)
         queue = self.queues.get(interface)
         if queue is not None and queue.connected:
             self._interfaces.disconnect(queue, "UNAVAILABLE", reason)
-        self._finish()
+        self.finish()
 
     # --- frames ---------------------------------------------------------------------------------------------
 
@@ -300,24 +234,24 @@ class BrokerEndpoint(Generic[M]):
         self, interface: Interface, connection: Connection, frames: Sequence[Frame[M]], now_ns: int
     ) -> int:
         """Handle frames that arrived together on a connection, in order, if it is still the interface's: one
-        turn (`turns.py`), of a neighbour one frame at least. Returns how many frames were handled whole: the
+        turn (`flow.py`), of a neighbour one frame at least. Returns how many frames were handled whole: the
         others are to be received again, in the next turn (`delay_ns`), the first of them as a whole. While it
         drains, what they acknowledge counts; what they bring is not acknowledged, and so is sent again.
         `LinkError` where a frame breaks the protocol: those before it were handled.
         """
-        self._clock.now_ns = now_ns
-        if self._driver.deferred:
+        self.clock.now_ns = now_ns
+        if self.deferred:
             self.deliver()
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return len(frames)
-        draining = self._state.draining
+        draining = self.draining
         if draining:
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
-        most = self._turns.messages(queue.share, now_ns, self._state.options.turn_messages)
-        arrival = Arrival(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
+        most = self._turns.messages(queue.share, now_ns, self.options.turn_messages)
+        arrival = ReceivedFrames(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
         self.turn_weight = arrival.weight
         self._more_than_events = arrival.idle > 0
         idle = arrival.idle
@@ -333,21 +267,22 @@ class BrokerEndpoint(Generic[M]):
                 idle = max(1, arrival.handled)
             if again is not None:
                 arrival.leave(again)
-            if self._durability is not None:
-                self._durability.hold(queue, received)
+            if self.durability is not None:
+                self.durability.hold(queue, received)
         if idle and not draining:
             connection.charge(IDLE_FRAME * idle)
         if queue.received():
-            self._interfaces.rearm_stall(queue)
-            if self._durability is not None:
-                self._durability.refill(queue, self._clock.now_ns)
+            if queue.full:
+                self._interfaces.rearm_stall(queue)
+            if self.durability is not None:
+                self.durability.refill(queue, self.clock.now_ns)
         if interface in self._interfaces.challenges.going_on:
             self._interfaces.end_challenge(interface, won=False)
         if link.due_ns is not None:
-            self._timers.set(queue.acknowledging, link.due_ns, earlier=True)
+            self.timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if link.ready:
             queue.wake()
-        self._finish()
+        self.finish()
         if arrival.error is not None:
             raise arrival.error
         return arrival.handled
@@ -360,7 +295,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None
-        if self._driver.deferred and queue is self._driver.source:
+        if self.deferred and queue is self.source:
             return None
         frame = queue.link.next_frame()
         if frame is not None and queue.link.ready:
@@ -382,7 +317,7 @@ class BrokerEndpoint(Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
-        if self.core.unsettled(interface) > self._state.options.max_unsettled and self._congested():
+        if self.core.unsettled(interface) > self.options.max_unsettled and self._congested():
             return _CONGESTED_NS
         return self._turns.delay_ns(queue.share, now_ns)
 
@@ -402,180 +337,177 @@ class BrokerEndpoint(Generic[M]):
         """Whether a neighbour cannot keep up with the changes."""
         return any(
             queue.connected and queue.link.queued_control > self.options.max_queued_control
-            for queue in self._state.neighbours.values()
+            for queue in self.neighbours.values()
         )
 
     def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int | None:
         """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
         which message has to come again, with those behind it; None where all were taken.
         """
-        take, clock_ns = self._intake.take, self._clock.now_ns + self._clock.offset_ns
+        intake, handle, is_broker = self._intake, self.handle, queue.is_broker
+        clock_ns = self.clock.now_ns + self.clock.offset_ns
         pending: list[Message] = []
         for index, wire in enumerate(messages):
-            message = wire if isinstance(wire, Acknowledge) else take(queue, wire, clock_ns)
-            if message.__class__ is Publish:
-                if pending and pending[0].__class__ is not Publish:
-                    self._driver.handle(queue, pending)
-                    pending = []
-                pending.append(message)
-                continue
-            self._more_than_events = True
+            message: Message | None
+            if isinstance(wire, Acknowledge):
+                message = wire
+            else:
+                decoded = intake.decode(wire, is_broker)
+                if decoded.__class__ is Publish:
+                    message = intake.events(queue, decoded, clock_ns)
+                else:
+                    message = intake.control(queue, decoded, clock_ns)
+            is_events = message.__class__ is Publish
+            if not is_events:
+                self._more_than_events = True
             if message is None:
                 continue
-            if message.__class__ is SyncEnd and not queue.is_broker:
-                if pending:
-                    self._driver.handle(queue, pending)
-                    pending = []
-                if self._interfaces.withdraw_void(queue.interface):
-                    return index
+            alone = message.__class__ is SessionMove or (message.__class__ is SyncEnd and not is_broker)
+            if pending and (alone or is_events is not (pending[0].__class__ is Publish)):
+                handle(queue, pending)
+                pending = []
             if message.__class__ is SessionMove:
-                if pending:
-                    self._driver.handle(queue, pending)
-                    pending = []
-                if queue.is_broker and self._durability is not None:
+                if is_broker and self.durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
-            if pending and pending[0].__class__ is Publish:
-                self._driver.handle(queue, pending)
-                pending = []
+            if alone and self._interfaces.endings.withdraw_void(queue.interface):
+                return index
             pending.append(message)
             if message.__class__ not in _BATCHED:
-                self._driver.handle(queue, pending)
+                handle(queue, pending)
                 pending = []
         if pending:
-            self._driver.handle(queue, pending)
+            handle(queue, pending)
         return None
-
-    def deliver(self) -> None:
-        """Serve the sessions with the events that have gone to neighbours."""
-        self._driver.deliver()
 
     def perform(self, actions: list[Action], interface: Interface, now_ns: int) -> None:
         """Queue the actions of a core that answers messages of an interface later than in the call."""
-        self._clock.now_ns = now_ns
-        self._driver.perform(actions, self.queues.get(interface))
-        self._finish()
+        self.clock.now_ns = now_ns
+        self.execute(actions, self.queues.get(interface))
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """What a call has left to do when all else is consistent."""
-        if self._recovery.going_on and self.core.synced and self._recovery.synchronised(self._clock.now_ns):
-            self._recovery.end(self._clock.now_ns)
+        if self.recovery.going_on and self.core.synced and self.recovery.synchronised(self.clock.now_ns):
+            self.recovery.end(self.clock.now_ns)
             self._interfaces.withhold_credit()
-        if self._durability is not None:
+        if self.durability is not None:
             self._moves.advance()
-        while self._driver.ending:
-            self._interfaces.end_session(*self._driver.ending.pop())
+        while self.ending:
+            self._interfaces.end_session(*self.ending.pop())
 
     # --- durable types --------------------------------------------------------------------------------------
 
     @property
     def wants_sync(self) -> bool:
         """Whether the storage is to be synced: call `begin_sync`, sync it, call `synced`."""
-        return self._durability is not None and self._durability.wants_sync
+        return self.durability is not None and self.durability.wants_sync
 
     def begin_sync(self) -> None:
         """What was stored so far is on its way to the disk."""
-        assert self._durability is not None
-        self._durability.begin_sync()
+        assert self.durability is not None
+        self.durability.begin_sync()
 
     def synced(self, now_ns: int) -> None:
         """It is there."""
-        self._clock.now_ns = now_ns
-        assert self._durability is not None
-        for queue, message in self._durability.synced(now_ns):
-            self._driver.enqueue(queue, message)
-        self._finish()
+        self.clock.now_ns = now_ns
+        assert self.durability is not None
+        for queue, message in self.durability.synced(now_ns):
+            self.enqueue(queue, message)
+        self.finish()
 
     def backlog(self, queue: InterfaceQueue) -> int:
         """The stored records since the first that an interface has not acknowledged, 0 if it is not
         durable."""
-        return self._durability.backlog(queue) if self._durability is not None and queue.durable else 0
+        return (
+            self.durability.catching_up.backlog(queue) if self.durability is not None and queue.durable else 0
+        )
 
     def save_progress(self) -> None:
         """Store how far receivers are."""
-        if self._durability is not None:
-            self._durability.save_progress(self._clock.now_ns)
+        if self.durability is not None:
+            self.durability.save_progress(self.clock.now_ns)
 
     # --- time -----------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds; None if it is not."""
-        due_ns, tick_ns = self._timers.next_ns(), self.core.next_timer()
+        due_ns, tick_ns = self.timers.next_ns(), self.core.next_timer()
         if tick_ns is None:
             return due_ns
-        tick_ns -= self._clock.offset_ns
+        tick_ns -= self.clock.offset_ns
         return tick_ns if due_ns is None else min(due_ns, tick_ns)
 
     def next_deadline(self) -> int | None:
         """As `next_timer`, without what the core repeats."""
-        return self._timers.next_ns()
+        return self.timers.next_ns()
 
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
-        self._clock.now_ns = now_ns
+        self.clock.now_ns = now_ns
         tick_ns = self.core.next_timer()
-        if tick_ns is not None and tick_ns <= self._clock.stamp_ns:
-            self._driver.tell(Tick(), "")
-        for what, interface in self._timers.take(now_ns):
+        if tick_ns is not None and tick_ns <= self.clock.stamp_ns:
+            self.tell(Tick(), "")
+        for what, interface in self.timers.take(now_ns):
             queue = self.queues.get(interface)
             if what == "move":
                 self._moves.handle_timer(interface)
             elif what == "progress":
                 self.save_progress()
-            elif what == "leaving" and self._durability is not None:
-                self._durability.save_leaving()
+            elif what == "leaving" and self.durability is not None:
+                self.durability.save_leaving()
             elif what == "validity":
                 self._expire()
             elif what == "clients":
-                self._driver.tell(AwaitClients(False), "")
+                self.tell(AwaitClients(False), "")
             elif what == "restored":
-                self._driver.tell(EndRestored(), "")
+                self.tell(EndRestored(), "")
             elif what == "recovery":
-                if self._durability is not None and not self.core.synced:
-                    self._recovery.wait(now_ns)
+                if self.durability is not None and not self.core.synced:
+                    self.recovery.wait(now_ns)
                     self._warn_unsynced()
                     continue
-                self._recovery.end(self._clock.now_ns)
+                self.recovery.end(self.clock.now_ns)
                 self._interfaces.withhold_credit()
             elif what == "ending":
-                self._interfaces.advance_ending(interface)
+                self._interfaces.endings.advance(interface, now_ns)
             elif what == "probe":
                 self._interfaces.end_challenge(interface, won=True)
             elif queue is not None:
                 self._handle_timer_of(queue, what)
-        self._finish()
+        self.finish()
 
     def timers_took(self, spent_ns: int, now_ns: int) -> None:
         """`handle_timer` has taken so long, until now."""
-        self._interfaces.timers_took(spent_ns, now_ns)
+        self._interfaces.endings.took(spent_ns, now_ns)
 
     def _expire(self) -> None:
         """The validity periods of subscriptions have ended."""
         for interface, subscription_id in self.validity.take():
-            self._driver.tell(Expire(subscription_id), interface)
+            self.tell(Expire(subscription_id), interface)
             queue = self.queues.get(interface)
             if queue is None:
                 continue
-            if self._durability is not None:
-                self._durability.expired(queue, subscription_id, self._clock.now_ns)
+            if self.durability is not None:
+                self.durability.expired(queue, subscription_id, self.clock.now_ns)
             if queue.durable and not queue.connected and not self._moves.arrives(interface):
                 self._interfaces.await_lease(queue)
 
     def _warn_unsynced(self) -> None:
         """A durable event must not pass before all neighbours have sent their interest."""
-        for interface in self._state.neighbours:
+        for interface in self.neighbours:
             peer = self.core.tables.peers.get(interface)
             if peer is None or not peer.synced:
                 sentence = "events wait until it has sent its interest, since types are durable"
-                self._state.warn(interface, WarningKind.INTEREST_AWAITED, sentence)
+                self.warn(interface, WarningKind.INTEREST_AWAITED, sentence)
 
     def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
-        if what == "refill" and self._durability is not None:
-            self._durability.refill(queue, self._clock.now_ns)
+        if what == "refill" and self.durability is not None:
+            self.durability.refill(queue, self.clock.now_ns)
         elif what == "ack":
-            queue.link.handle_timer(self._clock.now_ns)
+            queue.link.handle_timer(self.clock.now_ns)
             if queue.link.due_ns is not None:
-                self._timers.set(queue.acknowledging, queue.link.due_ns)
+                self.timers.set(queue.acknowledging, queue.link.due_ns)
             queue.wake()
         else:
             self._interfaces.handle_timer(queue, what)
@@ -595,9 +527,9 @@ class BrokerEndpoint(Generic[M]):
 
     def fail(self) -> None:
         """The core is not used any more. What it may not have handled is not acknowledged."""
-        self.draining, self._driver.deferred = True, False
-        if self._driver.source is not None:
-            self._interfaces.detach(self._driver.source, "UNAVAILABLE", "the broker has failed")
+        self.draining, self.deferred = True, False
+        if self.source is not None:
+            self._interfaces.detach(self.source, "UNAVAILABLE", "the broker has failed")
 
     @property
     def drained(self) -> bool:

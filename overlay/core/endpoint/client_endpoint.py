@@ -22,15 +22,12 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.plain_rows import PlainRows, Row
 from covey.matcher.events.trace_contexts import TraceContext
-from covey.overlay.core.client.actions import ClientAction, Refused, Transmit
+from covey.overlay.core.client.actions import ClientAction, Transmit
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.endpoint.admission import admit
-from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
-from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Outbox
+from covey.overlay.core.endpoint.limits import Limits, RefusedError, admit
+from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, UNTRACED, Confirmation, Outbox
 from covey.overlay.core.link.link import Frame, Hello, Link
-from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish, Subscribe, SyncEnd
+from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish, Refuse, Subscribe, SyncEnd
 
 M = TypeVar("M")
 
@@ -192,7 +189,7 @@ class ClientEndpoint:
     def handle(self, message: Message, now_ns: int = 0) -> list[ClientAction | Gap]:
         """Take in one message of the broker; what it means, in order."""
         if isinstance(message, Hold):
-            self.link.set_held(message.type_name, message.held)
+            self.link.events.set_held(message.type_name, message.held)
             self.outbox.set_held(message.type_name, message.held)
             return []
         if self.adopting and isinstance(message, Subscribe):
@@ -211,7 +208,7 @@ class ClientEndpoint:
             if isinstance(action, Transmit):
                 self.transmit([action.message])
                 continue
-            if isinstance(action, Refused) and action.count:
+            if isinstance(action, Refuse) and action.count:
                 error = RefusedError(action.status, action.reason)
                 self.outbox.refuse(action.type_name, action.first_sequence, action.count, error)
             actions.append(action)

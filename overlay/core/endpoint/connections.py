@@ -1,4 +1,13 @@
-"""Connections, as an endpoint sees them, and who opens them."""
+"""Connections, as an endpoint sees them; which one stays where both brokers of a link open one; and who
+claims the name of an interface that is connected.
+
+The files of two brokers may name a link in different orders. The connection that the broker with the lesser
+name opens then stays. Both apply the rule to a connection of their own that is open or under way, and dial
+only while they have none, so exactly one is left whatever the order in which the two arrive.
+
+The holder of a name that another claims gets a moment to answer a probe. Invariant: at most one claims a name
+at a time, so that of two newcomers exactly one may get it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +17,30 @@ from typing import Protocol
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import Interface
+
+NEVER_LINKED_NS = 30 * 1_000_000_000
+"""How long a neighbour that should dial may stay away before the operator is warned."""
+
+NOT_DIALLED = (
+    f"it has not connected for {NEVER_LINKED_NS // 1_000_000_000} s: by this broker's overlay file it dials, "
+    "so its own file must name the link in the same order"
+)
+
+
+def own_prevails(own: str, neighbour: str) -> bool:
+    """Whether the connection that the broker `own` opens stays, and not the neighbour's."""
+    return own < neighbour
+
+
+def both_dial(own: str, neighbour: str) -> str:
+    """Why the other connection is refused."""
+    return (
+        f"brokers {own} and {neighbour} both dial: the connection of {min(own, neighbour)} is used; "
+        "the link must be named in the same order in all overlay files"
+    )
 
 
 class ConnectionRefusedError(CoveyError):
@@ -25,15 +56,12 @@ class Connection(Protocol):
 
     def wake(self) -> None:
         """The interface may have a frame to send."""
-        ...
 
     def close(self, status: str, reason: str) -> None:
         """End the connection with a goodbye."""
-        ...
 
     def charge(self, permits: float) -> None:
         """What it has brought has made so much work, and changed nothing (`core/budget.py`)."""
-        ...
 
 
 class IncomingConnection(Connection, Protocol):
@@ -44,7 +72,7 @@ class IncomingConnection(Connection, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ConnectRequest:
     """Who opens a connection: the interface, its hello, what to do where a client does not keep up,
     whether a client's session outlives its connections and the broker, and what a client may do, None for
     everything. `principal` is whose sessions are counted together: the subject of the rights, else the
@@ -57,3 +85,50 @@ class Peer:
     durable: bool = False
     rights: Rights | None = None
     principal: str = ""
+
+
+PROBE_NS = 2_000_000_000
+"""How long the holder of a name has to answer when another claims it."""
+
+
+@dataclass(slots=True)
+class Challenge:
+    """A client or broker that claims the name of an interface, until the holder has answered."""
+
+    peer: ConnectRequest
+    connection: IncomingConnection
+
+    def refuse(self) -> None:
+        """The holder has answered."""
+        self.connection.close("ALREADY_EXISTS", _taken(self.peer.interface))
+
+
+class Challenges:
+    """Those that go on, by interface; sets the timers "probe"."""
+
+    def __init__(self, timers: Timers[tuple[str, Interface]]) -> None:
+        self._timers = timers
+        self.going_on: dict[Interface, Challenge] = {}
+
+    def begin(self, peer: ConnectRequest, connection: IncomingConnection, now_ns: int) -> None:
+        """`ConnectionRefusedError` if another claims the name already."""
+        if peer.interface in self.going_on:
+            raise ConnectionRefusedError("ALREADY_EXISTS", _taken(peer.interface))
+        self.going_on[peer.interface] = Challenge(peer, connection)
+        self._timers.set(("probe", peer.interface), now_ns + PROBE_NS)
+
+    def end(self, interface: Interface) -> Challenge | None:
+        """Remove the challenge of an interface, if there is one."""
+        self._timers.cancel(("probe", interface))
+        return self.going_on.pop(interface, None)
+
+    def withdraw(self, interface: Interface, connection: Connection) -> None:
+        """A connection has ended; nothing changes unless it claims the name."""
+        challenge = self.going_on.get(interface)
+        if challenge is not None and challenge.connection is connection:
+            self.end(interface)
+
+
+def _taken(interface: Interface) -> str:
+    kind, _, name = interface.partition("/")
+    return f"a {kind} named {name!r} is connected already: choose another name"

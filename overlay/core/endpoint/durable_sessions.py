@@ -1,25 +1,28 @@
 """The durable sessions of a broker: their subscriptions are stored, and there again after a restart.
 
-Whatever a client changes is stored before it is acknowledged: what adds, removes or renews a subscription at
-once, new values with the next sync (`held_acknowledgements.py`), since they come often. What has changed is
-stored, not the whole session. A session is forgotten when its client ends it; one without subscriptions is
-not kept either, since a goodbye may be lost.
+What a client changes is stored before it is acknowledged: what adds, removes or renews a subscription at
+once, new values with the next sync, which all sessions share; one acknowledgement per session waits for it,
+since they are cumulative. A session is forgotten when its client ends it; one without subscriptions is not
+kept.
+
+Invariant: an update that was acknowledged is in force after any restart of its broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.endpoint.core import Core
+from covey.overlay.core.endpoint.ending import Validity
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.storage import (
     Storage,
     StoredSession,
     StoredSubscription,
     SubscriptionChanges,
 )
-from covey.overlay.core.endpoint.validity import Validity
 from covey.overlay.core.messages import (
+    Acknowledge,
     Connect,
     Interface,
     Message,
@@ -29,15 +32,16 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.routing.tables import Tables
 
 
 class DurableSessions:
-    """Those of one broker."""
+    """The subscriptions of durable sessions, and which of them are not stored as they are."""
 
-    def __init__(self, storage: Storage, core: Core, validity: Validity) -> None:
+    def __init__(self, storage: Storage, tables: Tables, validity: Validity) -> None:
         self._storage = storage
         self._validity = validity
-        self._core = core
+        self._tables = tables
         self._pending: dict[Interface, dict[int, None]] = {}
         """By session the subscriptions that come, go and are renewed, which is not stored."""
         self._whole: dict[Interface, None] = {}
@@ -46,8 +50,10 @@ class DurableSessions:
         """By session the subscriptions with values that are not stored."""
         self._identities: dict[Interface, str] = {}
 
-    def restore(self, now_ns: int) -> Iterator[tuple[Interface, StoredSession]]:
-        """Tell the core of the sessions of an earlier life, and name them."""
+    def restore(
+        self, handle: Callable[[Message, Interface, int], object], now_ns: int
+    ) -> Iterator[tuple[Interface, StoredSession]]:
+        """Have the core `handle` the sessions of an earlier life, and name them."""
         stored = self._storage.sessions()
         empty = [interface for interface, session in stored.items() if not session.subscriptions]
         if empty:
@@ -57,10 +63,10 @@ class DurableSessions:
                 continue
             self._identities[interface] = session.identity
             yield interface, session
-            self._core.handle(Connect(), interface, now_ns)
+            handle(Connect(), interface, now_ns)
             for epoch, each in enumerate(session.subscriptions, 1):
                 subscribe = Subscribe(epoch, each.subscription_id, each.filter, each.values)
-                self._core.handle(subscribe, interface, now_ns)
+                handle(subscribe, interface, now_ns)
                 self._validity.restore(interface, each.subscription_id, each.ends_ns)
 
     def handled(self, interface: Interface, messages: Sequence[Message]) -> None:
@@ -119,7 +125,7 @@ class DurableSessions:
         return StoredSubscription(number, interest.filter, interest.values, ends_ns)
 
     def _subscriptions(self, interface: Interface) -> Mapping[int, Interest]:
-        peer = self._core.tables.peers.get(interface)
+        peer = self._tables.peers.get(interface)
         return {} if peer is None else peer.subscriptions
 
     def _forget_changes(self, interface: Interface) -> None:
@@ -151,3 +157,51 @@ class DurableSessions:
             self._storage.hand_over(interface, moved_to, number)
         else:
             self._storage.forget_sessions([interface])
+
+
+_Held = dict[Interface, tuple[InterfaceQueue, tuple[int, int], Acknowledge]]
+
+
+class HeldAcknowledgements:
+    """Acknowledgements that wait for a sync. `queues` are the interfaces."""
+
+    def __init__(self, sessions: DurableSessions, queues: Mapping[Interface, InterfaceQueue]) -> None:
+        self._sessions = sessions
+        self._queues = queues
+        self._waiting: _Held = {}
+        """Those that wait for the next sync, ..."""
+        self._syncing: _Held = {}
+        """... and for the one under way, ..."""
+        self._written: frozenset[Interface] = frozenset()
+        """... which has the values of these sessions."""
+
+    def __len__(self) -> int:
+        """How many wait for a sync that has not begun."""
+        return len(self._waiting)
+
+    def hold(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
+        """Whether it has to wait; then it is returned by `synced`."""
+        interface = queue.interface
+        if interface in self._sessions.changed:
+            held = self._waiting
+        elif interface in self._written:
+            held = self._syncing
+        else:
+            return False
+        held[interface] = queue, queue.link.life, message
+        return True
+
+    def begin_sync(self) -> None:
+        """All new values are written, and on their way to the disk."""
+        self._written = frozenset(self._sessions.changed)
+        self._syncing, self._waiting = self._waiting, {}
+        self._sessions.save_changed(synced=False)
+
+    def synced(self) -> list[tuple[InterfaceQueue, Acknowledge]]:
+        """They are there: what may leave now. A link that was reset meanwhile has sent all again."""
+        syncing, self._syncing, self._written = self._syncing, {}, frozenset()
+        return [
+            (queue, message)
+            for interface, (queue, life, message) in syncing.items()
+            if self._queues.get(interface) is queue and queue.link.life == life
+        ]

@@ -1,58 +1,154 @@
-"""What arrives at a broker's endpoint, on its way to the core: decoded, counted and admitted.
+"""What arrives at a broker's endpoint, on its way to the core: taken from frames, decoded, counted and
+admitted.
 
 Invariant: the core gets no message of a client that is over a bound or that the client may not send, and no
 event that is not admitted; each is answered by a refusal.
+
+Where links move, an event may come a second time over the new link: it was slower on the longer way. Events
+of one publisher and type keep their order over every connection, so whatever is not newer than the newest
+event of its publisher and type is a repetition. Invariant: no event is passed to the core twice, except
+replays, whose recipients drop what they have (`core/client/reception.py`), and events of publishers that are
+none of the last `WATERMARKS` ones of their type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
-from covey.matcher import EventBatch
-from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
+from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.endpoint.repeats import Repeats
+from covey.overlay.core.endpoint.limits import SlowConsumer, Undecodable, admit, refuse_held
 from covey.overlay.core.endpoint.state import EndpointState
+from covey.overlay.core.link.link import Frame, Link, LinkError, Position
 from covey.overlay.core.link.size import FIXED_BYTES
-from covey.overlay.core.messages import (
-    Hold,
-    Message,
-    Publish,
-    Refuse,
-    Subscribe,
-    Unsubscribe,
-)
+from covey.overlay.core.messages import Acknowledge, Hold, Message, Publish, Refuse, Subscribe, Unsubscribe
+from covey.overlay.core.watermarks import Watermarks
+
+
+class Repeats:
+    """The newest event of each publisher and type that a broker has taken. `dropped` counts repetitions."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._marks: dict[str, Watermarks] = {}
+
+    def taken(self, batch: EventBatch) -> EventBatch | None:
+        """The events of a batch that are new, None where none is; counts them as taken."""
+        name = batch.event_type.name
+        marks = self._marks.get(name)
+        if marks is None:
+            marks = self._marks[name] = Watermarks()
+        fresh = marks.fresh(batch)
+        if fresh is None:
+            return batch
+        self.dropped += len(fresh) - int(fresh.sum())
+        return batch.filter(fresh) if fresh.any() else None
+
+    def fresh(self, message: Publish) -> Publish | None:
+        """A neighbour's events without those that were taken before; None where none is left."""
+        if message.replayed or message.for_views:
+            return message
+        batch = self.taken(message.batch)
+        if batch is None or batch is message.batch:
+            return message if batch is not None else None
+        return replace(message, batch=batch)
+
+    def forget_types(self, known: Container[str]) -> None:
+        """Event types that are not known any more have no events."""
+        self._marks = {name: marks for name, marks in self._marks.items() if name in known}
+
 
 M = TypeVar("M")
+
+
+class ReceivedFrames(Generic[M]):
+    """`messages` of `handled` frames, and perhaps of a part of the next; `weight` is theirs (`flow.py`), and
+    `error` is what ends the connection behind them. `idle` of the frames brought no messages and changed
+    nothing; each weighs as one message.
+
+    Of the frames messages of the weight `most` at most are taken, one at least; without `weigh` whole frames,
+    until it is reached.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        frames: Sequence[Frame[M]],
+        now_ns: int,
+        most: int,
+        weigh: Callable[[M], int] | None,
+    ) -> None:
+        self.messages: list[M | Acknowledge] = []
+        self.handled = self.weight = self.idle = 0
+        self.error: LinkError | None = None
+        self._link = link
+        self._begun: list[tuple[int, Position]] = []
+        """Of each frame, where its messages begin, and how far the link was before it."""
+        try:
+            for frame in frames:
+                if self.weight >= most:
+                    return
+                self._begun.append((len(self.messages), (link.received, link.begun, link.settled_here)))
+                if not frame.messages or frame.sequence <= link.received:
+                    self._receive_empty(frame, now_ns, of_client=weigh is not None)
+                    continue
+                if weigh is None or len(frame.messages) == 1:
+                    whole = link.receive(frame, now_ns)
+                    self.messages += whole
+                    self.weight += len(whole) if weigh is None else weigh(frame.messages[0])
+                else:
+                    part = link.receive(frame, now_ns, most - self.weight, weigh)
+                    self.messages.extend(part)
+                    self.weight += sum(1 if isinstance(each, Acknowledge) else weigh(each) for each in part)
+                if link.begun:
+                    return
+                self.handled += 1
+        except LinkError as broken:
+            self.error = broken
+
+    def _receive_empty(self, frame: Frame[M], now_ns: int, *, of_client: bool) -> None:
+        """A frame without messages, or a repetition. Credit alone changes nothing: what was sent for the
+        credit before has returned more permits than it takes.
+        """
+        before = self._link.acknowledged
+        settled = self._link.receive(frame, now_ns)
+        self.messages += settled
+        self.handled += 1
+        if self._link.acknowledged == before and (of_client or not settled):
+            self.idle += 1
+            self.weight += 1
+
+    def leave(self, taken: int) -> None:
+        """Only so many messages were taken: the others are to be received again."""
+        self.handled = max(at for at, (start, _) in enumerate(self._begun) if start <= taken)
+        start, position = self._begun[self.handled]
+        self._link.rewind(position, taken - start)
+        self.error = None
+
 
 _FEW_TYPES = 1_000
 
 
 class Intake(Generic[M]):
-    """That of one endpoint; `refuse` sends a refusal to an interface."""
+    """What an endpoint admits. `decode` turns a message of a frame, from a neighbour or not, into one of the
+    core.
+    """
 
-    def __init__(
-        self,
-        state: EndpointState,
-        *,
-        decode: Callable[[M, bool], Message | Undecodable],
-        refuse: Callable[[InterfaceQueue, Refuse], None],
-    ) -> None:
+    def __init__(self, state: EndpointState, decode: Callable[[M, bool], Message | Undecodable]) -> None:
         self._state = state
-        self._decode = decode
-        self._refuse = refuse
+        self._refuse = state.enqueue
+        self.decode = decode
         self.repeats = Repeats() if state.options.drop_repeats else None
         self._most_types = _FEW_TYPES
         self.batches = 0
         """Of events that have arrived."""
 
-    def take(self, queue: InterfaceQueue, wire: M, clock_ns: int) -> Message | None:
-        """The message, or the admitted part of it; None if it was refused, or was for the endpoint."""
-        message = self._decode(wire, queue.is_broker)
-        if message.__class__ is Publish:
-            return self._events(queue, message, clock_ns)
+    def control(self, queue: InterfaceQueue, message: Message | Undecodable, clock_ns: int) -> Message | None:
+        """A message without events as it goes to the core; None if it was refused, or was for the
+        endpoint.
+        """
         if isinstance(message, Undecodable):
             queue.link.consume(message.size)
             refuse = self._state.guard.instead(message.refuse, queue.rights)
@@ -89,43 +185,46 @@ class Intake(Generic[M]):
         reason = f"{event_type.name} has no key: slow_consumer 'conflate' expects event types with one"
         return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
 
-    def _events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
-        batch, options = message.batch, self._state.options
+    def events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
+        """The admitted part of a message with events; None where there is none."""
+        state, batch = self._state, message.batch
+        options = state.options
         type_name, size = batch.event_type.name, FIXED_BYTES + batch.nbytes
         queue.link.consume(size)
         self.batches += 1
         if not queue.is_broker:
             if queue.rights is not None or batch.publisher is not queue.publisher:
-                denied = self._state.guard.refusal(message, queue.interface, queue.rights)
+                denied = state.guard.refusal(message, queue.interface, queue.rights)
                 if denied is not None:  # before what depends on the type: the client may not know of it
                     self._refuse(queue, denied)
                     return None
                 queue.publisher = batch.publisher
             bounds = options.bounds
             if bounds.session_events_per_s is not None or bounds.session_event_bytes_per_s is not None:
-                too_fast = self._state.quotas.events_refusal(batch, size, queue.interface, clock_ns)
+                too_fast = state.quotas.events_refusal(batch, size, queue.interface, clock_ns)
                 if too_fast is not None:
                     self._refuse(queue, too_fast)
                     return None
-        if self._state.durability is not None:
-            self._state.durability.arrives(type_name)
-        since_hold = self._state.holds.sent(queue.interface, type_name, size)
-        if self._state.holds.types > self._most_types:
+        if state.durability is not None:
+            state.durability.arrives(type_name)
+        since_hold = state.holds.sent(queue.interface, type_name, size)
+        if state.holds.types > self._most_types:
             self._forget_types()
         if queue.is_broker:
             return message if self.repeats is None else self.repeats.fresh(message)
         if since_hold > options.after_hold_bytes:
             self._refuse(queue, refuse_held(message.batch))
             return None
-        if queue.publishers != self._state.windows.publishers:
-            self._state.windows.published(queue)
+        windows = state.windows
+        if queue.publishers != windows.publishers:
+            queue.publishers = windows.published(queue.link, queue.widest_window, queue.publishers)
         admitted: EventBatch | None = batch
         refusals: list[Refuse] = []
         limits = options.limits
         if not 0 < batch.count <= limits.max_batch_events or size > FIXED_BYTES + limits.max_event_bytes:
             admitted, refusals = admit(batch, limits)
         if admitted is not None and queue.rights is not None:
-            admitted, denials = self._state.guard.select(admitted, queue.interface, queue.rights)
+            admitted, denials = state.guard.select(admitted, queue.interface, queue.rights)
             refusals += denials
         for refusal in refusals:
             self._refuse(queue, refusal)

@@ -15,11 +15,11 @@ from typing import Any
 
 from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.connections import Connection
+from covey.overlay.core.endpoint.flow import Share
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
-from covey.overlay.core.endpoint.turns import Share
+from covey.overlay.core.link.joining import part, pieces
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in
-from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Message, Publish
 from covey.overlay.core.warnings import WarningKind
 
@@ -127,7 +127,7 @@ class InterfaceQueue:
         self.share = Share(rests=not self.is_broker)
         self.widest_window = link.window_bytes
         self.publishers: int | None = None
-        """How many clients had published when it did last (`windows.py`); None if it has not."""
+        """How many clients had published when it did last (`flow.py`); None if it has not."""
         self.connections = 0
         self.frames_received = 0
         self.progress = (0, 0)
@@ -234,12 +234,14 @@ class InterfaceQueue:
         else:
             for piece in pieces(message, link.max_frame_bytes):
                 link.events.append(piece)
-        if self.policy is SlowConsumer.DROP_OLDEST:
+        if self.policy is SlowConsumer.BLOCK:
+            name = message.batch.event_type.name
+            if name not in self._types or not self.blocking or link.events.aside or self._may_be_over(2):
+                self._note(name)
+        elif self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.CONFLATE:
             self._conflate(events_in(message))
-        elif self.policy is SlowConsumer.BLOCK:
-            self._note(message.batch.event_type.name)
         return True
 
     def _conflate(self, added: int) -> None:
@@ -248,29 +250,29 @@ class InterfaceQueue:
         quarter of a full queue free, the oldest of them are dropped, for the same reason.
         """
         link, limits = self.link, self.limits
-        waiting = link.queued_events - link.stored_events
+        waiting = link.events.count - link.events.stored_count
         if waiting <= added:
             self._conflated_from = 0
         least = _CONFLATED_FROM if limits.events is None else min(_CONFLATED_FROM, limits.events // 4)
         over, enough = self._too_many(1, 1), max(least, self._conflated_from)
         if not over and (waiting <= added or waiting < enough):
             return
-        for type_name, ingress_ns, count in link.conflate(self._key_of):
+        for type_name, ingress_ns, count in link.events.conflate(self._key_of):
             self.drops.add("conflated", count)
             link.dropped += count
             link.tell_gap(Gap(type_name, ingress_ns, ingress_ns, count, conflated=True))
         if over:
-            while self._too_many(4, 3) and (dropped := link.drop_oldest()) is not None:
+            while self._too_many(4, 3) and (dropped := link.events.drop_oldest()) is not None:
                 self._drop("queue full, oldest dropped", dropped)
-        self._conflated_from = 2 * (link.queued_events - link.stored_events)
+        self._conflated_from = 2 * (link.events.count - link.events.stored_count)
 
     def _too_many(self, of: int, parts: int) -> bool:
         """Whether more waits than so many parts of the bounds. What is in frames is bounded by the window,
-        and what is stored by `CatchingUp`: they would leave no room for the newest.
+        and what is stored by `Durability`: they would leave no room for the newest.
         """
         link, limits = self.link, self.limits
-        waits = link.queued_bytes - link.held_bytes() - link.stored_bytes
-        events = link.queued_events - link.stored_events
+        waits = link.events.bytes - link.events.held_bytes() - link.events.stored_bytes
+        events = link.events.count - link.events.stored_count
         return of * waits > parts * limits.bytes or (
             limits.events is not None and of * events > parts * limits.events
         )
@@ -282,7 +284,7 @@ class InterfaceQueue:
             if self.full:
                 self._changed(self)
         link = self.link
-        if link.events.aside and link.holds(type_name):
+        if link.events.aside and link.events.holds(type_name):
             self._check_held(type_name)
         if not self.blocking:
             self._drop_oldest(self._why_dropping)
@@ -297,10 +299,10 @@ class InterfaceQueue:
                 )
 
     def _check_held(self, type_name: str) -> None:
-        over = self.link.held_bytes(type_name) > self.limits.held_bytes
+        over = self.link.events.held_bytes(type_name) > self.limits.held_bytes
         if over and not self.blocking:
-            while self.link.held_bytes(type_name) > self.limits.held_bytes:
-                dropped = self.link.drop_oldest(type_name)
+            while self.link.events.held_bytes(type_name) > self.limits.held_bytes:
+                dropped = self.link.events.drop_oldest(type_name)
                 assert dropped is not None
                 self._drop(self._why_dropping, dropped)
         elif over and type_name not in self._full_held:
@@ -308,23 +310,27 @@ class InterfaceQueue:
             self._changed(self)
 
     def _pending_bytes(self) -> int:
-        """What waits and is stored is bounded by `CatchingUp`, and no policy drops it."""
-        return self.link.backlog_bytes - self.link.held_bytes() - self.link.stored_bytes
+        """What waits and is stored is bounded by `Durability`, and no policy drops it."""
+        return self.link.backlog_bytes - self.link.events.held_bytes() - self.link.events.stored_bytes
 
     def _pending_events(self) -> int:
-        return self.link.backlog_events - self.link.stored_events
+        return self.link.backlog_events - self.link.events.stored_count
 
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         link, limits = self.link, self.limits
-        if message is None and (
-            of * (link.events.bytes + link.retained_bytes) <= limits.bytes
-            and (limits.events is None or of * (link.events.count + link.retained_events) <= limits.events)
-        ):
-            return False  # whatever of it is stored, or held
+        if message is None and not self._may_be_over(of):
+            return False
         events = self._pending_events() + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else link.would_hold(message))
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
+
+    def _may_be_over(self, of: int) -> bool:
+        """As `_over`, were nothing of it stored or held."""
+        link, limits = self.link, self.limits
+        return of * (link.events.bytes + link.retained_bytes) > limits.bytes or (
+            limits.events is not None and of * (link.events.count + link.retained_events) > limits.events
+        )
 
     def _room(self, message: Message) -> int:
         """How many events of a message fit, from its first on."""
@@ -338,7 +344,7 @@ class InterfaceQueue:
 
     def _drop_oldest(self, reason: str) -> None:
         while self._over():
-            dropped = self.link.drop_oldest()
+            dropped = self.link.events.drop_oldest()
             if dropped is None:
                 return
             self._drop(reason, dropped)
@@ -363,7 +369,7 @@ class InterfaceQueue:
 
     def set_held(self, type_name: str, held: bool) -> None:
         """The peer takes no events of a type, or takes them again."""
-        self.link.set_held(type_name, held)
+        self.link.events.set_held(type_name, held)
         if not held and type_name in self._full_held:
             del self._full_held[type_name]
             self._changed(self)
@@ -381,7 +387,8 @@ class InterfaceQueue:
         if progress == self.progress:
             return False
         self.progress = progress
-        self._relieve()
+        if self.full or self._warned or not self.blocking:
+            self._relieve()
         return True
 
     def _relieve(self) -> None:
@@ -409,7 +416,7 @@ class InterfaceQueue:
         taken = progress != self.progress
         self.blocking = self.blocking or taken or not self._stalled
         self.progress = progress
-        self._full_held = {name: None for name in self._full_held if self.link.holds(name)}
+        self._full_held = {name: None for name in self._full_held if self.link.events.holds(name)}
         self.full = self.policy is SlowConsumer.BLOCK and self.blocking and self._over()
         self._changed(self)
         return taken
@@ -444,8 +451,8 @@ class InterfaceQueue:
             "frames_acknowledged": link.acknowledged,
             "frames_received": link.received,
             "queued_control": link.queued_control,
-            "queued_events": link.queued_events,
-            "queued_bytes": link.queued_bytes,
+            "queued_events": link.events.count,
+            "queued_bytes": link.events.bytes,
             "unacknowledged_events": link.retained_events,
             "unacknowledged_bytes": link.retained_bytes,
             "full": self.full,

@@ -12,21 +12,23 @@ from dataclasses import replace
 from functools import partial
 
 from covey.overlay.core.access.rights import AUTHENTICATION
-from covey.overlay.core.endpoint.challenges import Challenges
 from covey.overlay.core.endpoint.connections import (
+    NEVER_LINKED_NS,
+    NOT_DIALLED,
+    Challenges,
     Connection,
     ConnectionRefusedError,
+    ConnectRequest,
     IncomingConnection,
-    Peer,
+    both_dial,
+    own_prevails,
 )
-from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
-from covey.overlay.core.endpoint.endings import Endings
+from covey.overlay.core.endpoint.ending import Endings
 from covey.overlay.core.endpoint.interface_queue import STALLED, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.state import EndpointState
+from covey.overlay.core.endpoint.state import EndpointOptions, EndpointState
 from covey.overlay.core.link.link import Hello, Link, LinkError
-from covey.overlay.core.messages import AwaitClients, Connect, Interface, Message
+from covey.overlay.core.messages import AwaitClients, Connect, Interface
 from covey.overlay.core.warnings import WarningKind
 
 NS_PER_S = 1_000_000_000
@@ -35,35 +37,27 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 
 
 class Interfaces:
-    """Those of one endpoint, with what it has there: their `queues`, and those of its `neighbours`.
-    `tell_core` passes a message of an interface to the core. `admit` raises `ConnectionRefusedError` for a
-    client that may not have the session of its name, or not yet; `ticket` gives that of a durable session.
-    Sets the timers "away", "expiry", "lease", "stall" and "unlinked" of an interface.
+    """Begins and ends interfaces. Sets the timers "away", "expiry", "lease", "stall" and "unlinked" of an
+    interface.
     """
 
     def __init__(
-        self,
-        state: EndpointState,
-        *,
-        new_link: Callable[[int], Link],
-        tell_core: Callable[[Message, Interface], None],
-        dialled: Collection[Interface],
-        admit: Callable[[Peer], None] | None,
-        ticket: Callable[[InterfaceQueue], str],
+        self, state: EndpointState, *, new_link: Callable[[int], Link], dialled: Collection[Interface]
     ) -> None:
         self._state = state
         self.challenges = Challenges(state.timers)
         self._new_link = new_link
-        self._tell_core = tell_core
         self._dialled = frozenset(dialled)
-        self._admit = admit
-        self._ticket = ticket
+        self.admit: Callable[[ConnectRequest], None] | None = None
+        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now."""
+        self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
+        """The ticket of a durable session. `SessionMoves` sets both."""
         self._links = 0
-        self._endings = Endings(
+        self.endings = Endings(
             state.tables,
             part=state.options.ending_part,
             timers=state.timers,
-            tell_core=tell_core,
+            tell_core=state.tell,
             ended=state.quotas.forget,
         )
 
@@ -85,7 +79,7 @@ class Interfaces:
         )
         queue.since_ns = self._state.clock.now_ns
         if session:
-            self._state.windows.opened(queue)
+            self._state.windows.opened(queue.link)
         queue.link.withhold_credit(self._state.credit_withheld)
         return queue
 
@@ -100,8 +94,8 @@ class Interfaces:
 
     def restored(self, interface: Interface) -> InterfaceQueue:
         """The queue of a durable session of an earlier life, or of another broker."""
-        if interface in self._endings:
-            self._endings.finish(interface)
+        if interface in self.endings:
+            self.endings.finish(interface)
         self._state.queues[interface] = queue = self._queue(interface, durable=True)
         return queue
 
@@ -110,9 +104,9 @@ class Interfaces:
         if interface not in self._state.queues:
             self._state.queues[interface] = self._state.neighbours[interface] = queue = self._queue(interface)
             if self._state.durability is not None and joins:
-                self._state.durability.joined(queue)
+                self._state.durability.catching_up.begin(queue)
             elif self._state.durability is not None:
-                self._state.durability.restore(queue)
+                self._state.durability.catching_up.restore(queue)
 
     def remove_neighbour(self, interface: Interface, reason: str, status: str) -> None:
         """All but its state in the core."""
@@ -151,13 +145,13 @@ class Interfaces:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    def accept(self, peer: Peer, connection: IncomingConnection) -> None:
+    def accept(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
         """As `BrokerEndpoint.accept`."""
         if self._state.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
         self._check_name(peer.interface)
-        if self._admit is not None and not peer.interface.startswith("broker/"):
-            self._admit(peer)
+        if self.admit is not None and not peer.interface.startswith("broker/"):
+            self.admit(peer)
         queue = self._state.queues.get(peer.interface)
         if queue is not None and queue.is_broker:
             self._arbitrate(queue, peer)
@@ -182,7 +176,7 @@ class Interfaces:
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
         return self._attach(queue, hello, connection)
 
-    def _arbitrate(self, queue: InterfaceQueue, peer: Peer) -> None:
+    def _arbitrate(self, queue: InterfaceQueue, peer: ConnectRequest) -> None:
         """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
         own, name = self._state.tables.broker_id, queue.interface.removeprefix("broker/")
         again = queue.link.peer_incarnation == peer.hello.incarnation
@@ -208,7 +202,7 @@ class Interfaces:
         except ConnectionRefusedError as error:
             challenge.connection.close(error.status, str(error))
 
-    def _open(self, peer: Peer, connection: IncomingConnection) -> None:
+    def _open(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
         queue = self._state.queues.get(peer.interface)
         self._check_durable(queue, peer)
         if queue is not None:
@@ -234,22 +228,22 @@ class Interfaces:
             if not queue.identity:
                 queue.identity = f"{self._state.tables.broker_id}/{queue.link.incarnation:x}"
                 self._state.durability.opened(queue)
-            answer = replace(answer, ticket=self._ticket(queue))
+            answer = replace(answer, ticket=self.ticket(queue))
         self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
         self._await_expiry(queue)
 
     def _check_name(self, interface: Interface) -> None:
         """`ConnectionRefusedError` while a session of this name is ending."""
-        if interface in self._endings:
+        if interface in self.endings:
             reason = f"the last session of {interface} has many subscriptions, which are being withdrawn"
             raise ConnectionRefusedError("UNAVAILABLE", reason)
 
     def session_refusal(self, principal: str, others: int = 0) -> str | None:
         """Why no other session of a client may begin here, with so many that are about to; None if it may."""
-        sessions = len(self._state.queues) - len(self._state.neighbours) + len(self._endings)
+        sessions = len(self._state.queues) - len(self._state.neighbours) + len(self.endings)
         return self._state.quotas.session_refusal(sessions + others, principal)
 
-    def _check_durable(self, queue: InterfaceQueue | None, peer: Peer) -> None:
+    def _check_durable(self, queue: InterfaceQueue | None, peer: ConnectRequest) -> None:
         """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or not the one
         that it has.
         """
@@ -261,7 +255,7 @@ class Interfaces:
         if queue is not None and queue.durable and not self._may_go_on(queue, peer):
             raise ConnectionRefusedError("PERMISSION_DENIED", self._state.guard.session_denial(peer.rights))
 
-    def _may_go_on(self, queue: InterfaceQueue, peer: Peer) -> bool:
+    def _may_go_on(self, queue: InterfaceQueue, peer: ConnectRequest) -> bool:
         """Whether a session goes on with a client's rights. With others it is a new client, whose
         subscriptions are admitted anew, but for a durable one that may have all that it has, and whatever it
         subscribes to.
@@ -297,20 +291,16 @@ class Interfaces:
         if taken:
             self.rearm_stall(queue)
         if not resumed:
-            if self._state.timings is not None:
-                self._state.timings.forget(interface)
-            if self._state.tracing is not None:
-                self._state.tracing.forget(interface)
-            self._state.holds.forget_source(interface)
+            self._state.forget(interface)
             if queue.is_broker:
                 self._state.recovery.neighbour_connected(hello)
             if self._state.recovery.begins(hello, now_ns):
                 self.withhold_credit()
-                self._tell_core(AwaitClients(True), "")
-            self._tell_core(Connect(), interface)
+                self._state.tell(AwaitClients(True), "")
+            self._state.tell(Connect(), interface)
         if self._state.durability is not None:
             if queue.durable and not queue.is_broker and not hello.peer_incarnation:
-                for message in self._state.durability.recalled(interface):
+                for message in self._state.durability.sessions.recalled(interface):
                     queue.send(message)
             self._state.durability.refill(queue, now_ns)
         queue.wake()
@@ -449,21 +439,9 @@ class Interfaces:
         self._remove(queue, "session ended")
         self.detach(queue, status, f"session ended: {why}")
         if queue.durable:
-            self._endings.finish(interface)
+            self.endings.finish(interface)
         else:
-            self._endings.begin(interface, self._state.clock.now_ns)
-
-    def advance_ending(self, interface: Interface) -> None:
-        """The timer "ending" is due, of a session that has no queue any more."""
-        self._endings.advance(interface, self._state.clock.now_ns)
-
-    def timers_took(self, spent_ns: int, now_ns: int) -> None:
-        """The timers that were due until now have taken so long."""
-        self._endings.took(spent_ns, now_ns)
-
-    def withdraw_void(self, interface: Interface) -> bool:
-        """As `Endings.withdraw_void`."""
-        return self._endings.withdraw_void(interface)
+            self.endings.begin(interface, self._state.clock.now_ns)
 
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
         """Drop an interface, all but its state in the core."""
@@ -471,16 +449,12 @@ class Interfaces:
         del self._state.queues[interface]
         for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):
             self._state.timers.cancel((name, interface))
-        if self._state.timings is not None:
-            self._state.timings.forget(interface)
-        if self._state.tracing is not None:
-            self._state.tracing.forget(interface)
-        self._state.windows.forget(queue)
+        self._state.forget(interface)
+        self._state.windows.forget(queue.publishers)
         self._state.guard.forget(interface)
         self._state.validity.forget(interface)
         if self._state.durability is not None:
             self._state.durability.ended(queue, self._state.clock.now_ns)
         queue.discard(why)
-        self._state.holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():
             self._state.drops.add(reason, events)

@@ -1,10 +1,10 @@
 """Published events on their way to the broker: single ones gather into batches while the link is busy.
 
-Invariants. Events of one type leave in the order in which they were published. Where the broker has accepted
-all earlier ones, events leave at once; else frames leave at a bounded rate, so that events gather, and while
-the link's window is full all of them gather. A batch has at most `BATCH_EVENTS` gathered events, which become
-columns as soon as so many are pending. A type that the broker holds keeps its events here and delays no
-other: its events have a bound of their own.
+Invariants. Events of one type leave in the order in which they were published; they are counted from 1, and
+what is passed to the link, accepted and confirmed is a prefix of them. Where the broker has accepted all
+earlier ones, events leave at once; else frames leave at a bounded rate, so that events gather, and while the
+link's window is full all of them gather. A batch has at most `BATCH_EVENTS` gathered events. A type that the
+broker holds keeps its events here, under a bound of their own, and delays no other.
 
 An event is *accepted* once the broker has acknowledged its frame and has not refused it. Confirmations finish
 in the order of the events of their type.
@@ -15,17 +15,129 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.plain_rows import PlainRows, Row
-from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.lane import UNTRACED, BeginTrace, Confirmation, Lane, Sent, Waiting
-from covey.overlay.core.endpoint.limits import Limits
+from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext
+from covey.overlay.core.endpoint.limits import Limits, RefusedError
+from covey.overlay.core.link.joining import pieces
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import held_by, size_of
-from covey.overlay.core.link.splitting import pieces
 from covey.overlay.core.messages import Message, Publish
+
+UNTRACED, GATHERED = "", "gathered"
+"""Traceparents of an event: it is in no trace; the batch in which it is gathered is to begin one."""
+
+BeginTrace = Callable[[str, int], str]
+"""Gets an event type and a number of events; the traceparent of a batch, or `UNTRACED`."""
+
+
+@dataclass(slots=True, eq=False)
+class Confirmation:
+    """Finished once the broker has accepted or refused certain events; `error` is their first refusal."""
+
+    flushes: bool = False
+    error: Exception | None = None
+    pending: int = 0
+    """The types of which some events are not accepted."""
+
+    @property
+    def finished(self) -> bool:
+        return self.pending == 0
+
+
+@dataclass(slots=True)
+class Sent:
+    """Events that were passed to the link, `first` to `last` of their type; refused here if they have no
+    sequence number.
+    """
+
+    first: int
+    last: int
+    size: int
+    first_sequence: int | None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A confirmation of the events `first` to `last` of a type; of a flush, `first` is beyond `last`."""
+
+    first: int
+    last: int
+    confirmation: Confirmation
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """The events of one type, counted from 1 as they are published."""
+
+    name: str
+    form: PlainRows | None = None
+    """Of the rows."""
+    batches: deque[tuple[EventBatch, int]] = field(default_factory=deque)
+    rows: list[Row] = field(default_factory=list)
+    rows_bytes: int = 0
+    rows_held: int = 0
+    """What the rows take in memory; `rows_bytes` is of their events."""
+    rows_gathered: tuple[int, int] | None = None
+    """The first and the last row whose batch is to begin a trace."""
+    contexts: list[TraceContext] = field(default_factory=list)
+    """Of rows that are in a trace, by their positions."""
+    bytes: int = 0
+    """What all events that are not accepted take in memory."""
+    published: int = 0
+    passed: int = 0
+    accepted: int = 0
+    sent: deque[Sent] = field(default_factory=deque)
+    waiting: deque[Waiting] = field(default_factory=deque)
+
+    @property
+    def events(self) -> int:
+        return self.published - self.accepted
+
+    def note(self, traceparent: str) -> None:
+        """The last row is in a trace, or its batch is to begin one."""
+        row = len(self.rows) - 1
+        if traceparent == GATHERED:
+            self.rows_gathered = (row if self.rows_gathered is None else self.rows_gathered[0], row)
+        else:
+            self.contexts.append(TraceContext(row, row, traceparent))
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the rows are to be a batch, for no more of them can be in a trace."""
+        return len(self.contexts) >= MOST_CONTEXTS - 1
+
+    def gather(self, begin_trace: BeginTrace | None) -> int:
+        """Turn the rows into a batch; by how many bytes of memory the lane grows."""
+        if not self.rows:
+            return 0
+        assert self.form is not None
+        batch = self.form.batch(self.rows)
+        if self.rows_gathered is not None and begin_trace is not None:
+            traceparent = begin_trace(self.name, len(self.rows))
+            if traceparent != UNTRACED:
+                self.contexts.append(TraceContext(*self.rows_gathered, traceparent))
+        batch.contexts = tuple(self.contexts)
+        held = held_by(batch)
+        added = held - self.rows_held
+        self.bytes += added
+        self.batches.append((batch, held))
+        self.rows, self.rows_bytes, self.rows_held, self.rows_gathered, self.contexts = [], 0, 0, None, []
+        return added
+
+    def take(self, max_events: int) -> tuple[EventBatch, int]:
+        """The next batch of those that are gathered, and its bytes."""
+        batch, size = self.batches.popleft()
+        if batch.count > max_events:
+            rest = batch.slice(max_events)
+            rest_bytes = size * len(rest) // len(batch)
+            self.batches.appendleft((rest, rest_bytes))
+            batch, size = batch.slice(0, max_events), size - rest_bytes
+        return batch, size
+
 
 OUTBOX_EVENTS = 65_536
 OUTBOX_BYTES = 16 << 20
@@ -70,6 +182,7 @@ class Outbox:
         self._ready: dict[str, Lane] = {}
         """Those that have something to send and are not held; the next one first."""
         self._held: set[str] = set()
+        """The types that the broker holds."""
         self._in_flight = 0
         self._unfinished = 0
         self._frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
@@ -85,7 +198,7 @@ class Outbox:
     def full(self, type_name: str) -> bool:
         """Whether there is no room for another event of this type."""
         lane = self._lanes.get(type_name)
-        if lane is not None and lane.held:
+        if lane is not None and type_name in self._held:
             return lane.events >= self._max_events or lane.bytes >= self._max_bytes
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
@@ -123,18 +236,17 @@ class Outbox:
 
     def _gather(self, lane: Lane) -> None:
         added = lane.gather(self.begin_trace)
-        if not lane.held:
+        if lane.name not in self._held:
             self.bytes += added
 
     def _lane(self, name: str) -> Lane:
         lane = self._lanes[name] = Lane(name)
-        lane.held = name in self._held
         return lane
 
     def _added(self, lane: Lane, count: int, size: int) -> None:
         lane.published += count
         lane.bytes += size
-        if not lane.held:
+        if lane.name not in self._held:
             self.events += count
             self.bytes += size
             self._ready.setdefault(lane.name, lane)
@@ -181,22 +293,16 @@ class Outbox:
 
     # --- to the link ----------------------------------------------------------------------------------------
 
-    def _due_ns(self) -> int:
-        """When the next events are due."""
-        if not self._in_flight:
-            return 0
-        for lane in self._ready.values():
-            if lane.published - lane.passed >= BATCH_EVENTS:
-                return 0
-        return self._next_ns - _BURST_NS
+    def _has_full_batch(self) -> bool:
+        return any(lane.published - lane.passed >= BATCH_EVENTS for lane in self._ready.values())
 
     def pass_events(self, link: Link, now_ns: int) -> None:
         """Pass the events of the link's next frame, if they are due; else `wait_ns` is when they are."""
         self.wait_ns = None
         if not self._ready or not link.open_for_events:
             return
-        due_ns = self._due_ns()
-        if due_ns > now_ns:
+        due_ns = self._next_ns - _BURST_NS
+        if self._in_flight and due_ns > now_ns and not self._has_full_batch():
             self.wait_ns = due_ns
             return
         self._next_ns = max(self._next_ns, now_ns) + _FRAME_EVERY_NS
@@ -205,13 +311,13 @@ class Outbox:
             name = next(iter(self._ready))
             lane = self._ready.pop(name)
             room -= self._pass_batch(lane, link)
-            if lane.pending:
+            if lane.published > lane.passed:
                 self._ready[name] = lane
 
     def drain(self, type_name: str, link: Link) -> None:
         """Pass all events of a type, for a message that must come behind them."""
         lane = self._lanes.get(type_name)
-        while lane is not None and lane.pending:
+        while lane is not None and lane.published > lane.passed:
             self._pass_batch(lane, link)
         self._ready.pop(type_name, None)
 
@@ -233,10 +339,10 @@ class Outbox:
         sent.first_sequence = publish.batch.first_sequence
         size = size_of(publish)
         if size <= self.limits.max_frame_bytes // 2:
-            link.send(publish)
+            link.events.append(publish)
         else:
             for piece in pieces(publish, self.limits.max_frame_bytes // 2):
-                link.send(piece)
+                link.events.append(piece)
         return size
 
     # --- from the link --------------------------------------------------------------------------------------
@@ -268,11 +374,12 @@ class Outbox:
 
     def set_held(self, type_name: str, held: bool) -> None:
         """Keep the events of a type here, or send them again."""
+        if held == (type_name in self._held):
+            return
         (self._held.add if held else self._held.discard)(type_name)
         lane = self._lanes.get(type_name)
-        if lane is None or lane.held == held:
+        if lane is None:
             return
-        lane.held = held
         if held:
             self._ready.pop(type_name, None)
             self.events -= lane.events
@@ -280,7 +387,7 @@ class Outbox:
         else:
             self.events += lane.events
             self.bytes += lane.bytes
-            if lane.pending:
+            if lane.published > lane.passed:
                 self._ready[type_name] = lane
 
     def _accept(self, lane: Lane, count: int) -> None:
@@ -296,7 +403,7 @@ class Outbox:
             lane.bytes -= sent.size
             lane.sent.popleft()
         self._in_flight -= lane.accepted - before
-        if not lane.held:
+        if lane.name not in self._held:
             self.events -= lane.accepted - before
             self.bytes -= before_bytes - lane.bytes
         while lane.waiting and lane.waiting[0].last <= lane.accepted:

@@ -1,13 +1,19 @@
-"""Bounds on the state that one client, and all together, may create in a broker.
+"""Bounds on the state that one client, and all together, may create in a broker, and on how fast one may
+send.
 
 A message over a bound is refused with RESOURCE_EXHAUSTED and one sentence that names the bound; what was
 accepted before stays. Neighbours are not bounded here: what they send was accepted from a client elsewhere.
 Cost: O(1) per message, beside one pass over the filter of a Subscribe or an Advertise.
+
+A rate is a bucket per session and kind that fills at the rate and holds one second of it. Invariant: over any
+t seconds the accepted amount is at most rate * (t + 1), and one message more. A message passes while there is
+anything in the bucket, and takes what it has, so a batch is never split.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +21,36 @@ from covey.matcher.compile.form_model import conjunction_count
 from covey.matcher.expressions.checking import DEPTH_LIMIT
 from covey.matcher.expressions.expression import And, Expression, Or
 from covey.matcher.filters.filter import Filter
-from covey.overlay.core.endpoint.rates import Rates
 from covey.overlay.core.messages import Advertise, Interface, Message, Refuse, Subscribe, Update
 from covey.overlay.core.routing.tables import Tables
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
+
+
+_NS_PER_S = 1_000_000_000
+
+
+class Rates:
+    """The buckets of all sessions, made when they are first used."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Interface, dict[Hashable, tuple[float, int]]] = {}
+
+    def passes(self, interface: Interface, kind: Hashable, amount: int, rate: float, now_ns: int) -> bool:
+        """Whether a message of this amount keeps the rate, in amounts per second; if so it counts. A clock
+        that goes back fills nothing.
+        """
+        buckets = self._buckets.setdefault(interface, {})
+        level, since_ns = buckets.get(kind, (rate, now_ns))
+        level = min(rate, level + max(0, now_ns - since_ns) / _NS_PER_S * rate)
+        passed = level > 0
+        buckets[kind] = (level - amount if passed else level, now_ns)
+        return passed
+
+    def forget(self, interface: Interface) -> None:
+        """The session has ended."""
+        self._buckets.pop(interface, None)
 
 
 @dataclass(frozen=True, slots=True)

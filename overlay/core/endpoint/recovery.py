@@ -1,18 +1,24 @@
 """A broker that has lost its state takes no events before it knows where to send them.
 
-One that stores events takes none at any start, the first included; others know by a neighbour or client that
-they had an earlier life. What its neighbours have kept for it, and its clients publish, waits until the
-neighbours, and for a moment the clients, have said what they want: until then no credit is granted, and no
-SyncEnd leaves. One that stores events knows which clients it awaits, mostly none (`awaited_clients.py`).
+One that stores events takes none at any start; others know by a neighbour or client that they had an earlier
+life. Until the neighbours, and for a moment the clients, have sent what they want, no credit is granted, and
+no SyncEnd leaves.
+
+A broker that stores events also stores which clients it awaits, mostly none: sessions that are not durable
+and subscribe, and those that advertise types that are not durable, since neighbours would end their interest
+in these. They are stored within `PROGRESS_NS`, at a cost of those that have changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.storage import Storage
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import Interface
+from covey.overlay.core.routing.tables import Tables
 
 NS_PER_S = 1_000_000_000
 RECOVERY_NS = 10 * NS_PER_S
@@ -109,3 +115,47 @@ class Recovery:
         self.going_on, self._over = False, True
         self._steady_ns = now_ns + CLIENTS_NS
         self._timers.cancel(("recovery", ""))
+
+
+class AwaitedClients:
+    """The clients that the next life of a broker is to await. `queues` are its interfaces."""
+
+    def __init__(self, storage: Storage, tables: Tables, queues: Mapping[Interface, InterfaceQueue]) -> None:
+        self._storage = storage
+        self._tables = tables
+        self._queues = queues
+        self._types = frozenset(storage.types)
+        self._saved = dict.fromkeys(storage.awaited())
+        self._touched = dict(self._saved)
+        """Those that may be awaited or not, other than is saved."""
+
+    def touch(self, interface: Interface) -> None:
+        """The session of a client has changed, or ended."""
+        self._touched[interface] = None
+
+    def save(self, *, returning: bool) -> None:
+        """Store who is awaited now. While those awaited since the restart are `returning`, they stay."""
+        added, removed, kept = list[Interface](), list[Interface](), dict[Interface, None]()
+        for interface in self._touched:
+            if self._is_awaited(interface):
+                if interface not in self._saved:
+                    added.append(interface)
+            elif interface in self._saved:
+                if returning:
+                    kept[interface] = None
+                else:
+                    removed.append(interface)
+        self._touched = kept
+        if added or removed:
+            self._storage.save_awaited(added, removed)
+            self._saved |= dict.fromkeys(added)
+            for interface in removed:
+                del self._saved[interface]
+
+    def _is_awaited(self, interface: Interface) -> bool:
+        queue, peer = self._queues.get(interface), self._tables.peers.get(interface)
+        if queue is None or queue.is_broker or peer is None:
+            return False
+        if peer.subscriptions and not queue.durable:
+            return True
+        return any(name not in self._types for name in peer.advertised)

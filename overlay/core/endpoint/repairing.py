@@ -17,8 +17,7 @@ from typing import Any
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.repair.rule import UplinkRule
-from covey.overlay.core.repair.uplink import Uplink
+from covey.overlay.core.repair.uplink import Uplink, UplinkRule
 
 LEAVE_NS = 2_000_000_000
 MOVED = "OK"

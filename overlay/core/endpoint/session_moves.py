@@ -21,14 +21,12 @@ nothing has changed. A destination that has sent COMMIT waits for the answer, ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.overlay.core.access.identity import DeniedError
-from covey.overlay.core.access.tickets import TICKET, Ticket, Tickets
-from covey.overlay.core.endpoint.catching_up import READ_BYTES
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
-from covey.overlay.core.endpoint.durability import Durability
+from covey.overlay.core.access.identity import TICKET, DeniedError, Ticket, Tickets
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
+from covey.overlay.core.endpoint.durability import READ_BYTES, Durability
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.state import EndpointState
@@ -38,7 +36,6 @@ from covey.overlay.core.messages import (
     COPIES,
     Connect,
     Interface,
-    Message,
     MoveStep,
     Receiver,
     SessionMove,
@@ -95,16 +92,14 @@ class _Flush:
 
 
 class SessionMoves:
-    """Those of one endpoint. Sets the timers "move" of an interface."""
+    """The sessions that come and go. Sets the timer "move" of an interface."""
 
     def __init__(
         self,
         state: EndpointState,
         interfaces: Interfaces,
         durability: Durability,
-        *,
         tickets: Tickets,
-        tell_core: Callable[[Message, Interface], None],
     ) -> None:
         self._state = state
         self.name = state.tables.broker_id
@@ -112,9 +107,9 @@ class SessionMoves:
         self.moved = 0
         """Sessions that came from other brokers."""
         self._interfaces = interfaces
+        interfaces.admit, interfaces.ticket = self.admit, self.issue
         self._durability = durability
         self._reader = durability.catching_up
-        self._tell_core = tell_core
         self._routes: dict[str, Interface] = {}
         """By broker the neighbour over which it was heard of last."""
         self._arriving: dict[Interface, _Arriving] = {}
@@ -138,7 +133,7 @@ class SessionMoves:
         """The ticket of a durable session."""
         return self.tickets.issue(queue.interface, Ticket(self.name, queue.identity))
 
-    def admit(self, peer: Peer) -> None:
+    def admit(self, peer: ConnectRequest) -> None:
         """`ConnectionRefusedError` unless a client may have the session of its name here now."""
         interface = peer.interface
         try:
@@ -308,7 +303,7 @@ class SessionMoves:
             return replace(answer, reason="busy" if step is MoveStep.ASK else "over")
         if step is MoveStep.ASK:
             if leaving is None or (leaving.broker, leaving.number) != (message.sender, number):
-                recalled = self._durability.recalled(interface)
+                recalled = self._durability.sessions.recalled(interface)
                 subscribes = [each for each in recalled if isinstance(each, Subscribe)]
                 leaving = self._leaving[interface] = _Leaving(message.sender, number, subscribes)
             some = _some(leaving.subscribes, message.offset)
@@ -419,9 +414,9 @@ class SessionMoves:
             queue.identity = arriving.identity = message.identity
             queue.stop_blocking("out of reach")
             self._reader.begin_behind(queue)
-            self._tell_core(Connect(), interface)
+            self._state.tell(Connect(), interface)
         for subscribe in message.subscriptions:
-            self._tell_core(subscribe, interface)
+            self._state.tell(subscribe, interface)
             if subscribe.valid_for_ns:
                 self._state.validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
             arriving.settles = subscribe.epoch

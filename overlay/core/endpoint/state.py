@@ -1,29 +1,109 @@
-"""The state that the parts of one broker's endpoint share."""
+"""The record of one broker's endpoint, which its parts take, and the way between its interfaces and its core.
+
+Messages go to the core in the order of arrival, and the core's messages into queues in the order of its
+actions. Events go to neighbours first; the sessions are served with them in `deliver`, before anything else
+is handled.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
 from covey.overlay.core.access.guard import Guard
-from covey.overlay.core.endpoint.clock import EndpointClock
-from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.durability import Durability
-from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.ending import PART, Validity
+from covey.overlay.core.endpoint.flow import TURN_MESSAGES, Holds, Windows, WindowSizes
 from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.quotas import Quotas
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
+from covey.overlay.core.endpoint.observing import Timings, Tracing
+from covey.overlay.core.endpoint.quotas import Bounds, Quotas
 from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.storage import Storage
-from covey.overlay.core.endpoint.timers import Timers
-from covey.overlay.core.endpoint.timings import Timings
-from covey.overlay.core.endpoint.tracing import Tracing
-from covey.overlay.core.endpoint.validity import Validity
-from covey.overlay.core.endpoint.windows import Windows
-from covey.overlay.core.messages import Hold, Interface
-from covey.overlay.core.warnings import Warn
+from covey.overlay.core.endpoint.timers import EndpointClock, Timers
+from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.size import events_in
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    AwaitClients,
+    Deliver,
+    Drop,
+    Hold,
+    Interface,
+    Message,
+    Publish,
+    Refuse,
+    Send,
+    Store,
+    SyncEnd,
+)
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.warnings import Warn, WarningKind
+
+
+class Core(Protocol):
+    """The calls of `routing.Broker` that an endpoint makes."""
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def deferred(self) -> Sequence[object]: ...
+
+    @property
+    def synced(self) -> bool: ...
+
+    def unsettled(self, interface: Interface) -> int: ...
+    def next_timer(self) -> int | None: ...
+    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]: ...
+    def handle_all(
+        self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
+    ) -> list[Action]: ...
+    def deliver(self) -> list[Action]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
+    batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
+    in which something must be known of it in advance.
+
+    While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
+    clients with more than `max_unsettled` changes on their way. `after_hold_bytes` is what a client may send
+    of a type after it was told to hold it, several times what is on its way then: more is refused, or a
+    client that does not heed holds would fill queues that only holds bound. `drop_repeats` is for links that
+    move (`Repeats`). A turn has at most `turn_messages` messages (`flow.py`). Of subscriptions that end
+    together `ending_part` are withdrawn at once (`ending.py`).
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    links: LinkLimits = field(default_factory=LinkLimits)
+    bounds: Bounds = field(default_factory=Bounds)
+    join_events: int = Limits().max_batch_events
+    stamp_ingress: bool = True
+    windows: WindowSizes = field(default_factory=WindowSizes)
+    max_queued_control: int = 50_000
+    max_unsettled: int = 1_000
+    after_hold_bytes: int = 16 << 20
+    drop_repeats: bool = False
+    turn_messages: int = TURN_MESSAGES
+    ending_part: int = PART
+
+    def queue_limits(self, *, session: bool) -> QueueLimits:
+        """Those of a session's queue, or of a link's."""
+        sessions, links = self.sessions, self.links
+        if session:
+            return QueueLimits(sessions.queue_bytes, links.held_bytes, sessions.queue_events)
+        return QueueLimits(links.queue_bytes, links.held_bytes)
 
 
 class EndpointState:
-    """One per endpoint. `queues` has every interface, `neighbours` those of brokers among them; `durability`
-    is None without a storage, `timings` and `tracing` where nothing is timed or traced.
+    """`queues` has every interface, `neighbours` those of brokers among them; `durability` is None without a
+    storage, `timings` and `tracing` where nothing is timed or traced. `BrokerEndpoint` has the calls.
     """
 
     def __init__(
@@ -38,15 +118,14 @@ class EndpointState:
         tracing: Tracing | None,
         storage: Storage | None,
     ) -> None:
-        self.core = core
-        self.tables = core.tables
-        self.options = options
-        self.warn = warn
-        self.clock = clock
+        self.core, self.tables, self.options = core, core.tables, options
+        """`options` are those in force."""
+        self.warn, self.clock = warn, clock
         self.timers: Timers[tuple[str, Interface]] = Timers()
         self.queues: dict[Interface, InterfaceQueue] = {}
         self.neighbours: dict[Interface, InterfaceQueue] = {}
         self.draining = False
+        """Whether it takes no more events and no more connections."""
         self.drops = DropCounts()
         self.guard = Guard(core.tables, warn)
         self.quotas = Quotas(core.tables, options.bounds)
@@ -54,11 +133,18 @@ class EndpointState:
         self.holds = Holds(self._tell_hold)
         self.recovery = Recovery(life, clock.now_ns, self.timers)
         self.validity = Validity(clock, self.timers)
-        self.timings = timings
-        self.tracing = tracing
-        self.durability = None
+        self.timings, self.tracing = timings, tracing
+        self.durability: Durability | None = None
         if storage is not None:
-            self.durability = Durability(storage, core, self.queues, self.timers, self.validity)
+            self.durability = Durability(storage, core.tables, self.queues, self.timers, self.validity)
+        self.refused: Counter[str] = Counter()
+        """Refusals, by status."""
+        self.deferred = False
+        """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
+        self.source: InterfaceQueue | None = None
+        """Whose messages were handled last."""
+        self.ending: list[tuple[InterfaceQueue, str, str]] = []
+        """Sessions that do not keep up and are to be ended, why, and with which status."""
 
     @property
     def credit_withheld(self) -> bool:
@@ -70,3 +156,118 @@ class EndpointState:
         queue = self.queues.get(source)
         if queue is not None:
             queue.send(hold)
+
+    def forget(self, interface: Interface) -> None:
+        """An interface has ended, or has lost its state: nothing of it is observed or held any more."""
+        if self.timings is not None:
+            self.timings.forget(interface)
+        if self.tracing is not None:
+            self.tracing.forget(interface)
+        self.holds.forget_source(interface)
+
+    # --- to the core ----------------------------------------------------------------------------------------
+
+    def handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
+        """Pass messages of an interface to the core in one call: events only, or no events."""
+        events, timings, tracing = messages[0].__class__ is Publish, self.timings, self.tracing
+        core, clock = self.core, self.clock
+        if events and len(messages) > 1:
+            options = self.options
+            messages = join(messages, options.join_events, options.limits.max_frame_bytes // 2)
+        if self.deferred:
+            self.deliver()
+        start_ns = 0
+        if timings is not None:
+            start_ns = timings.clock_ns()
+            if not events:
+                timings.arrived(queue.interface, messages)
+        if tracing is not None:
+            messages = tracing.arrived(queue.interface, messages)
+        actions = core.handle_all(messages, queue.interface, clock.now_ns + clock.offset_ns, defer=True)
+        if not queue.is_broker and not events:
+            peer = self.tables.peers.get(queue.interface)
+            self.validity.handled(queue.interface, messages, actions, peer.subscriptions if peer else ())
+            if self.durability is not None:
+                self.durability.handled(queue, messages, clock.now_ns)
+        self.execute(actions, queue)
+        if timings is not None and events:
+            timings.matched(timings.links, start_ns)
+        self.deferred = bool(core.deferred)
+        if tracing is not None and not self.deferred:
+            tracing.handled()
+        self.source = queue
+        if self.recovery.going_on and not events:
+            synced = any(each.__class__ is SyncEnd for each in messages)
+            if synced and self.recovery.returned(queue.interface):
+                self.tell(AwaitClients(False), "")
+
+    def finish(self) -> None:
+        """What a call has left to do when all else is consistent."""
+        raise NotImplementedError
+
+    def deliver(self) -> None:
+        """Serve the sessions with the events that have gone to neighbours."""
+        self.deferred = False
+        timings = self.timings
+        start_ns = 0 if timings is None else timings.clock_ns()
+        self.execute(self.core.deliver(), self.source)
+        if timings is not None:
+            timings.matched(timings.sessions, start_ns)
+        if self.tracing is not None:
+            self.tracing.handled()
+        self.finish()
+        if self.source is not None and self.source.link.ready:
+            self.source.wake()
+
+    def tell(self, message: Message, interface: Interface) -> None:
+        """Pass a message of the endpoint, or of a session, to the core."""
+        if self.deferred:
+            self.deliver()
+        self.execute(self.core.handle(message, interface, self.clock.stamp_ns))
+
+    # --- from the core --------------------------------------------------------------------------------------
+
+    def execute(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
+        """Queue and store what the core has returned for messages of a source."""
+        queues, durability = self.queues, self.durability
+        for action in actions:
+            if action.__class__ is Send:
+                queue = queues.get(action.interface)
+                if queue is None:
+                    continue
+                message = action.message
+                kind = message.__class__
+                if kind is Publish or kind is Deliver:
+                    if not queue.send(message, own=queue is source):
+                        self._overrun(queue, message)
+                    continue
+                if message.__class__ is Refuse:
+                    message = self.guard.without_policy(message, queue.rights)
+                elif message.__class__ is Acknowledge and durability and durability.holds(queue, message):
+                    continue
+                self.enqueue(queue, message)
+            elif isinstance(action, Store):
+                assert durability is not None
+                for queue, stored in durability.store(action):
+                    if not queue.send(stored, own=queue is source):
+                        self._overrun(queue, stored)
+            elif isinstance(action, Drop):
+                self.drops.add(action.reason, action.events)
+
+    def enqueue(self, queue: InterfaceQueue, message: Message) -> None:
+        """Queue a control message for an interface; ends a session that does not keep up."""
+        if message.__class__ is Refuse:
+            self.refused[message.status] += 1
+            sentence = f"refused: {message.reason.partition(chr(10))[0]}"
+            self.warn(queue.interface, WarningKind.REFUSED, sentence)
+        elif message.__class__ is Acknowledge:
+            if self.timings is not None:
+                self.timings.settled(queue.interface, message.epoch)
+            if self.tracing is not None:
+                self.tracing.settled(queue.interface, message.epoch)
+        if not queue.send(message):
+            self._overrun(queue, message)
+
+    def _overrun(self, queue: InterfaceQueue, message: Message) -> None:
+        queue.drops.add("queue full, session ended", events_in(message))
+        self.ending.append((queue, "it does not keep up", "RESOURCE_EXHAUSTED"))

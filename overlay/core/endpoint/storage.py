@@ -70,61 +70,48 @@ class Storage(Protocol):
     @property
     def types(self) -> Sequence[str]:
         """The durable types."""
-        ...
 
     @property
     def unsynced(self) -> bool:
         """Whether a record may be lost in a crash."""
-        ...
 
     def append(self, batch: EventBatch, receivers: Sequence[Receiver]) -> int:
         """Store a batch; its offset."""
-        ...
 
     def append_copy(self, batch: EventBatch, receiver: Receiver) -> int:
         """Store a batch that was stored for a session at another broker. It counts in no watermark."""
-        ...
 
     def read(
         self, type_name: str, offset: int, max_bytes: int, receiver: Interface
     ) -> tuple[Sequence[Record], int, int]:
         """Of some records from an offset on those with this receiver, and it alone; where to read on; and how
         many records, for whomever, retention had removed or damage has lost."""
-        ...
 
     def published(self, type_name: str) -> Iterator[RestoreKeys]:
         """Of the newest records those that clients have published here, or whose keys have left."""
-        ...
 
     def end(self, type_name: str) -> int:
         """The offset of the next record."""
-        ...
 
     def synced(self, type_name: str) -> int:
         """The offset below which all records are on disk."""
-        ...
 
     def watermarks(self, type_name: str) -> Mapping[str, int]:
         """By publisher the highest sequence number of a stored event."""
-        ...
 
     def cursor(self, interface: Interface, type_name: str) -> int:
         """A lower bound of the first offset that an interface has not acknowledged, 0 if none is known."""
-        ...
 
     def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None: ...
 
     def trim(self, type_name: str, before: int) -> None:
         """No receiver needs a record from before this offset."""
-        ...
 
     def sessions(self) -> Mapping[Interface, StoredSession]:
         """The durable sessions."""
-        ...
 
     def awaited(self) -> Sequence[Interface]:
         """The clients that a restarted broker waits for."""
-        ...
 
     def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None: ...
 
@@ -137,21 +124,17 @@ class Storage(Protocol):
     ) -> None:
         """What has changed of stored sessions. Unless `synced` it is safe once a sync that began later has
         ended."""
-        ...
 
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
         """They have ended."""
-        ...
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
         """A session is now that of another broker, by this attempt."""
-        ...
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None: ...
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
         """To which broker the session of a client was handed over last, in which attempt; "" for none."""
-        ...
 
 
 def message_of(record: Record, receiver: Receiver, *, late: bool = False) -> Publish | Deliver:

@@ -1,29 +1,82 @@
 """One broker's part of `covey explain` and `covey follow`. Read-only.
 
 `explain` evaluates one subscription, a client's or a neighbour's slot, on an event, and returns the slots at
-neighbours that cover it; the caller follows these through the overlay. `follow` returns what the broker did
-with an event that its ring still has (`routing/ring.py`). Cost: one pass over the neighbours; of `follow` one
-over the ring.
+neighbours that cover it. `follow` returns what the broker did with an event that its ring still has
+(`routing/ring.py`). Cost: one pass over the neighbours; of `follow` one over the ring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from covey.matcher.errors import SubscriptionError
+from covey.matcher.evaluation.problem import FALSE, UNDECIDED
+from covey.matcher.evaluation.residues import Residues
+from covey.matcher.events.batch import EventBatch
 from covey.matcher.filters.filter import Filter
-from covey.overlay.core.introspection.explained_calls import ExplainedCalls, explain_calls
-from covey.overlay.core.introspection.inspection import slot_text
-from covey.overlay.core.introspection.listing import MAX_LISTED, Listing
+from covey.matcher.operators.table import find
+from covey.overlay.core.introspection.inspection import MAX_LISTED, Listing, slot_text
 from covey.overlay.core.moving.motion import predicates, still
 
-_LISTED_IDS = 20
-
 if TYPE_CHECKING:
+    from covey.matcher.evaluation.asking import Fault
+    from covey.matcher.evaluation.evaluator import Evaluator
     from covey.matcher.expressions.expression import Scalar
     from covey.overlay.core.routing.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedCalls:
+    """The truth of each call of a filter for one event, a sentence each. An event whose residue is
+    `undecided` is passed on.
+    """
+
+    sentences: list[str]
+    matches: bool
+    undecided: bool
+
+
+def explain_calls(
+    evaluator: Evaluator,
+    broker_id: str,
+    filter: Filter,
+    values: Mapping[str, Scalar],
+    event: Mapping[str, object],
+) -> ExplainedCalls:
+    """Ask the operators that a filter with calls names about one event, as this broker would. Accounts and
+    notices do not change.
+    """
+    faults: dict[str, Fault] = {}
+
+    def note(fault: Fault) -> None:
+        faults.setdefault(fault.operator, fault)
+
+    aside = evaluator.aside(note)
+    known = {name: value for name, value in event.items() if name in filter.event_type.attributes}
+    batch = EventBatch.from_pylist(filter.event_type, [known])
+    residues = Residues()
+    number = residues.add(filter, values)
+    row = np.zeros(1, np.int64)
+    (truth,) = aside.decide(batch, residues, row, np.array([number]), readers=False)
+    sentences = aside.explain(batch, residues, number, filter.substitute(values), readers=False)
+    for operator in dict.fromkeys(call.operator for call in filter.calls):
+        entry = find(operator)
+        if operator in faults:
+            sentences.append(f"operator {operator} at {broker_id} {faults[operator].reason}")
+        elif entry is not None and entry.stateful:
+            sentences.append(f"operator {operator} has state: the client evaluates it")
+    is_passed = filter.gate.matches(known, {name: values[name] for name in filter.gate.variables})
+    return ExplainedCalls(
+        sentences, bool(is_passed and truth != FALSE), bool(is_passed and truth == UNDECIDED)
+    )
+
+
+_LISTED_IDS = 20
 
 
 def explain(
@@ -128,7 +181,7 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
     }
     if record is None:
         return answer
-    names = {peer.serial: peer.name for peer in broker.tables.peers.all()}
+    names = {peer.serial: peer.name for peer in broker.tables.peers.values()}
     source, links, sessions, event, answers = record
     room = MAX_LISTED
     listed = {}

@@ -1,14 +1,17 @@
-"""A broker's state for people (`render`) and for tools (`inspect`). Read-only."""
+"""A broker's state for people (`render`) and for tools (`inspect`). Read-only.
+
+Invariant: a bounded listing costs at most `TOTAL` items whatever the broker stores, long texts counting as
+several, so that rendering it never delays events; what is left off is counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Poset
-from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.core.merging.merging import Bundle
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.slots import Slot
@@ -16,6 +19,59 @@ from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.overlay.core.routing.broker import Broker
+
+
+T = TypeVar("T")
+
+DEFAULT_LISTED = 100
+MAX_LISTED = 1_000
+TOTAL = 2_000
+_LONGEST_TEXT = 2_000
+_ITEM_TEXT = 200
+"""How many characters of text cost as much as an item."""
+
+
+class Listing:
+    """At most `listed` items of each list, and `TOTAL` of all; everything if it is None.
+
+    `left_off` has the number of items that were left off, by list.
+    """
+
+    def __init__(self, listed: int | None) -> None:
+        self.listed = listed
+        self.left_off: dict[str, int] = {}
+        self._left = TOTAL
+
+    def first(self, items: Iterable[T], count: int, name: str) -> Iterator[T]:
+        """The items of a list of `count` that are listed."""
+        room = count if self.listed is None else min(count, self.listed)
+        shown = 0
+        for item in islice(items, room):
+            if self.listed is not None and self._left <= 0:
+                break
+            self._left -= 1
+            shown += 1
+            yield item
+        if shown < count:
+            self.left_off[name] = count - shown
+
+    def text(self, text: str) -> str:
+        """The text, shortened where it is long."""
+        if self.listed is None:
+            return text
+        self._left -= len(text) // _ITEM_TEXT
+        if len(text) <= _LONGEST_TEXT:
+            return text
+        return f"{text[:_LONGEST_TEXT]} ... ({len(text):,} characters)"
+
+    def of(self, *names: str) -> dict[str, int]:
+        """What was left off of these lists, and forgets it."""
+        return {name: self.left_off.pop(name) for name in names if name in self.left_off}
+
+    def more(self, name: str, indent: str = "    ") -> list[str]:
+        """The line for what was left off of a list, if anything was."""
+        return [f"{indent}and {count:,} more" for count in self.of(name).values()]
+
 
 _EVENT_MESSAGES = ("Publish", "Deliver")
 _LISTED_EPOCHS = 10
@@ -125,7 +181,7 @@ def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
         "interfaces": interfaces,
         "types": types,
         "not_listed": listing.of("interfaces", "types"),
-        "totals": _totals(tables.peers.all()),
+        "totals": _totals(tables.peers.values()),
     }
 
 
@@ -175,7 +231,7 @@ def _inspect_type(state: TypeState, listing: Listing) -> dict[str, Any]:
     }
 
 
-def _totals(peers: list[Peer]) -> dict[str, Any]:
+def _totals(peers: Collection[Peer]) -> dict[str, Any]:
     received: dict[str, int] = {}
     sent: dict[str, int] = {}
     for peer in peers:

@@ -1,17 +1,15 @@
 """Control messages pending on a busy link: the latest values win, and acknowledgements still cover them all.
 
-A pending Update absorbs the values of later Updates of the same subscription, in its own, earlier position.
-The newest epoch still follows, on an Update without values if necessary, so that the peer acknowledges an
-epoch only when values at least as new have taken effect. Only within a run of Updates are they merged: none
-overtakes a message that creates, replaces or removes a subscription. Of Acknowledges, which are cumulative,
-the newest replaces all, and so does the newest Hold of an event type.
+A pending Update absorbs the values of later Updates of the same subscription, in its own position. The newest
+epoch still follows, on an Update without values if necessary, so that an epoch is acknowledged only when
+values at least as new have taken effect. None overtakes a message that creates, replaces or removes a
+subscription. Of Acknowledges the newest replaces all, and so does the newest Hold of an event type.
 
 Merged values overtake other Updates, so an Update that narrows a slot may come before one that widens another
 to cover the difference. The peer must not observe the state between: the messages between the two positions
-leave in one frame, whose messages take effect together. To bound a frame, the queue is divided into sections
-of so many bytes (`max_bytes` of `append`), and an Update absorbs only later ones of its section: at most one
-per subscription and section, however fast values change. A frame that may not end when full (`max_bytes` of
-`take`) ends with that section at the latest.
+leave in one frame, whose messages take effect together. To bound it, the queue is divided into sections of
+`max_bytes` of `append`, and an Update absorbs only later ones of its section. A frame that may not end when
+full (`max_bytes` of `take`) ends with that section at the latest.
 """
 
 from __future__ import annotations

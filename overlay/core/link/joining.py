@@ -1,6 +1,8 @@
-"""Joins batches of events that gathered while a link was busy, so that they are sent and matched as one.
+"""Joins batches of events that gathered while a link was busy, so that they are sent and matched as one, and
+splits those that are too large for a frame.
 
-Invariant: the same events, in the same order, for the same subscriptions.
+Invariant: the same events, in the same order, for the same subscriptions. Of what was split the last part
+alone has the offset of a record, which is acknowledged as a whole.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ import numpy as np
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.trace_contexts import MOST_CONTEXTS
-from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, Message, Publish
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import PART, Deliver, Message, Publish
 
 INGRESS_SPAN_NS = 10_000_000
 """How far apart the ingress times of joined events may be; they share the earliest."""
@@ -114,3 +116,25 @@ def _flush(run: _Run | None, joined: list[Message]) -> None:
     epoch, offset = deliveries[0].epoch, deliveries[-1].offset
     replayed, for_views = first.replayed, first.for_views
     joined.append(Deliver(batch, offsets, ids, epoch, replayed, offset, for_views, first.live))
+
+
+def part(message: Message, start: int, stop: int) -> Publish | Deliver:
+    """The message with only its events from `start` to `stop`."""
+    assert isinstance(message, Publish | Deliver)
+    batch = message.batch.slice(start, stop - start)
+    offset = PART if message.stored and stop < message.batch.count else message.offset
+    if isinstance(message, Publish):
+        return Publish(batch, message.replayed, offset, message.for_views, message.live)
+    first, last = int(message.offsets[start]), int(message.offsets[stop])
+    offsets = message.offsets[start : stop + 1] - first
+    ids, replayed, for_views = message.ids[first:last], message.replayed, message.for_views
+    return Deliver(batch, offsets, ids, message.epoch, replayed, offset, for_views, message.live)
+
+
+def pieces(message: Message, max_bytes: int) -> list[Message]:
+    """The message, halved until every piece fits into `max_bytes` or has one event."""
+    events = events_in(message)
+    if events < 2 or size_of(message) <= max_bytes:
+        return [message]
+    middle = events // 2
+    return [*pieces(part(message, 0, middle), max_bytes), *pieces(part(message, middle, events), max_bytes)]

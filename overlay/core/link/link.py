@@ -32,8 +32,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.packing import Waiting, Whole
-from covey.overlay.core.link.retained import Retained
+from covey.overlay.core.link.packing import Retained, Waiting, Whole
 from covey.overlay.core.link.size import count_within, events_in
 from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable
@@ -62,7 +61,7 @@ class LinkError(CoveyError):
 @dataclass(frozen=True, slots=True)
 class Hello:
     """The first message of each end on a new connection; `credit` is valid only if the link resumes. The
-    `ticket` of a durable session is for its broker (`core/access/tickets.py`).
+    `ticket` of a durable session is for its broker (`core/access/identity.py`).
     """
 
     incarnation: int
@@ -96,7 +95,8 @@ class Link:
     `window_bytes` is how many bytes of unconsumed events the peer may send; it may be set anew at any time.
     `max_control` bounds the control messages pending for an unreachable peer (`give_up_control`). Up to
     `join_events` gathered events are joined in one batch (`joining.py`). Without `merge_updates` pending
-    Updates of a subscription all leave.
+    Updates of a subscription all leave. `events` are those that are in no frame yet; the types that the peer
+    holds are known there alone.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Link:
         self.peer_incarnation = 0
         self.max_frame_bytes = max_frame_bytes
         self.window_bytes = window_bytes
-        self._frames_in_flight = frames_in_flight
+        self._frames_in_flight, self._half = frames_in_flight, (frames_in_flight + 1) // 2
         self._max_control = max_control
         self._join_events = join_events
         self._gave_up = False
@@ -250,24 +250,6 @@ class Link:
             else:
                 self.events.append(message)
 
-    def set_held(self, type_name: str, held: bool) -> None:
-        """The peer takes no events of this type, or takes them again."""
-        self.events.set_held(type_name, held)
-
-    def holds(self, type_name: str) -> bool:
-        """Whether the peer takes no events of this type at present."""
-        return self.events.holds(type_name)
-
-    def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest events that are in no frame yet, of one type or of any that is not held; None if
-        there are none.
-        """
-        return self.events.drop_oldest(type_name)
-
-    def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
-        """Remove events that are in no frame yet and that later ones supersede; as `EventQueue.conflate`."""
-        return self.events.conflate(key_of)
-
     def tell_gap(self, gap: Gap) -> None:
         """Tell the peer of events that it will not get."""
         place = gap.type_name, gap.conflated
@@ -291,28 +273,6 @@ class Link:
     def event_bytes_received(self) -> int:
         """Bytes of events that were processed, over all connections."""
         return self._consumed_before + self._consumed
-
-    @property
-    def queued_bytes(self) -> int:
-        return self.events.bytes
-
-    @property
-    def queued_events(self) -> int:
-        return self.events.count
-
-    @property
-    def stored_bytes(self) -> int:
-        """Those among `queued_bytes` of events that are stored, and never dropped."""
-        return self.events.stored_bytes
-
-    @property
-    def stored_events(self) -> int:
-        """Those among `queued_events`."""
-        return self.events.stored_count
-
-    def held_bytes(self, type_name: str | None = None) -> int:
-        """Bytes of events that are queued because the peer holds their type, this one or any."""
-        return self.events.held_bytes(type_name)
 
     def would_hold(self, message: Message) -> int:
         """Bytes of memory that a message with events would take in the queue."""
@@ -366,7 +326,7 @@ class Link:
         if self._ack_now or self._probe or self._resend:
             return True
         in_flight, control = len(self._retained), self._control
-        if in_flight and self._wants_answer(in_flight):
+        if (self._asking or in_flight >= self._half) and self._wants_answer(in_flight):
             return True
         if control.waiting and (
             control.urgent or control.settles or in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT
@@ -403,7 +363,7 @@ class Link:
             if self._gaps:
                 head += self._gaps.values()
                 self._gaps = {}
-            if not self._control.waiting:
+            if self.events.ready and not self._control.waiting:
                 entries = self._take_events(size, alone=not head)
         if head or entries:
             self.sent += 1
@@ -415,7 +375,8 @@ class Link:
             self.retained_bytes += retained.held
             self.retained_events += retained.events
             return frame
-        if self._ack_now or self._probe or self._wants_answer(in_flight):
+        asks = self._asking or in_flight >= self._half
+        if self._ack_now or self._probe or (asks and self._wants_answer(in_flight)):
             return self._frame(0, (), self._settled, in_flight)
         return None
 
@@ -436,7 +397,7 @@ class Link:
             return False
         if self._asking and not self._control and not self.events.ready:
             return True
-        return in_flight >= (self._frames_in_flight + 1) // 2 and self._probed <= self.acknowledged
+        return in_flight >= self._half and self._probed <= self.acknowledged
 
     def _take_events(self, size: int, *, alone: bool) -> list[Waiting]:
         """What is sent of the queue of events in a frame with so many bytes of other messages."""
@@ -472,11 +433,12 @@ class Link:
         self.written += 1
         if not self._control.urgent:
             self._announced = self.received if self._acknowledged_only is None else self._acknowledgeable
-        self._granted = self._grant()
+        if not self._withhold and self._consumed + self.window_bytes > self._granted:
+            self._granted = self._consumed + self.window_bytes
         self._ack_now = False
         self.due_ns = None
         probe, self._probe = self._probe, False
-        if self._wants_answer(in_flight):
+        if (self._asking or in_flight >= self._half) and self._wants_answer(in_flight):
             self._probed, probe = self.sent, True
         return Frame(sequence, self._announced, self._granted, messages, probe, self.dropped, settled)
 
@@ -543,8 +505,8 @@ class Link:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].sequence <= received:
             retained = self._retained.popleft()
-            if retained.entries:
-                self.stored |= retained.stored()
+            if retained.stored:
+                self.stored |= retained.stored
             self.retained_bytes -= retained.held
             self.retained_events -= retained.events
             self._retained_control -= retained.control

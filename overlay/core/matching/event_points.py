@@ -1,17 +1,25 @@
-"""Tests events against regions one by one, without an engine.
+"""Tests events against regions without an engine: one by one, or column by column.
 
-The values of a batch become points between the cuts of regions (`covey.matcher.covering.cuts`), lazily
-per attribute. A pair of an event and a region takes 0.3 µs and more in Python; so this is for few events and
-few regions (`matching.py`), and for the papers' matching by the poset (`baselines/poset_matching.py`).
+*One by one*: the values of a batch become points between the cuts of regions, lazily per attribute. A pair of
+an event and a region takes 0.3 µs and more, so this is for few of both (`matching.py`), and for the papers'
+matching by the poset (`baselines/poset_matching.py`).
 
-Calls of named operators count as true: an event in a region satisfies its cuts and predicates, and what its
-filter calls is asked about the few events that do (`matcher/evaluation`).
+*Column by column*, one mask of the batch per region: each attribute is ranked once, so a cut becomes a
+position by bisection, which is exact for every kind, and an interval one numpy comparison. 1,000 filters of
+three attributes take about 20 ms for a batch of 1,024 events.
+
+Calls of named operators count as true: what a filter calls is asked about the few events that are in its
+region (`matcher/evaluation`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from covey.matcher.covering.cuts import LINES, Cuts
 from covey.matcher.expressions.evaluation import passes
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from covey.matcher.covering.covering import Region
     from covey.matcher.events.batch import EventBatch
     from covey.matcher.events.event_type import EventType
+
 
 Rows = list[int]
 
@@ -55,7 +64,9 @@ class _Alone(dict[str, Any]):
 
     def __missing__(self, attribute: str) -> Any:
         batch = self._batch
-        (point,) = _points(batch.event_type, attribute, batch.values(attribute))
+        line = LINES[batch.event_type.attributes[attribute]]
+        (value,) = batch.values(attribute)
+        point = line.missing if value is None else line.before(value) if value == value else line.top
         self[attribute] = point
         return point
 
@@ -153,18 +164,102 @@ class EventPoints:
         points = self._points.get(attribute)
         if points is not None:
             return points
-        points = _points(self.batch.event_type, attribute, self._values_of(attribute))
-        self._points[attribute] = points
+        line = LINES[self.batch.event_type.attributes[attribute]]
+        points = self._points[attribute] = [
+            line.missing if value is None else line.before(value) if value == value else line.top
+            for value in self._values_of(attribute)
+        ]
         return points
-
-
-def _points(event_type: EventType, attribute: str, values: list[Any]) -> list[Any]:
-    line = LINES[event_type.attributes[attribute]]
-    return [
-        line.missing if value is None else line.before(value) if value == value else line.top
-        for value in values
-    ]
 
 
 def _lies(point: Any, cuts: Cuts) -> bool:
     return any(cuts[i] <= point < cuts[i + 1] for i in range(0, len(cuts), 2))
+
+
+Mask = npt.NDArray[np.bool_]
+_EMPTY_BYTES = _ATTRIBUTE_BYTES = _ATOM_BYTES = 512
+_RANK_BYTES = 128
+"""Of an event in one attribute: its value, its point and its rank, without the characters of strings."""
+_MOST_CHARACTERS = 64
+"""Of the constants of an atom whose mask is kept: 256 bytes of `_ATOM_BYTES` at the most."""
+_Ranks = tuple[list[Any], npt.NDArray[np.int64]]
+
+
+class EventMasks:
+    """The events of one batch, by rank."""
+
+    __slots__ = ("_atoms", "_events", "_none", "_ranks", "nbytes")
+
+    def __init__(self, events: EventPoints) -> None:
+        self._events = events
+        self.nbytes = _EMPTY_BYTES
+        """About what this takes in memory besides the batch."""
+        self._none: Mask = np.zeros(len(events), np.bool_)
+        """Of all regions with an interval that no event is in."""
+        self._ranks: dict[str, _Ranks] = {}
+        self._atoms: dict[Predicate, Mask] = {}
+
+    @property
+    def event_type(self) -> EventType:
+        return self._events.batch.event_type
+
+    def inside(self, region: Region) -> Mask:
+        """Which events lie in the region: bool[n_events]."""
+        if region.conjunctions is None:
+            join = np.logical_and if region.every else np.logical_or
+            mask: Mask = join.reduce([self.inside(part) for part in region.parts])
+            return mask
+        if len(region.conjunctions) == 1:
+            return self._within(region.conjunctions[0])
+        mask = np.zeros(len(self._events), np.bool_)
+        for conjunction in region.conjunctions:
+            mask |= self._within(conjunction)
+        return mask
+
+    def _within(self, conjunction: Conjunction) -> Mask:
+        intervals: list[tuple[npt.NDArray[np.int64], list[int]]] = []
+        for attribute, cuts in conjunction.cuts.items():
+            entry = self._ranks.get(attribute)
+            if entry is None:
+                entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
+                self.nbytes += _ATTRIBUTE_BYTES + _RANK_BYTES * len(self._events)
+                if entry[0] and isinstance(entry[0][0], str):
+                    self.nbytes += 2 * sum(map(len, entry[0]))
+            points, ranks = entry
+            bounds = [bisect_left(points, cut) for cut in cuts]
+            if bounds[0] == bounds[-1]:
+                return self._none
+            intervals.append((ranks, bounds))
+        mask = np.ones(len(self._events), np.bool_)
+        for ranks, bounds in intervals:
+            mask &= _between(ranks, bounds)
+        for atom in conjunction.atoms:
+            if not isinstance(atom, Predicate):
+                continue
+            passing = self._atoms.get(atom)
+            if passing is None:
+                passing = np.zeros(len(mask), np.bool_)
+                passing[self._events.passing(atom, self._events.rows)] = True
+                if _characters_in(atom) <= _MOST_CHARACTERS:
+                    self._atoms[atom] = passing
+                    self.nbytes += _ATOM_BYTES + len(mask)
+            mask &= passing
+        return mask
+
+
+def _characters_in(atom: Predicate) -> int:
+    values = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
+    return sum(len(value) for value in values if isinstance(value, str))
+
+
+def _between(ranks: npt.NDArray[np.int64], bounds: list[int]) -> Mask:
+    mask = (ranks >= bounds[0]) & (ranks < bounds[1])
+    for i in range(2, len(bounds), 2):
+        mask |= (ranks >= bounds[i]) & (ranks < bounds[i + 1])
+    return mask
+
+
+def _rank(points: list[Any]) -> _Ranks:
+    ordered = sorted(set(points))
+    position = {point: rank for rank, point in enumerate(ordered)}
+    return ordered, np.array([position[point] for point in points], np.int64)

@@ -1,16 +1,25 @@
-"""What a broker requires of whatever matches events against the interest in one event type.
+"""What a broker requires of whatever matches events against the interest in one event type, and what becomes
+of the result of a match: the shares of its receivers, without a Python statement per event, and the results
+of named operators that travel with it.
 
-`OperatorMatching` implements it with engines. A `MatchingFactory` passed to the broker replaces that, as the
-measuring baseline `baselines/poset_matching.py` does.
+`OperatorMatching` implements `InterestMatching` with engines. A `MatchingFactory` passed to the broker
+replaces that, as the measuring baseline `baselines/poset_matching.py` does.
+
+Invariant: the batch of a message does not change, since both ends of a link count its bytes; matching adds
+results to a view of it (`opened`), and a message that leaves has a copy of those that travel (`sealed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.results import Answers, Results
 
 if TYPE_CHECKING:
     from covey.matcher.evaluation.evaluator import Evaluator
@@ -93,3 +102,113 @@ MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool, "Evaluator
 """Creates the matching of one event type from the posets of its groups, by name; the flag is true for the
 interest of sessions, false for that of links. The evaluator asks named operators.
 """
+
+
+Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""What one session gets of a batch: its number, then rows, offsets and ids (`split_by_session`)."""
+
+
+def split_by_link(
+    bits: npt.NDArray[np.uint64], numbers: list[int]
+) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
+    """The interfaces among these that match, with their events: None for all, else one bool per event.
+
+    `bits` is uint64[n_events, words], as `Matches.interfaces` gives it; n_events is at least 1.
+    """
+    some = np.bitwise_or.reduce(bits, axis=0)
+    every = np.bitwise_and.reduce(bits, axis=0)
+    links: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
+    for number in numbers:
+        word, bit = divmod(number, 64)
+        if word >= len(some) or not int(some[word]) >> bit & 1:
+            continue
+        if int(every[word]) >> bit & 1:
+            links.append((number, None))
+        else:
+            links.append((number, (bits[:, word] >> np.uint64(bit) & np.uint64(1)).astype(np.bool_)))
+    return links
+
+
+def split_by_session(
+    offsets: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]
+) -> list[Share]:
+    """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
+    `owners` and `ids` are the numbers and subscription ids of the matches.
+
+    `rows` are the positions of the session's events in the batch, None where it gets all of them; offsets and
+    ids are as in `Deliver`. Cost: one sort of the matches by session, none where there is one session.
+    """
+    if not owners.size:
+        return []
+    count = offsets.size - 1
+    if len(set(owners.tolist())) == 1 if count == 1 else (owners == owners[0]).all():
+        number = int(owners[0])
+        return [(number, None, offsets, ids) if count == 1 else _sole_share(number, offsets, ids)]
+    events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
+    order = np.argsort(owners, kind="stable")
+    owners, events, ids = owners[order], events[order], ids[order]
+    # A session's ids for one event are a run; all runs are found at once, then grouped by session.
+    new_session = owners[1:] != owners[:-1]
+    starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
+    rows, ends = events[starts], np.concatenate((starts, [len(ids)]))
+    edges = np.searchsorted(starts, np.flatnonzero(new_session) + 1).tolist()
+    shares: list[Share] = []
+    for first, last in pairwise([0, *edges, len(starts)]):
+        low, high = ends[first], ends[last]
+        mine = None if last - first == count else rows[first:last]
+        shares.append((int(owners[low]), mine, ends[first : last + 1] - low, ids[low:high]))
+    return shares
+
+
+def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> Share:
+    """The share of a session that gets all."""
+    matching = offsets[1:] > offsets[:-1]
+    if matching.all():
+        return number, None, offsets, ids
+    rows = np.flatnonzero(matching)
+    return number, rows, np.concatenate((offsets[rows], offsets[-1:])), ids
+
+
+MAX_RESULT_BYTES = 1 << 20
+"""How many bytes of results a batch carries: a quarter of a neighbour's credit, and of a frame, so that
+results never keep events from leaving. The next broker asks again what is over it."""
+
+
+def opened(batch: EventBatch) -> EventBatch:
+    """The same events, with results of their own."""
+    return batch.with_results(Results() if batch.results is None else batch.results.copy())
+
+
+class TravellingResults:
+    """What leaves of the results of one broker: all or, where `share` is false, nothing."""
+
+    def __init__(self, *, share: bool = True) -> None:
+        self.share = share
+        self.left_out = 0
+        """Calls whose answers were over the bytes that a batch carries."""
+
+    def sealed(self, batch: EventBatch, keys: Collection[int] | None = None) -> EventBatch:
+        """The same events with a copy of the results, of these keys alone if there are any."""
+        results = batch.results
+        taken: dict[int, Answers] = {}
+        if results is not None and self.share:
+            room = MAX_RESULT_BYTES
+            for key, answers in results.items() if keys is None else _of(results, keys):
+                size = answers.nbytes
+                if size > room:
+                    self.left_out += 1
+                else:
+                    taken[key] = answers
+                    room -= size
+        return batch.with_results(Results(taken) if taken else None)
+
+
+def _of(results: Results, keys: Collection[int]) -> Iterator[tuple[int, Answers]]:
+    """The answers of the calls among these keys, at a cost of the smaller of both."""
+    if len(keys) > len(results):
+        yield from ((key, answers) for key, answers in results.items() if key in keys)
+        return
+    for key in sorted(keys):
+        answers = results.get(key)
+        if answers is not None:
+            yield key, answers

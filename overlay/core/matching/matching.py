@@ -1,21 +1,19 @@
 """A matching engine and its pending changes.
 
 Control messages record changes; the engine applies them before a match, columnwise for all subscriptions of
-one filter. A hundred UPDs between two batches of events cost the engine one `update_many`, and an UPD that
-another of the same subscription follows costs it nothing. Once about a millisecond's worth is pending
-(`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
+one filter. Many UPDs between two batches cost the engine one `update_many`. Once about a millisecond's worth
+is pending (`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
 
-An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
-events meet few filters, the changes stay pending and the filters are *walked*, until that has cost about as
-much as applying the changes. A batch of many events is never walked; a single event always is where filters
-are few, and boxes: an engine takes longer. The engines of the papers never walk, since they are there to be
-measured.
-
-Until the kernels are loaded there is no engine, and every match tests the filters: few events one by one,
-more of them column by column (`event_masks.py`).
+Where few events meet few filters, the changes stay pending and the filters are *walked* (`event_points.py`),
+until that has cost about as much as applying them. A batch of many events is never walked; a single event
+always is where filters are few, and boxes. Until the kernels are loaded every match tests the filters. The
+engines of the papers never walk, since they are there to be measured.
 
 Invariant: after `flush` the engine has exactly the interests that were put and not discarded, under their
 uids, with the values they had at the flush; a match is over these, by the engine or by a walk.
+
+An engine accepts so many different constants of `contains` and `not suffix`. Changes reach it long after they
+are accepted, so a subscription over that number is refused when it arrives (`TextConstants`).
 """
 
 from __future__ import annotations
@@ -30,15 +28,14 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engine import create_engine
-from covey.matcher.errors import EventTypeError
-from covey.matcher.expressions.expression import And, Or, Predicate
+from covey.matcher.errors import CapacityError, EventTypeError
+from covey.matcher.expressions.expression import And, Or, Predicate, Variable
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.matching.event_masks import EventMasks, Mask
-from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
+from covey.overlay.core.matching.event_points import EventMasks, EventPoints, Mask, Rows, Walkable
 from covey.overlay.core.matching.interest_matching import Matched
-from covey.overlay.core.matching.text_constants import TextConstants
 from covey.overlay.core.moving.motion import moves
 
 if TYPE_CHECKING:
@@ -47,6 +44,60 @@ if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+
+
+_Constant = tuple[str, Operator, "Scalar"]
+
+
+class TextConstants:
+    """The constants in use, at most `most`, with the number of interests that have each."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._users: dict[_Constant, int] = {}
+        self.by_uid: dict[int, set[_Constant]] = {}
+
+    def __contains__(self, uid: int) -> bool:
+        return uid in self.by_uid
+
+    def check(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
+        """`CapacityError` where this filter with values, in place of interest `replaced`, would be over the
+        number.
+        """
+        if not filter.texts:
+            return
+        needed = _constants(filter, values)
+        freed = sum(self._users[c] == 1 for c in self.by_uid.get(replaced, set()) - needed)
+        if len(self._users) - freed + len(needed - self._users.keys()) > self.most:
+            raise CapacityError(
+                f"over {self.most:,} different constants of contains and not suffix in the subscriptions to "
+                f"{filter.event_type.name}: expected one that others have, or fewer subscriptions"
+            )
+
+    def put(self, uid: int, filter: Filter, values: Mapping[str, Scalar]) -> None:
+        """Count an interest, with its new values if it is known."""
+        self.discard(uid)
+        if filter.texts:
+            self.by_uid[uid] = _constants(filter, values)
+            for constant in self.by_uid[uid]:
+                self._users[constant] = self._users.get(constant, 0) + 1
+
+    def discard(self, uid: int) -> None:
+        for constant in self.by_uid.pop(uid, ()):
+            self._users[constant] -= 1
+            if not self._users[constant]:
+                del self._users[constant]
+
+
+def _constants(filter: Filter, values: Mapping[str, Scalar]) -> set[_Constant]:
+    """The attributes, what the columns hold, and the constants."""
+    found: set[_Constant] = set()
+    for predicate in filter.texts:
+        (operand,) = predicate.operands
+        value = values[operand.name] if isinstance(operand, Variable) else operand.value
+        held = Operator.SUFFIX if predicate.operator is Operator.NOT_SUFFIX else Operator.CONTAINS
+        found.add((predicate.attribute, held, value))
+    return found
 
 
 _WALKING = "cluster"
@@ -71,14 +122,11 @@ indexed by themselves."""
 
 
 class Matching:
-    """The engine of one event type for links or for sessions, created at the first flush. `texts` is the
-    most different constants of `contains` and `not suffix`, as an engine's; `few` is how many filters are
-    tested without an engine, so that a process that has no more loads no kernels.
+    """The engine of one event type for links or for sessions, created at the first flush. `few` is how many
+    filters are tested without an engine, so that a process that has no more loads no kernels.
     """
 
-    def __init__(
-        self, engine_name: str, event_type: EventType, *, texts: int = MOST_TEXTS, few: int = 0
-    ) -> None:
+    def __init__(self, engine_name: str, event_type: EventType, *, few: int = 0) -> None:
         self._few = few
         self._walks = engine_name == _WALKING
         self._walked = 0
@@ -96,7 +144,7 @@ class Matching:
         self.pending = 0
         """The changes of `_dirty`, weighed by what it takes to apply them."""
         self._pending_filters: set[Filter] = set()
-        self._texts = TextConstants(texts)
+        self._texts = TextConstants(MOST_TEXTS)
 
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
@@ -122,7 +170,8 @@ class Matching:
     def put(self, interest: Matched, number: int) -> None:
         uid, filter = interest.uid, interest.filter
         self._interests[uid] = (interest, number)
-        self._texts.put(uid, filter, interest.values)
+        if filter.texts or self._texts.by_uid:
+            self._texts.put(uid, filter, interest.values)
         if filter not in self._pending_filters and self._flushes():
             self._pending_filters.add(filter)
             self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(filter)

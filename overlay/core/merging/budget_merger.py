@@ -1,4 +1,5 @@
-"""Imperfect merging under a budget: at most so many bundles per neighbour and event type.
+"""Imperfect merging under a budget: at most so many bundles per neighbour and event type; and the kinds of
+merging by name.
 
 While fewer exist, a root gets a bundle of its own. Then it joins the bundle that grows least by it, or two
 other bundles are merged to make room where that costs less; one such pair is tried per change, in turn, so
@@ -12,10 +13,13 @@ costs O(1) on average. A change outside of the bundle's hull costs O(budget).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from covey.matcher.covering.cuts import Cut
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.merging.hull import Hull, around, axes, covers_hull, exact_hull, join
 from covey.overlay.core.merging.merging import Bundle, Merger
+from covey.overlay.core.merging.perfect import PerfectMerger
 
 _DROPPED_ATTRIBUTE = 4.0
 
@@ -167,3 +171,25 @@ def _hull_of(bundle: _HullBundle) -> Hull:
         return bundle.hull
     ((_, hull),) = bundle.members.values()
     return hull
+
+
+MERGINGS = ("off", "perfect", "budget")
+MERGING_BUDGET = 64
+"""The default for bundles per neighbour and event type."""
+
+
+def merger_factory(merging: str, budget: int, routing: str) -> Callable[[], Merger | None]:
+    """Creates the merger of one neighbour and event type, None if nothing is merged.
+
+    Raises `ValueError` for another name, a budget below 1, and for merging in the static mode, where slots do
+    not change.
+    """
+    if merging not in MERGINGS:
+        raise ValueError(f"merging {merging!r}: expected one of {', '.join(MERGINGS)}")
+    if budget < 1:
+        raise ValueError(f"merging_budget {budget}: expected a number from 1 up")
+    if merging == "off":
+        return lambda: None
+    if routing == "static":
+        raise ValueError(f"merging {merging!r}: expected off with static routing, where no slot changes")
+    return PerfectMerger if merging == "perfect" else lambda: BudgetMerger(budget)

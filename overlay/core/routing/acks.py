@@ -1,19 +1,24 @@
-"""Pending acknowledgements: which control messages have taken effect here and further on (UPD-ACK).
+"""Pending acknowledgements: which control messages have taken effect here and further on (UPD-ACK), and which
+requests of views are answered.
 
 A control message of a source is *complete* when every neighbour that it waits for has acknowledged the epoch
-awaited there. Acknowledgements are cumulative: an epoch is acknowledged to its source once it and all before
-it are complete. A message never waits for the neighbour it came from, so in an overlay without cycles waiting
-ends. (If an Advertise waited for the interest that it draws back, two that cross would wait for each other.)
-
+awaited there; an epoch is acknowledged to its source once it and all before it are complete. A message never
+waits for the neighbour it came from, nor an Advertise for the interest that it draws back, so waiting ends.
 Invariant: the queue of a source is in order of epochs; an epoch awaited of a neighbour was sent to it, and it
 has not acknowledged it.
+
+A *request* of a view is answered by events, and behind the last of them by an Answered, in the lane of the
+type: an Acknowledge overtakes events, and is cumulative over all types. A request has two epochs of its
+source: where it was handled, and the newest one that it stands for (`for_views`), which is later where a busy
+link has merged requests. Invariant: a source is sent Answered(n) only when it has sent all up to epoch n, and
+all requests that were handled up to n are complete; so n covers all requests that it has made up to then.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -272,3 +277,78 @@ class Acks:
                     f"epoch {pending.epoch} of {source} misses {pending.missing} answers "
                     f"but waits for {waiting.get(id(pending), 0)}"
                 )
+
+
+class Answers(Acks):
+    """Of one event type: the requests that neighbours were sent and have answered, and those of sources. The
+    complete requests of a source are in the order in which they were handled.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due: dict[Interface, list[tuple[int, int]]] = {}
+        """By source, of requests that are to be answered: the epoch up to which all is to be here and
+        complete, and the newest epoch that they stand for. Those that stand for epochs which had not come
+        when they were handled, one after the other, have one entry: the peer names these epochs.
+        """
+        self._complete: dict[Interface, int] = {}
+        """Sources of which a request has become complete."""
+        self._waiting: dict[Interface, None] = {}
+        """Sources all of whose requests are complete, and that have not sent the epochs of some."""
+
+    def open_request(
+        self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]
+    ) -> None:
+        """A request of this source was answered from here; the neighbours in `waits` are asked for more."""
+        due, until = self._due.setdefault(source, []), max(epoch, newest)
+        if due and min(due[-1][0], until) > epoch:
+            due[-1] = max(due[-1][0], until), max(due[-1][1], newest)
+        else:
+            due.append((until, newest))
+        self.open(source, epoch, waits)
+
+    def refused(self, neighbour: Interface, epoch: int) -> None:
+        """A neighbour has refused requests of a slot, which was sent nothing newer than this epoch."""
+        self.acknowledged(neighbour, min(epoch, self.newest_sent(neighbour)))
+
+    def take(
+        self, received: Callable[[Interface], int], sender: Interface
+    ) -> Iterator[tuple[Interface, int]]:
+        """What to answer to whom now; `received` returns the newest epoch of a source, which has changed
+        since the last call for the `sender` at most. The cost does not grow with the requests of others.
+        """
+        self._complete.update(self.drain())
+        if sender in self._waiting:
+            self._complete[sender] = 0
+        for source in list(self._complete):
+            first, limit = self.first_incomplete(source), received(source)
+            if first is not None:
+                limit = min(first - 1, limit)
+            due = self._due.pop(source, [])
+            rest = [each for each in due if each[0] > limit]
+            if len(rest) < len(due):
+                yield source, max(newest for until, newest in due if until <= limit)
+            if rest:
+                self._due[source] = rest
+            self._waiting.pop(source, None)
+            if rest and first is None:
+                self._waiting[source] = None
+            del self._complete[source]
+
+    @property
+    def waits_for_epochs(self) -> bool:
+        """Whether a complete request stands for epochs that its source has not sent yet."""
+        return bool(self._waiting)
+
+    # --- interfaces that come and go ------------------------------------------------------------------------
+
+    def remove_source(self, source: Interface) -> None:
+        """A source has lost its state or left."""
+        self._due.pop(source, None)
+        self._complete.pop(source, None)
+        self._waiting.pop(source, None)
+        super().remove_source(source)
+
+    def pending(self) -> dict[Interface, list[int]]:
+        """What was not answered yet, by source."""
+        return {source: [newest for _, newest in due] for source, due in self._due.items()}

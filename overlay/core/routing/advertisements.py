@@ -11,12 +11,11 @@ from __future__ import annotations
 from covey.matcher.errors import EventTypeError
 from covey.overlay.core.messages import Advertise, Refuse, Subscribe, Unadvertise
 from covey.overlay.core.routing import durable_keys
-from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import forward
 from covey.overlay.core.routing.keyed import ask_for_views, retire_source
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import covers
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import Advertised, TypeState
 
 
@@ -26,12 +25,12 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     if message.filter is not None and (message.filter.variables or message.filter.calls):
         without = "variables" if message.filter.variables else "calls of operators"
         reason = f"advertisement of {event_type.name} with {message.filter}: expected no {without}"
-        call.refuse(peer, message.epoch, "INVALID_ARGUMENT", reason, type_name=event_type.name)
+        call.refuse(peer, message, "INVALID_ARGUMENT", reason, event_type.name)
         return
     try:
         state = tables.declare(event_type)
     except EventTypeError as error:
-        call.refuse(peer, message.epoch, "ALREADY_EXISTS", str(error), type_name=event_type.name)
+        call.refuse(peer, message, "ALREADY_EXISTS", str(error), event_type.name)
         return
     if event_type == state.event_type:
         event_type = state.event_type  # one object: a batch's schema is compared with it
@@ -131,6 +130,5 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
         accepted = sent.accepted is not None and sent.accepted.includes(state.declared[name])
         if name != peer.name and not accepted:
             state.refused[name] = None
-            call.refuse(
-                tables.peers[name], epoch, message.status, message.reason, type_name=message.type_name
-            )
+            refusal = Refuse(epoch, message.status, message.reason, type_name=message.type_name)
+            call.send(tables.peers[name], refusal)

@@ -3,7 +3,7 @@
 All routing state (`tables.py`) changes through `Broker.handle` and `handle_all` alone: a message and the
 interface it came from go in, a list of actions comes out. Same input, same output; no clock, no randomness,
 no I/O. A handler is a function of the tables, the call, the message and its sender; the modules
-`subscriptions`, `advertisements`, `events` and `syncing` have one family of messages each.
+`subscriptions`, `advertisements`, `event_routing` and `connecting` have one family of messages each.
 
 Invariants (stated and checked by `sim/invariants.py`): the slots of a neighbour are the maximal
 elements of all interest but its own, in the event types that it publishes and in durable ones; the engines
@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, Any
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.covering.poset import Forest, Poset
-from covey.overlay.core.matching.interest_matching import InterestMatching, MatchingFactory
+from covey.overlay.core.matching.interest_matching import InterestMatching, MatchingFactory, TravellingResults
 from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.matching.operator_matching import OperatorMatching
-from covey.overlay.core.matching.travelling import TravellingResults
-from covey.overlay.core.merging.mergers import MERGING_BUDGET, merger_factory
+from covey.overlay.core.merging.budget_merger import MERGING_BUDGET, merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -61,20 +60,7 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
-from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.dispatch import Departures, Dispatch
-from covey.overlay.core.routing.durable_keys import on_answered, on_restore_keys, retire_restored
-from covey.overlay.core.routing.durable_type import DurableType
-from covey.overlay.core.routing.event_routing import deliver, on_publish
-from covey.overlay.core.routing.interest_changes import renew_moving
-from covey.overlay.core.routing.key_ages import KeyAges
-from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyBytes
-from covey.overlay.core.routing.keyed import evict_over_common, retire_old, send_answers
-from covey.overlay.core.routing.notices import on_notice, send_notices
-from covey.overlay.core.routing.peers import BROKER, Peer
-from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES, ReplayBytes
-from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
-from covey.overlay.core.routing.syncing import (
+from covey.overlay.core.routing.connecting import (
     on_acknowledge,
     on_await_clients,
     on_connect,
@@ -83,11 +69,35 @@ from covey.overlay.core.routing.syncing import (
     on_sync_end,
     on_withdraw,
 )
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.dispatch import Departures, Dispatch
+from covey.overlay.core.routing.durable_keys import on_answered, on_restore_keys, retire_restored
+from covey.overlay.core.routing.event_routing import deliver, on_publish
+from covey.overlay.core.routing.interest_changes import renew_moving
+from covey.overlay.core.routing.key_table import MAX_KEY_BYTES, KeyAges, KeyBytes
+from covey.overlay.core.routing.keyed import evict_over_common, retire_old, send_answers
+from covey.overlay.core.routing.peers import BROKER, Peer
+from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES, ReplayBytes
+from covey.overlay.core.routing.subscriptions import on_expire, on_subscribe, on_unsubscribe, on_update
+from covey.overlay.core.routing.tables import Call, DurableType, Tables
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
+
+
+def on_notice(tables: Tables, call: Call, message: Notice, peer: Peer) -> None:
+    """A neighbour's is passed on; a client has none to send."""
+    if peer.is_broker:
+        tables.notices.received(message, peer.name)
+
+
+def send_notices(tables: Tables, call: Call) -> None:
+    """Send the notices that are due."""
+    for interface, notice in tables.notices.due(call.now_ns):
+        peer = tables.peers.get(interface)
+        if peer is not None:
+            call.send(peer, notice)
+
 
 ROUTINGS = ("parametric", "static")
 
@@ -135,7 +145,7 @@ class Broker:
     baselines). `event_types` are never removed. `neighbours` are the ids of the brokers that it will be
     linked to: after a restart the broker acknowledges only what has taken effect in them as well.
     `replay_events` recent events of each type are stored for updates without gaps. `damping` is how many
-    typical steps wider a client's bounds are announced to neighbours (`announcing.py`). `merging` is "off",
+    typical steps wider a client's bounds are announced to neighbours (`motion.py`). `merging` is "off",
     "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. `evaluator` asks the
     named operators that filters call, without limits of time unless one is passed. For measurement alone,
     `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of

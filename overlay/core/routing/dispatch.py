@@ -12,18 +12,23 @@ some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.covering.interest import CLIENTS
-from covey.overlay.core.covering.registry import Registry
+from covey.overlay.core.covering.interest import CLIENTS, Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
-from covey.overlay.core.matching.result_splitting import Share, split_by_link, split_by_session
-from covey.overlay.core.matching.travelling import TravellingResults, opened
+from covey.overlay.core.matching.interest_matching import (
+    NO_PAIRS,
+    Decided,
+    Share,
+    TravellingResults,
+    opened,
+    split_by_link,
+    split_by_session,
+)
 from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState
@@ -45,6 +50,7 @@ class Dispatch:
         "_events",
         "_results",
         "_source",
+        "ends_here",
         "goes_on",
         "links",
         "message",
@@ -60,6 +66,8 @@ class Dispatch:
         groups = state.groups
         self.goes_on = len(groups) > (CLIENTS in groups) + (source.name in groups)
         """Whether another neighbour has interest."""
+        self.ends_here = CLIENTS in groups or state.ring is not None or state.keys is not None
+        """Whether a session has interest, or the events are kept here."""
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
@@ -97,28 +105,34 @@ class Dispatch:
         if self.links and events.batch is not batch:
             batch = self._results.sealed(events.batch)
             message = replace(message, batch=batch)
-        return [
-            (link, message if mask is None else replace(message, batch=batch.filter(mask)))
-            for link, mask in self.links
-        ]
+        sent = []
+        for link, mask in self.links:
+            sent.append((link, message if mask is None else replace(message, batch=batch.filter(mask))))
+        return sent
 
     def _match_links(self, peers: Peers) -> None:
         state, source, events = self.state, self._source, self._events
         if not self.goes_on:
             return
         exclude, batch = source.number if source.is_broker else -1, self.message.batch
-        neighbours = peers.others(source)
-        if state.sessions.calls and neighbours:
+        if state.sessions.calls:
             self._decided = state.sessions.decide(events)  # now, so that its answers travel
         if batch.count == 1:
             bits = state.links.event_interfaces(events, exclude)
-            self.links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
+            for peer in peers.by_number:
+                if bits >> peer.number & 1 and peer is not source:
+                    self.links.append((peer, None))
         else:
             words = state.links.match_interfaces(events, exclude)
-            numbers = [peer.number for peer in neighbours]
-            self.links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
+            numbers = [peer.number for peer in peers.by_number if peer is not source]
+            self.links = [(peers.links[number], mask) for number, mask in split_by_link(words, numbers)]
         if state.floods and self.message.for_views:
             self.links = [(peer, mask) for peer, mask in self.links if peer.name in state.viewing]
+
+    def count_unwanted(self) -> None:
+        """In place of `to_sessions`, where nothing `ends_here`."""
+        if self._source.is_broker and not self.message.replayed:
+            self._source.counters.events_unwanted += _unwanted(self.batch.count, self.links, [])
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
@@ -175,15 +189,13 @@ def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return np.repeat(np.arange(offsets.size - 1, dtype=np.int32), offsets[1:] - offsets[:-1])
 
 
+@dataclass(slots=True, eq=False)
 class Departures:
     """Departures from a neighbour, until the sessions' turn (`Dispatch` is that of other events)."""
 
-    __slots__ = ("batch", "source", "state")
-
-    def __init__(self, batch: EventBatch, source: Peer, state: TypeState) -> None:
-        self.batch = batch
-        self.source = source
-        self.state = state
+    batch: EventBatch
+    source: Peer
+    state: TypeState
 
 
 def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:

@@ -1,17 +1,14 @@
 """The last events of the keys of durable types: how views get them, and how they outlive a restart.
 
-Stored events are sent again after a crash, and late to receivers that are behind; `keyed.py` rests on one
-order of each key on a link. So views of a durable type get its events beside the stored ones, as Publish and
-Deliver that are `live`: these are not stored, not sent again, and follow the rules of other types. The broker
-at which an event is published makes them, for the neighbours that have asked for views (`viewing`), and
-stores the event in any case, with the name of its client as a receiver (`KEYS`).
+Stored events come again after a crash, and late where a receiver is behind; `keyed.py` rests on one order of
+each key on a link. So views get the events of durable types beside the stored ones, as Publish and Deliver
+that are `live`: not stored, and not sent again. The broker at which an event is published makes them, for the
+neighbours in `viewing`, and stores the event with the name of its client as a receiver (`KEYS`).
 
-A broker that restarts is given these records again (RestoreKeys). The keys so restored stay while their
-publisher may come back with its session, and are its own again when it advertises; what is not claimed leaves
-(EndRestored). Keys that have left with their publisher have a record which says so (`ENDED`).
-
-A neighbour that has lost its state may have its keys restored. So those that came from it stay, *outdated*,
-until it has sent what it has now; what was not among that leaves.
+A broker that restarts is given these records again (RestoreKeys). The keys stay while their publisher may
+come back, and are its own again when it advertises; what is not claimed leaves (EndRestored). Keys that left
+with their publisher have a record of that (`ENDED`). The keys of a neighbour that has lost its state stay,
+*outdated*, until it has sent what it has now; what was not among that leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from __future__ import annotations
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.messages import Answered, Publish, RestoreKeys
-from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
 from covey.overlay.core.routing.keyed import (
     ask_through_another,
@@ -29,7 +25,7 @@ from covey.overlay.core.routing.keyed import (
     retire_source,
 )
 from covey.overlay.core.routing.peers import Peer
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import TypeState
 
 

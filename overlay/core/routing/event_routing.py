@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from covey.overlay.core.messages import KEYS, Drop, Publish, Receiver, Refuse, Store
 from covey.overlay.core.routing import durable_keys
-from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
 from covey.overlay.core.routing.keyed import (
     departed_for_views,
@@ -20,8 +19,8 @@ from covey.overlay.core.routing.keyed import (
 )
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import Promise
-from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_conflicts import difference
+from covey.overlay.core.routing.tables import Call, Tables
+from covey.overlay.core.routing.type_state import difference
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
@@ -72,6 +71,9 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         for link, publish in dispatched.to_links(tables.peers):
             link.counters.events_sent += publish.batch.count
             call.send(link, publish)
+    if not dispatched.ends_here:
+        dispatched.count_unwanted()
+        return
     if state.keys is not None and _is_last(message, state):
         followed_by_links(tables, call, dispatched, peer)
     # Sessions wait for what is on its way to links; not for one event, nor where nothing is.

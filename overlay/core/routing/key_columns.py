@@ -1,19 +1,21 @@
-"""Attributes of the last events of keys, in columns, so that a moved box is compared with all keys at once.
+"""Columns of a key table: attributes of the last events of keys, so that a moved box is compared with all
+keys at once, and who has these events.
 
-    columns[attribute]   int64  by row of a key table: the key of the value (`matcher/encoding/keys.py`)
+    columns[attribute]   int64   by row: the key of the value (`matcher/encoding/keys.py`)
+    bits                 uint64  by row: a bit per holder, a neighbour by its name or a view by its uid
 
-Only what the filter of a view compares has a column, and only where its kind is a number, a time or a bool. A
-column is brought up to date when it is read, by the rows with an event since the last time. The cuts of a
-region are in the same order as keys, so an interval is two comparisons; strings, lists and calls have no
-column, and a region with such is only bounded by the rest. Rejected: an engine, made for many filters and few
-events (10 ms for 100,000 keys and a box; columns take under 1 ms), and an index over places, which every
-event would have to update.
+Only what the filter of a view compares has a column, and only numbers, times and bools; the rest bounds
+nothing. A column is brought up to date when it is read. An engine was rejected: it takes 10 ms for 100,000
+keys and a box, columns under 1 ms.
+
+Invariant: a bit that belongs to no holder is 0 in every row, and of the two bits of a holder that has lost
+what it had at most one is set. Cost: a few operations on arrays per batch, whatever the number of holders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from covey.matcher.covering.cuts import Cut, Cuts
     from covey.matcher.covering.region import Region
     from covey.matcher.events.batch import EventBatch
+
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -119,3 +122,167 @@ def _keys(batch: EventBatch, attribute: str, kind: Kind, places: Int64s) -> Int6
         found = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     found[absent] = MISSING
     return found
+
+
+Holder = TypeVar("Holder", bound=Hashable)
+Bits = npt.NDArray[np.uint64]
+"""uint64[rows, words]."""
+
+_ONE = np.uint64(1)
+
+
+class Holders(Generic[Holder]):
+    """Holders of one kind."""
+
+    def __init__(self) -> None:
+        self.bits: dict[Holder, int] = {}
+        self._former: dict[Holder, int] = {}
+        """A second bit of those that have lost what they had: where it may yet arrive."""
+        self._holders: dict[int, Holder] = {}
+        self._free: list[int] = []
+        self._held: Bits = np.zeros((0, 1), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def resize(self, rows: int) -> None:
+        """Room for this many rows."""
+        held = np.zeros((rows, self._held.shape[1]), np.uint64)
+        held[: len(self._held)] = self._held
+        self._held = held
+
+    def add(self, holder: Holder) -> int:
+        """The bit of a holder, which has nothing if it is new."""
+        bit = self.bits.get(holder)
+        if bit is None:
+            bit = self.bits[holder] = self._new_bit(holder)
+        return bit
+
+    def _new_bit(self, holder: Holder) -> int:
+        bit = self._free.pop() if self._free else len(self._holders)
+        self._holders[bit] = holder
+        if bit >= 64 * self._held.shape[1]:
+            self._held = np.hstack([self._held, np.zeros_like(self._held)])
+        return bit
+
+    def lose(self, holder: Holder) -> None:
+        """A holder has lost what it had, but may get it yet."""
+        bit = self.bits.get(holder)
+        if bit is not None:
+            former = self._former.get(holder)
+            if former is None:
+                former = self._former[holder] = self._new_bit(holder)
+            has = self._held[:, bit >> 6] >> np.uint64(bit & 63) & _ONE
+            self._held[:, former >> 6] |= has << np.uint64(former & 63)
+            self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
+
+    def discard(self, holder: Holder) -> None:
+        """A holder has nothing any more, nor gets it."""
+        for bit in (self.bits.pop(holder, None), self._former.pop(holder, None)):
+            if bit is not None:
+                del self._holders[bit]
+                self._free.append(bit)
+                self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
+
+    def mark(self, holder: Holder, rows: Int64s) -> None:
+        """A holder has the last events of these keys."""
+        bit = self.add(holder)
+        self._held[rows, bit >> 6] |= _ONE << np.uint64(bit & 63)
+        former = self._former.get(holder)
+        if former is not None:
+            self._held[rows, former >> 6] &= ~(_ONE << np.uint64(former & 63))
+
+    def has(self, holder: Holder, rows: Int64s) -> npt.NDArray[np.bool_]:
+        """Of which of these keys a holder has the last event."""
+        bit = self.bits.get(holder)
+        if bit is None:
+            return np.zeros(len(rows), np.bool_)
+        has: npt.NDArray[np.bool_] = (self._held[rows, bit >> 6] >> np.uint64(bit & 63) & _ONE) > 0
+        return has
+
+    def none(self, count: int) -> Bits:
+        """Bits for so many events, none set."""
+        return np.zeros((count, self._held.shape[1]), np.uint64)
+
+    def advance(self, rows: Int64s, receivers: Bits) -> Bits:
+        """New events of these keys, in order, and who receives each: at the last event of each key, those
+        that had an earlier one and do not receive it. A row of -1 is no key. Afterwards the receivers of the
+        last event of each key have it.
+        """
+        left = np.zeros_like(receivers)
+        events = np.flatnonzero(rows >= 0)
+        if not len(events):
+            return left
+        order = events[np.argsort(rows[events], kind="stable")]
+        edges = np.flatnonzero(np.diff(rows[order]))
+        first, last = np.append(0, edges + 1), order[np.append(edges, len(order) - 1)]
+        before = self._held[rows[last]] | np.bitwise_or.reduceat(receivers[order], first, axis=0)
+        left[last] = before & ~receivers[last]
+        for holder, former in self._former.items():
+            bit = self.bits[holder]
+            has = before[:, bit >> 6] >> np.uint64(bit & 63) & _ONE
+            left[last, former >> 6] &= ~(has << np.uint64(former & 63))
+        self._held[rows[last]] = receivers[last]
+        return left
+
+    def clear(self, rows: Int64s) -> Bits:
+        """The holders of these keys, each key once, which have nothing afterwards."""
+        held: Bits = self._held[rows]
+        self._held[rows] = 0
+        return held
+
+    def divided(self, bits: Bits) -> Iterator[tuple[Holder, Int64s]]:
+        """Each holder with some bit set, in order of bits, and the events where it is."""
+        some = np.bitwise_or.reduce(bits, axis=0) if len(bits) else np.zeros(0, np.uint64)
+        for word in np.flatnonzero(some).tolist():
+            rest = int(some[word])
+            while rest:
+                bit = (rest & -rest).bit_length() - 1
+                rest &= rest - 1
+                events = np.flatnonzero(bits[:, word] >> np.uint64(bit) & _ONE)
+                yield self._holders[64 * word + bit], events
+
+
+class NumberedHolders(Holders[int]):
+    """Holders that are numbers, which many at once are looked up of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: Int64s = np.zeros(0, np.int64)
+        """The holders, in order."""
+        self._bit_of: Int64s = np.zeros(0, np.int64)
+        """The bit of each."""
+
+    def add(self, holder: int) -> int:
+        new = holder not in self.bits
+        bit = super().add(holder)
+        if new:
+            at = int(np.searchsorted(self._numbers, holder))
+            self._numbers = np.insert(self._numbers, at, holder)
+            self._bit_of = np.insert(self._bit_of, at, bit)
+        return bit
+
+    def discard(self, holder: int) -> None:
+        if holder in self.bits:
+            at = int(np.searchsorted(self._numbers, holder))
+            self._numbers, self._bit_of = np.delete(self._numbers, at), np.delete(self._bit_of, at)
+        super().discard(holder)
+
+    def among(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
+        """Which numbers are holders."""
+        return self._found(numbers) >= 0
+
+    def of_pairs(self, count: int, events: npt.NDArray[np.int32], numbers: Int64s) -> Bits:
+        """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
+        bits = self.none(count)
+        bit = self._found(numbers)
+        events, bit = events[bit >= 0], bit[bit >= 0]
+        np.bitwise_or.at(bits, (events, bit >> 6), _ONE << (bit & 63).astype(np.uint64))
+        return bits
+
+    def _found(self, numbers: Int64s) -> Int64s:
+        """The bit of each number, -1 of one that is no holder."""
+        at = np.searchsorted(self._numbers, numbers)
+        known = np.append(self._numbers, -1)[at] == numbers
+        found: Int64s = np.where(known, np.append(self._bit_of, -1)[at], -1)
+        return found

@@ -1,4 +1,4 @@
-"""The last event of each key of one type at one broker, for views.
+"""The last event of each key of one type at one broker, for views, and how old it may be.
 
     keys       dict   key -> row
     _chunk     int64  by row: the batch that has its last event, -1 where the row is free
@@ -14,15 +14,18 @@
 Batches are kept as they came, small ones packed (`link/packing.py`), until most of their events are no longer
 the last ones of their keys; then what is left of them is joined. Invariant: between two calls of a broker a
 row in use has an event, at most `max_keys` rows are in use, and they take `max_bytes` of memory with their
-keys and batches; beyond that the keys without a new event for
-longest are evicted, and counted. Beyond `max_bytes` all batches are joined; where that does not leave a
-quarter free, keys are evicted until it does, so that all are joined once or twice per quarter of new events.
-The tables of a broker have a common bound, beyond which the one with most bytes gives a quarter of them.
+keys and batches; beyond that the keys without a new event for longest are evicted, and counted. Beyond
+`max_bytes` all batches are joined; where that does not leave a quarter free, keys are evicted until it does,
+so that all are joined once or twice per quarter of new events. The tables of a broker have a common bound,
+beyond which the one with most bytes gives a quarter of them.
+
+A type whose keys have a maximal age is looked through once its oldest key may be too old, and at most sixteen
+times per maximal age; so a key is retired between its maximal age and a sixteenth more after its last event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING
@@ -34,12 +37,47 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.packed_columns import MOST_PACKED
 from covey.overlay.core.link.packing import Waiting, Whole, packed
 from covey.overlay.core.messages import Publish
-from covey.overlay.core.routing.holders import Holders, NumberedHolders
-from covey.overlay.core.routing.key_columns import KeyColumns, compared
+from covey.overlay.core.routing.key_columns import Holders, KeyColumns, NumberedHolders, compared
 
 if TYPE_CHECKING:
     from covey.matcher.covering.region import Region
     from covey.overlay.core.messages import Interface
+
+
+_TIMES = 16
+
+
+class KeyAges:
+    """`max_age_ns` has the maximal age of the keys of some types, by name; the keys of others have none."""
+
+    def __init__(self, max_age_ns: Mapping[str, int]) -> None:
+        self.max_age_ns = max_age_ns
+        self.next_ns = 0
+        """When the next type is due; 0 while none is."""
+        self._due: dict[str, int] = {}
+
+    def stored(self, type_name: str, now_ns: int) -> None:
+        """Events of a type were stored."""
+        if type_name in self.max_age_ns and type_name not in self._due:
+            self._set(type_name, now_ns + self.max_age_ns[type_name])
+
+    def due(self, now_ns: int) -> list[str]:
+        """The types to look through now; `looked` is to follow for each that has keys left."""
+        names = [name for name, due_ns in self._due.items() if now_ns >= due_ns]
+        for name in names:
+            del self._due[name]
+        self.next_ns = min(self._due.values(), default=0)
+        return names
+
+    def looked(self, type_name: str, oldest_ns: int, now_ns: int) -> None:
+        """A type was looked through; the oldest of its keys has its event since `oldest_ns`."""
+        age_ns = self.max_age_ns[type_name]
+        self._set(type_name, max(oldest_ns + age_ns, now_ns + age_ns // _TIMES))
+
+    def _set(self, type_name: str, due_ns: int) -> None:
+        self._due[type_name] = due_ns
+        self.next_ns = min(self._due.values())
+
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,19 +1,16 @@
 """Views: who gets the events of a key, whatever their contents.
 
 A *view* is a subscription to a type with a key whose reader knows, of every key, whether its last event is
-inside of the filter. Content decides who gets an event, so an event that moves a key out of all interest
-would go nowhere. Therefore whoever was sent the last event of a key is sent the next one as well: where it
-does not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver hears no more of the key,
-so it passes the departure on to whom it has sent the key, and forgets it.
+inside of the filter. So whoever was sent the last event of a key is sent the next one as well: where it does
+not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver hears no more of the key,
+passes the departure on to whom it has sent the key, and forgets it. A neighbour that has lost its state may
+yet get what was on its way: it is sent the next event of its former keys, and again the last ones that views
+want.
 
-A neighbour that has lost its state may yet get what was on its way to it. So it is sent the next event of the
-keys that it had, but also again the last ones that views want.
-
-A broker so has the true last event of each key in its table (`key_table.py`): of those that enter here, and
-of those that it was sent and had no departure of. An update for views is answered from it: a view gets all
-events of it that match, a neighbour those that match and that it does not have; and it goes on to the
-neighbours that publish, whose answers pass through here. Invariant: a bit of a neighbour is set if and only
-if the neighbour has, or will get before anything else of the key, the event that the table has.
+A broker so has the true last event of each key in its table (`key_table.py`), and answers an update for views
+from it: a view gets all events that match, a neighbour those that match and that it does not have. The update
+goes on to the neighbours that publish, whose answers pass through here. Invariant: a bit of a neighbour is
+set if and only if the neighbour has, or will get before anything else of the key, the event of the table.
 """
 
 from __future__ import annotations
@@ -29,13 +26,12 @@ from covey.overlay.core.matching.matching import FilterAt, Matching
 from covey.overlay.core.messages import ENDED, Answered, Deliver, Publish, Receiver, Store
 from covey.overlay.core.moving.motion import still
 from covey.overlay.core.routing.acks import UNSYNCED
-from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Departures, Dispatch
-from covey.overlay.core.routing.holders import Bits
+from covey.overlay.core.routing.interest_changes import request
+from covey.overlay.core.routing.key_columns import Bits
 from covey.overlay.core.routing.key_table import Int64s, KeyTable
 from covey.overlay.core.routing.peers import Peer
-from covey.overlay.core.routing.requests import request
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from covey.overlay.core.messages import Interface, Message
 
 BROKER = "broker/"
 CLIENT = "client/"
+_EVENTS = ("events_received", "events_sent", "events_dropped", "events_unwanted")
 
 
 @dataclass(slots=True)
@@ -33,19 +34,14 @@ class Counters:
 
     def add(self, other: Counters) -> None:
         """The events of an interface that has ended."""
-        self.events_received += other.events_received
-        self.events_sent += other.events_sent
-        self.events_dropped += other.events_dropped
-        self.events_unwanted += other.events_unwanted
+        for name in _EVENTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def to_dict(self) -> dict[str, object]:
         return {
             "received": {kind.__name__: count for kind, count in self.received.items()},
             "sent": {kind.__name__: count for kind, count in self.sent.items()},
-            "events_received": self.events_received,
-            "events_sent": self.events_sent,
-            "events_dropped": self.events_dropped,
-            "events_unwanted": self.events_unwanted,
+            **{name: getattr(self, name) for name in _EVENTS},
         }
 
 
@@ -106,7 +102,9 @@ class Peers(dict[Interface, Peer]):
         super().__init__()
         self.ended_sessions = Counters()
         """The events of sessions that have ended."""
-        self._links: dict[int, Peer] = {}
+        self.links: dict[int, Peer] = {}
+        self.by_number: list[Peer] = []
+        """The neighbours, in order of their numbers."""
         self.sessions: dict[int, Peer] = {}
         self.serials = np.zeros(0, np.int64)
         """Of sessions, by number."""
@@ -126,8 +124,10 @@ class Peers(dict[Interface, Peer]):
             number = self._next[kind]
             self._next[kind] += 1
         peer = self[name] = Peer(name, number, self.next_serial())
-        (self._links if peer.is_broker else self.sessions)[number] = peer
-        if not peer.is_broker:
+        (self.links if peer.is_broker else self.sessions)[number] = peer
+        if peer.is_broker:
+            self.by_number = [self.links[each] for each in sorted(self.links)]
+        else:
             if number >= len(self.serials):
                 self.serials = np.resize(self.serials, 2 * number + 64)
             self.serials[number] = peer.serial
@@ -141,21 +141,12 @@ class Peers(dict[Interface, Peer]):
     def remove(self, peer: Peer) -> None:
         """Remove an interface; its number may be reused."""
         del self[peer.name]
-        if not peer.is_broker:
+        del (self.links if peer.is_broker else self.sessions)[peer.number]
+        if peer.is_broker:
+            self.by_number = [self.links[each] for each in sorted(self.links)]
+        else:
             self.ended_sessions.add(peer.counters)
-        del (self._links if peer.is_broker else self.sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
 
-    def link(self, number: int) -> Peer:
-        return self._links[number]
-
     def neighbours(self) -> list[Peer]:
-        return list(self._links.values())
-
-    def others(self, source: Peer) -> list[Peer]:
-        """The neighbours but one, in order of their numbers."""
-        links = self._links
-        return [links[number] for number in sorted(links) if links[number] is not source]
-
-    def all(self) -> list[Peer]:
-        return list(self.values())
+        return list(self.links.values())

@@ -1,13 +1,14 @@
-"""The recent events of one type at one broker, for updates without gaps (`replay.py`) and `covey follow`.
+"""The recent events of one type at one broker, for updates without gaps (`subscriptions.py`) and `covey
+follow`.
 
 Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
 sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
 events, and `MAX_BYTES` of memory at the most, its records and objects included; a replay from before them is
 counted as `short`. What replays have computed of the events is bounded besides, and drops no event. The rings
-of a broker have a common bound, beyond which the one with most bytes drops a quarter of them.
-Cost: one entry per batch, and small batches are folded into one, `_FOLDED` at a time (`ring_entry.py`); a
-replay tests the events since the update's call against the one interest that has changed, column by column
-(`event_masks.py`), whatever the number of others.
+of a broker have a common bound, beyond which the one with most bytes drops a quarter of them. Cost: one entry
+per batch, and small batches are folded into one, `_FOLDED` at a time (`ring_entry.py`); a replay tests the
+events since the update's call against the one interest that has changed, column by column
+(`event_points.py`), whatever the number of others.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.matching.interest_matching import split_by_link
 from covey.overlay.core.matching.matching import region_alone
-from covey.overlay.core.matching.result_splitting import split_by_link
 from covey.overlay.core.routing.ring_entry import (
     LINK_BYTES,
     Bools,

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns
 from covey.overlay.core.link.size import held_by
-from covey.overlay.core.matching.event_masks import EventMasks
-from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.travelling import opened
+from covey.overlay.core.matching.event_points import EventMasks, EventPoints
+from covey.overlay.core.matching.interest_matching import opened
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType

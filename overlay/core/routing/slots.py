@@ -3,18 +3,16 @@
 Every root forwarded to a neighbour occupies a slot. This broker chooses its id; its filter is the root's
 *structure* (every operand lifted to a variable "1", "2", ...), and only the two ends of the link have the
 values of these broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE, with constants lifted too).
-A root that takes other values, or gives way to another of the same structure, costs one Update of the values
-that differ; only a change of structure costs a Subscribe and an Unsubscribe.
+Other values, or another root of the structure, cost one Update; only a change of structure costs a Subscribe
+and an Unsubscribe.
 
 Invariant: after the messages of a change the slots are exactly the roots, and during them no event is missed
-that matches before and after (make before break). The messages of one change are therefore in this order:
-Subscribe; Updates that widen a slot on handover; Updates of roots in place; Updates that narrow a slot on
-handover; Unsubscribe. A slot is handed over only between roots of which one covers the other: an exchange of
-unrelated content in one step could remove what a third root needs before another slot covers it.
+that matches before and after (make before break). So their order is: Subscribe; Updates that widen a slot on
+handover; Updates of roots in place; Updates that narrow a slot on handover; Unsubscribe. A slot is handed
+over only between roots of which one covers the other, else a third root could lose what it needs.
 
-With `parametric=False` (the static baseline, Fig. 3) slots are not handed over, and no root moves: a change
-is a new subscription, Subscribe then Unsubscribe. Slot ids are never reused on an interface, so that no id
-can collide with one that the neighbour still has.
+With `parametric=False` (the static baseline, Fig. 3) slots are not handed over, and no root moves. Slot ids
+are never reused on an interface.
 """
 
 from __future__ import annotations

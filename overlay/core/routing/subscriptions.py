@@ -1,21 +1,26 @@
-"""SUB, UPD and USUB: the handlers of subscriptions, and of the end of their validity period."""
+"""SUB, UPD and USUB: the handlers of subscriptions, of the end of their validity period, and of replays.
+
+A *gapless* update carries the time of its call. Each broker that it reaches replays, to the interface it came
+from, the events that match its interest now, have entered the overlay since, and were not sent to it. It
+always travels on to the publishers' brokers, also where another filter covers it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from covey.matcher.errors import CapacityError, EventTypeError, FilterError, VariableError
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.messages import Expire, Expired, Subscribe, Unsubscribe, Update
+from covey.overlay.core.matching.interest_matching import TravellingResults
+from covey.overlay.core.messages import Deliver, Expire, Expired, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import check_values, moves
-from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.interest_changes import exchange, move
+from covey.overlay.core.routing.interest_changes import exchange, move, request
 from covey.overlay.core.routing.keyed import check_for_views, check_view, on_update_for_views
 from covey.overlay.core.routing.peers import Peer
-from covey.overlay.core.routing.replay import replay
-from covey.overlay.core.routing.requests import request
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
@@ -39,14 +44,8 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
             check_for_views(state, peer, message.filter)
         state.note_subscribed(event_type)
     except (FilterError, EventTypeError) as error:
-        call.refuse(
-            peer,
-            message.epoch,
-            _status(error),
-            f"subscription {subscription_id} of {peer.name}: {error}",
-            subscription_id=subscription_id,
-            type_name=event_type.name,
-        )
+        reason = f"subscription {subscription_id} of {peer.name}: {error}"
+        call.refuse(peer, message, _status(error), reason, event_type.name)
         return
     peer.stale_subscriptions.pop(subscription_id, None)
     if old is not None and old.filter == message.filter:
@@ -84,14 +83,8 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
     """UPD (Fig. 6 lines 42-47)."""
     interest = peer.subscriptions.get(message.subscription_id)
     if interest is None:
-        call.refuse(
-            peer,
-            message.epoch,
-            "NOT_FOUND",
-            f"update of subscription {message.subscription_id}: {peer.name} has none of that id; "
-            "it has ended or was never made",
-            subscription_id=message.subscription_id,
-        )
+        what = f"update of subscription {message.subscription_id}: {peer.name} has none of that id"
+        call.refuse(peer, message, "NOT_FOUND", f"{what}; it has ended or was never made", "")
         return
     filter = interest.filter
     try:
@@ -102,14 +95,8 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         if message.for_views:
             _check_update_for_views(tables, message, peer, interest)
     except FilterError as error:
-        call.refuse(
-            peer,
-            message.epoch,
-            _status(error),
-            f"update of subscription {message.subscription_id}: {error}",
-            subscription_id=message.subscription_id,
-            type_name=filter.event_type.name,
-        )
+        reason = f"update of subscription {message.subscription_id}: {error}"
+        call.refuse(peer, message, _status(error), reason, filter.event_type.name)
         return
     call.traceparent = message.traceparent
     follows = message.after_epoch and message.after_epoch == interest.epoch
@@ -197,3 +184,23 @@ def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, si
     for replayed in replay(interest, peer, state, tables.results, since_ns):
         peer.counters.events_sent += len(replayed.batch)
         call.send(peer, replayed)
+
+
+def replay(
+    interest: Interest, peer: Peer, state: TypeState, results: TravellingResults, since_ns: int
+) -> Iterator[Publish | Deliver]:
+    """The events to replay to an interface for one of its subscriptions."""
+    ring = state.ring
+    if ring is None:
+        return
+    if peer.is_broker:
+        if peer.name not in state.advertised_to:
+            return  # the advertisement was withdrawn: events would meet no interest there
+        for batch in ring.to_link(peer.serial, peer.number, interest, since_ns, state.links):
+            yield Publish(results.sealed(batch), True)
+        return
+    subscription_id = interest.subscription_id
+    for batch, is_unsure in ring.to_session(peer.serial, interest, since_ns, state.sessions):
+        own = results.sealed(batch, peer.call_keys() if is_unsure else ())
+        ids = np.full(len(batch), subscription_id, np.int64)
+        yield Deliver(own, np.arange(len(batch) + 1), ids, 0 if is_unsure else peer.received, True)

@@ -1,32 +1,216 @@
-"""The routing state of one broker: interfaces, interest, event types and pending acknowledgements.
+"""The routing state of one broker (`Tables`), which only the handlers of `Broker` change, and the context of
+one call of it (`Call`).
 
-Only the handlers of `Broker` change it. The context of a call is in `Call`, not here.
+*Listener reports* show a publisher that asks whether its events have any listeners (quenching in Elvin).
+Invariant: after each call the last report to every publisher is up to date. Cost: none where no publisher
+asks; else a change of interest visits the roots of its type, up to the first that the promise admits.
+
+*Moving interests*: the engine has a bound that holds for `SHORT_NS` and is renewed every `PERIOD_NS`; the
+client drops the excess. Invariant: bound and announcement always cover the subscription. Cost: one hull per
+moving interest and period.
+
+*Durable types*: each broker drops events that it has received before, which come again after a crash.
+Invariant: the `WATERMARKS` publishers with the latest events are known, those of earlier lives from the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.covering.registry import Registry
-from covey.overlay.core.messages import Interface
+import numpy as np
+import numpy.typing as npt
+
+from covey.overlay.core.covering.interest import Registry
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    Advertise,
+    Interface,
+    ListenersReport,
+    Message,
+    Refuse,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.moving.motion import LATE_NS, SECOND_NS, hull, moves
 from covey.overlay.core.operators.operator_notices import Notices
 from covey.overlay.core.routing.acks import Acks
-from covey.overlay.core.routing.durable_type import DurableType
-from covey.overlay.core.routing.key_ages import KeyAges
-from covey.overlay.core.routing.key_table import KeyBytes
-from covey.overlay.core.routing.listener_reports import ListenerReports
-from covey.overlay.core.routing.moving_interests import MovingInterests
+from covey.overlay.core.routing.key_table import KeyAges, KeyBytes
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.slots import Slots
 from covey.overlay.core.routing.type_state import TypeState
+from covey.overlay.core.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
     from covey.matcher.evaluation.evaluator import Evaluator
-    from covey.overlay.core.matching.travelling import TravellingResults
+    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+    from covey.overlay.core.covering.interest import Interest
+    from covey.overlay.core.matching.interest_matching import Matched, TravellingResults
+    from covey.overlay.core.routing.dispatch import Departures, Dispatch
+
+
+class Call:
+    """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for;
+    `deferred` are the events whose sessions are served after the call, None if they are served within it;
+    `traceparent` is that of the current message, which the updates have that it makes necessary.
+    """
+
+    __slots__ = ("actions", "deferred", "now_ns", "source", "traceparent", "waits")
+
+    def __init__(self, source: Interface, now_ns: int, *, defer: bool = False) -> None:
+        self.source = source
+        self.now_ns = now_ns
+        self.actions: list[Action] = []
+        self.traceparent = ""
+        self.waits: dict[Interface, int] = {}
+        self.deferred: list[Dispatch | Departures] | None = [] if defer else None
+
+    def send(self, peer: Peer, message: Message) -> None:
+        peer.counters.sent[message.__class__] += 1
+        self.actions.append(Send(peer.name, message))
+
+    def control(self, peer: Peer, message: Advertise | Subscribe | Update | Unsubscribe) -> None:
+        """Send a message that the current one waits for, unless it goes back to the source."""
+        if self.traceparent and isinstance(message, Update):
+            message = replace(message, traceparent=self.traceparent)
+        if peer.name != self.source:
+            self.waits[peer.name] = message.epoch
+        peer.counters.sent[message.__class__] += 1
+        self.actions.append(Send(peer.name, message))
+
+    def wait_for(self, neighbour: Interface, epoch: int) -> None:
+        if neighbour != self.source and epoch > self.waits.get(neighbour, 0):
+            self.waits[neighbour] = epoch
+
+    def acknowledge(self, peer: Peer, epoch: int) -> None:
+        if epoch:
+            if epoch > peer.acknowledged:
+                peer.acknowledged = epoch
+            self.send(peer, Acknowledge(peer.acknowledged))
+
+    def refuse(
+        self, peer: Peer, message: Advertise | Subscribe | Update, status: str, reason: str, type_name: str
+    ) -> None:
+        subscription_id = 0 if isinstance(message, Advertise) else message.subscription_id
+        self.send(peer, Refuse(message.epoch, status, reason, subscription_id, type_name))
+
+
+class ListenerReports:
+    """Which publishers get reports, and the last report to each."""
+
+    def __init__(self) -> None:
+        self.reported: dict[str, dict[Interface, bool | None]] = {}
+        """By type and publisher; None before the first report."""
+        self.touched: dict[str, None] = {}
+        """Types whose reports may be out of date."""
+
+    def set(self, peer: Peer, type_name: str, *, report: bool) -> None:
+        """An interface has advertised a type, and asks for reports or does not."""
+        if report and not peer.is_broker:
+            self.reported.setdefault(type_name, {})[peer.name] = None
+            self.touched[type_name] = None
+        else:
+            self.remove(peer, type_name)
+
+    def remove(self, peer: Peer, type_name: str | None = None) -> None:
+        """End an interface's reports, of one type or of all."""
+        for name in [type_name] if type_name is not None else list(self.reported):
+            publishers = self.reported.get(name, {})
+            publishers.pop(peer.name, None)
+            if not publishers:
+                self.reported.pop(name, None)
+
+    def touch(self, type_name: str) -> None:
+        """Interest in a type has changed."""
+        if type_name in self.reported:
+            self.touched[type_name] = None
+
+    def drain(self, types: Mapping[str, TypeState]) -> Iterator[tuple[Interface, ListenersReport]]:
+        """The reports to send now, in the order in which publishers asked."""
+        touched, self.touched = self.touched, {}
+        for name in touched:
+            for interface, reported in self.reported.get(name, {}).items():
+                present = _any_listener(types[name], interface)
+                if present is not reported:
+                    self.reported[name][interface] = present
+                    yield interface, ListenersReport(name, present)
+
+
+def _any_listener(state: TypeState, publisher: Interface) -> bool:
+    promise = state.promises.get(publisher)
+    return any(
+        promise is None or promise.admits(root) for poset in state.groups.values() for root in poset.roots()
+    )
+
+
+PERIOD_NS = SECOND_NS
+SHORT_NS = 3 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class _ShortHull:
+    """A moving interest as its engine has it."""
+
+    uid: int
+    filter: Filter
+    values: Mapping[str, Scalar]
+
+
+class MovingInterests:
+    """The moving interests, in the order in which they began to move."""
+
+    def __init__(self) -> None:
+        self.next_ns = 0
+        """When the next renewal is due; 0 while nothing moves."""
+        self._interests: dict[int, Interest] = {}
+
+    def matched(self, interest: Interest, now_ns: int) -> Matched:
+        """What the engine gets for an announced interest, which is added if it moves, and removed if not."""
+        if not moves(interest.values):
+            self.discard(interest)
+            return interest
+        self._interests[interest.uid] = interest
+        if not self.next_ns:
+            self.next_ns = now_ns + PERIOD_NS
+        values = hull(interest.routed, interest.values, now_ns - LATE_NS, now_ns + SHORT_NS)
+        return _ShortHull(interest.uid, interest.structure, values)
+
+    def discard(self, interest: Interest) -> None:
+        self._interests.pop(interest.uid, None)
+        if not self._interests:
+            self.next_ns = 0
+
+    def due(self, now_ns: int) -> Iterator[Interest]:
+        """The interests to renew now."""
+        if self.next_ns and now_ns >= self.next_ns:
+            self.next_ns = now_ns + PERIOD_NS
+            yield from list(self._interests.values())
+
+    def __len__(self) -> int:
+        return len(self._interests)
+
+
+class DurableType(Watermarks):
+    """The events received of one type. `repeated` counts those that came again and were dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated = 0
+
+    def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
+        """Which events are new, None where all are; counts them as received."""
+        fresh = super().fresh(batch)
+        if fresh is not None:
+            self.repeated += int(np.count_nonzero(~fresh))
+        return fresh
 
 
 @dataclass(slots=True)

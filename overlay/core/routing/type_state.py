@@ -1,14 +1,14 @@
 """The routing state of one event type: its publishers, the interest in it, and the slots at neighbours.
 
 Interest has two levels. A *group* is a neighbour, or all clients together; each has a poset. For each
-neighbour that publishes the type there is a second poset, over the roots of every group but its own (interest
-sent to k excludes what came from k). Its roots occupy slots. A change that moves no root of its group ends
-there, whatever the number of links. Interest in a durable type goes to all neighbours: a broker that has
-restarted needs it before it knows again who publishes, and for stored events of publishers that have left.
+neighbour that publishes the type there is a second poset, over the roots of every group but its own. Its
+roots occupy slots. A change that moves no root of its group ends there, whatever the number of links.
+Interest in a durable type goes to all neighbours: a broker that has restarted needs it before it knows who
+publishes.
 
-The type's schema is the union of those that publishers and subscribers have declared here, by attributes'
-names: whoever declares more attributes widens it in place. Batches and filters keep the schema they were made
-with.
+The type's schema is the union of those that publishers and subscribers have declared here. Batches and
+filters keep the schema they were made with. The values of an interest are those of its `Interest`; those of a
+slot are what its neighbour was sent; an engine has copies, brought up to date at the next match.
 
 Invariants: `outgoing` has exactly the neighbours among `publishers`, of a type that `floods` all of them; the
 nodes of its posets are the roots of the other groups; `advertised_to` has exactly the neighbours for which
@@ -30,16 +30,33 @@ from covey.overlay.core.covering.poset import Change, Forest, Handover, JointRoo
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.routing.answers import Answers
+from covey.overlay.core.routing.acks import Answers
 from covey.overlay.core.routing.key_table import KeyBytes, KeyTable
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import ReplayBytes, Ring
 from covey.overlay.core.routing.slots import Requests, Slot, SlotMessage, Slots
-from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
-    from covey.matcher import EventBatch, Filter
+    from covey.matcher import EventBatch, EventType, Filter
     from covey.matcher.evaluation.evaluator import Evaluator
+
+
+def difference(known: EventType, other: EventType, broker_id: str) -> str:
+    """One sentence on the first attribute of a schema that a known one has not, or has of another kind, or on
+    its other key.
+    """
+    for name, kind in other.attributes.items():
+        known_kind = known.attributes.get(name, kind)
+        if known_kind != kind:
+            reason = f"attribute {name} is {known_kind}, not {kind}"
+            break
+    else:
+        unknown = next((name for name in other.names if name not in known.attributes), None)
+        if unknown is not None and known.agrees(other):
+            reason = f"attribute {unknown} is not known"
+        else:
+            reason = f"its key is {known.key or 'not known'}, not {other.key}"
+    return f"event type {known.name} exists with other attributes: at broker {broker_id}, {reason}"
 
 
 @dataclass(slots=True)

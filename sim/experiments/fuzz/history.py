@@ -17,10 +17,10 @@ from functools import partial
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.expressions.expression import Constraint, Variable
-from covey.overlay.core.endpoint.endings import PART
+from covey.overlay.core.endpoint.ending import PART
+from covey.overlay.core.endpoint.flow import TURN_MESSAGES
 from covey.overlay.core.endpoint.limits import LinkLimits, SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.turns import TURN_MESSAGES
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.moving.motion import Motion, directions, leaves
 from covey.sim.checkers import Findings, Judge, Traffic, Views, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.filters import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.merging.mergers import MERGINGS
+from covey.overlay.core.merging.budget_merger import MERGINGS
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.checkers import Finding
 from covey.sim.simulator.cores import SERVICES

@@ -29,11 +29,11 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.access.rights import Action, Permission, Rights
-from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
+from covey.overlay.core.endpoint.limits import Undecodable
 from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
@@ -480,7 +480,7 @@ class FuzzedBroker:
         rights = self._rights[interface]
         self._ends[interface], self._frames[interface] = _End(), 0
         hello = Hello(self._draw.randrange(1, 1 << 60), credit=1 << 40)
-        peer = Peer(interface, hello, rights=rights, principal=rights.subject)
+        peer = ConnectRequest(interface, hello, rights=rights, principal=rights.subject)
         with suppress(ConnectionRefusedError):
             self._broker.accept(peer, self._ends[interface], self._now_ns)
 

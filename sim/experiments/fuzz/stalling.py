@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.flow import WindowSizes
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
-from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS
-from covey.overlay.core.endpoint.windows import WindowSizes
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.messages import Deliver, Gap, Publish
 from covey.sim.checkers import Findings, check_quiet, check_routes
 from covey.sim.experiments.fuzz.options import HistoryOutcome
@@ -635,7 +635,7 @@ class StallingHistory:
         for name, broker in self.simulation.brokers.items():
             arriving = self._arriving(name)
             for queue in broker.endpoint.queues.values():
-                pending = queue.link.backlog_bytes - queue.link.held_bytes()
+                pending = queue.link.backlog_bytes - queue.link.events.held_bytes()
                 if pending - queue.limits.bytes > _HELD_PER_BYTE * arriving:
                     self._find(
                         "bytes",

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from covey.overlay.client import Client, ClosedError, Subscription
-from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Settled
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.messages import Refuse
 from covey.sim.experiments.local_overlay import DelayedOverlay
 from covey.sim.experiments.processes import BackgroundTasks
 from covey.sim.experiments.runs.run import Run, RunSummary, busiest_share
@@ -115,7 +116,7 @@ class ObservedSession(ClientSession):
         for action in actions if self.present else ():
             if isinstance(action, Settled):
                 self._observers.settled(self, action.epoch)
-            elif isinstance(action, Refused):
+            elif isinstance(action, Refuse):
                 self._observers.refused(self, action)
         return actions
 

@@ -12,13 +12,13 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, View
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.connections import NEVER_LINKED_NS
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS, NS_PER_S
 from covey.overlay.core.endpoint.repairing import Repairing
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import ENDED, KEYS, Message, Receiver
-from covey.overlay.core.repair.rule import UplinkRule
+from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.node import broker_storage
 from covey.overlay.node.broker_storage import BrokerStorage, Retention

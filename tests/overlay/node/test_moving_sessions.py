@@ -8,7 +8,7 @@ from running import on_a_loop
 
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
-from covey.overlay.core.access.tickets import Ticket, Tickets
+from covey.overlay.core.access.identity import Ticket, Tickets
 from covey.overlay.node.config import ConfigError, check_tickets, load_overlay
 from covey.overlay.node.ticket_keys import read_ticket_keys
 from covey.sim.experiments.local_overlay import LocalOverlay, chain

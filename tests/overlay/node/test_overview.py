@@ -22,7 +22,7 @@ from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError
 from covey.overlay.client import overview as overview_module
 from covey.overlay.client.overview import OverviewReader
-from covey.overlay.core.endpoint.timings import Histogram
+from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.metrics_server import MetricsServer
 from covey.overlay.storage.errors import StorageError

@@ -17,7 +17,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
-from covey.overlay.core.endpoint.timings import MOST_PENDING, Histogram, Timings
+from covey.overlay.core.endpoint.observing import MOST_PENDING, Histogram, Timings
 from covey.overlay.core.messages import Receiver, Update
 from covey.overlay.node import metrics_server
 from covey.overlay.node.broker_storage import BrokerStorage, LogState, Retention

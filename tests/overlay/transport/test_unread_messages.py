@@ -4,8 +4,8 @@ import pytest
 from core_endpoints import Noted, broker_endpoint
 
 from covey.matcher import EventType, parse
-from covey.overlay.core.endpoint.connections import Peer
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.connections import ConnectRequest
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, LinkError
 from covey.overlay.core.messages import Subscribe
 from covey.overlay.transport.codec import WireMessage
@@ -43,7 +43,7 @@ def test_a_turn_parses_no_more_messages_than_it_handles() -> None:
     turn, count = 100, 20_000
     broker = broker_endpoint("b1", event_types=[QUOTE], options=EndpointOptions(turn_messages=turn))
     connection = Noted()
-    broker.accept(Peer("client/h", Hello(1)), connection, 0)
+    broker.accept(ConnectRequest("client/h", Hello(1)), connection, 0)
     body = pb.Subscribe(epoch=1, subscription_id=1, type_name="Quote", filter="x > 1")
     left = [unread(pb.Message(subscribe=body).SerializeToString(), *[b""] * count, b"\xff")]
     for number in range(1, count // turn + 1):

@@ -17,21 +17,20 @@ from covey.overlay.core import budget
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint import (
     broker_endpoint,
-    challenges,
     client_endpoint,
-    dialling,
-    endings,
+    connections,
+    ending,
+    flow,
     interface_queue,
     interfaces,
     outbox,
     recovery,
-    turns,
 )
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.connections import Peer
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link import joining, link, size
 from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Hello, Link
 from covey.overlay.core.messages import Deliver
@@ -105,7 +104,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "connection to a neighbour; its answer to a Hello": (
             f"{s(channel._CONNECT_WITHIN_S)}; {s(dialer._ANSWER_WITHIN_S)}"
         ),
-        "answer of the holder of a name": of_ns(challenges.PROBE_NS),
+        "answer of the holder of a name": of_ns(connections.PROBE_NS),
         "full queue of a disconnected interface holds publishers": of_ns(interfaces.BLOCK_WHILE_AWAY_NS),
         "lease of a disconnected session": s(limits.lease_s),
         "stall limit of a client": s(limits.stall_limit_s),
@@ -115,7 +114,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "recovery: clients, all; counted from its start": (
             f"{of_ns(recovery.CLIENTS_NS)}, {of_ns(recovery.RECOVERY_NS)}; {of_ns(recovery._STARTING_NS)}"
         ),
-        "warning that a neighbour which should dial has not": of_ns(dialling.NEVER_LINKED_NS),
+        "warning that a neighbour which should dial has not": of_ns(connections.NEVER_LINKED_NS),
         "end of a call that the peer does not read": of_ns(rpc._LINGER_NS),
         "draining; after an unexpected exception": f"{s(main.DRAIN_S)}; {s(main.FAILED_DRAIN_S)}",
         "connection; answer to a Hello": f"{s(channel._CONNECT_WITHIN_S)}; {s(driver._ANSWER_WITHIN_S)}",
@@ -175,10 +174,10 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"while less than {of_bytes(rpc_call._QUEUED_BYTES)} wait for the peer",
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
         f"at most {ours.turn_messages} messages of a client",
-        f"as many as take {turns.TURN_NS // 10**6} ms, one at least",
-        f"whose turns take {turns.DEAR_NS / 10**6:g} ms and more",
-        f"more than {endings.PART} subscriptions, until these are withdrawn, {endings.PART} in "
-        f"{endings.PAUSE_NS // 10**6} ms",
+        f"as many as take {flow.TURN_NS // 10**6} ms, one at least",
+        f"whose turns take {flow.DEAR_NS / 10**6:g} ms and more",
+        f"more than {ending.PART} subscriptions, until these are withdrawn, {ending.PART} in "
+        f"{ending.PAUSE_NS // 10**6} ms",
         f"more than {ours.max_queued_control:,} control messages wait for a neighbour",
         f"more than {ours.max_unsettled:,} unsettled changes",
         f"still taken, up to {of_bytes(ours.after_hold_bytes)} per client and type",
@@ -228,12 +227,12 @@ class _Conversation:
             warn=lambda *_: None,
             now_ns=0,
         )
-        self.broker.clock_offset_ns = 1_700_000_000 * NS_PER_S
+        self.broker.clock.offset_ns = 1_700_000_000 * NS_PER_S
         self.client = ClientEndpoint(ClientSession("trader/1"), Link(7, window_bytes=1 << 20))
         self.now_ns = 0
         hello = self.client.hello()
         self._packet("client", encode_greeting(Greeting(Role.CLIENT, "trader", hello)))
-        self.broker.accept(Peer("client/trader", hello), self, 0)
+        self.broker.accept(ConnectRequest("client/trader", hello), self, 0)
 
     def opened(self, answer: Hello, resumed: bool) -> None:
         self._packet("broker", encode_greeting(Greeting(Role.BROKER, "b1", answer, "example")))

@@ -10,10 +10,9 @@ import pytest
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.matcher.events.results import Answers, Results
-from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.joining import join, pieces
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.link.splitting import pieces
 from covey.overlay.core.messages import Deliver, Message, Publish
 from covey.overlay.transport.codec import decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError

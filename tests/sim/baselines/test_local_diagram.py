@@ -8,8 +8,7 @@ from core_posets import SHAPES, Interests, fresh, matching_points, same, values
 from draws import some_seeds
 
 from covey.matcher.covering.covering import covers_region
-from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.registry import Registry
+from covey.overlay.core.covering.interest import Interest, Registry
 from covey.sim.baselines.diagram import Diagram, Place
 from covey.sim.baselines.local_diagram import LocalDiagram
 

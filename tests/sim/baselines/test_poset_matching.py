@@ -7,7 +7,7 @@ import pytest
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.evaluator import Evaluator
-from covey.overlay.core.covering.registry import Registry
+from covey.overlay.core.covering.interest import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.sim.baselines.diagram import Diagram
 from covey.sim.baselines.poset_matching import PosetMatching

@@ -8,8 +8,8 @@ import pytest
 from draws import some_seeds
 from histories import play_all
 
-from covey.overlay.core.endpoint.catching_up import CatchingUp
-from covey.overlay.core.routing.durable_type import DurableType
+from covey.overlay.core.endpoint.durability import CatchingUp
+from covey.overlay.core.routing.tables import DurableType
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
 OPTIONS = FuzzOptions(durable=True)

@@ -9,8 +9,7 @@ from draws import some_seeds
 from histories import kind, play_all
 
 from covey.overlay.core.endpoint.repairing import Repairing
-from covey.overlay.core.repair.rule import UplinkRule
-from covey.overlay.core.repair.uplink import Uplink
+from covey.overlay.core.repair.uplink import Uplink, UplinkRule
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
 from covey.sim.experiments.fuzz import history as fuzz_history
 

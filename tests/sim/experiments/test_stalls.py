@@ -11,7 +11,7 @@ import pytest
 from draws import DRAWS, some_seeds
 from histories import play_all
 
-from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.flow import Holds
 from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.link import Link
@@ -80,7 +80,7 @@ def gaps_that_are_not_told(patch: Patch) -> None:
 
 
 def newest_events_that_supersede_nothing(patch: Patch) -> None:
-    patch.setattr(Link, "conflate", lambda *_: [])
+    patch.setattr(EventQueue, "conflate", lambda *_: [])
 
 
 MECHANISMS = (

@@ -6,7 +6,7 @@ import pytest
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient

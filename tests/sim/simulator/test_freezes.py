@@ -5,11 +5,10 @@ import pytest
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.flow import Holds, Windows, WindowSizes
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.windows import Windows, WindowSizes
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Hold, Message, Publish
 from covey.sim.simulator import Observer, Simulation, WireOptions

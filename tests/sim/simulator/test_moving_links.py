@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.endpoint.repeats import Repeats
+from covey.overlay.core.endpoint.intake import Repeats
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.endpoint.validity import Validity
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.history import FuzzHistory
 from covey.sim.experiments.fuzz.options import FuzzOptions
@@ -203,7 +203,7 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
     away: bool, period_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A durable session that is behind, or away, has what was published before."""
-    monkeypatch.setattr("covey.overlay.core.endpoint.catching_up.QUEUED_BYTES", 2_000)
+    monkeypatch.setattr("covey.overlay.core.endpoint.durability.QUEUED_BYTES", 2_000)
     row = Row(durable=True, window_bytes=600)
     row.subscribe(period_s)
     row.reader.subscribe(parse("number < 0", row.type), {})  # else the session ends while it is away
@@ -232,7 +232,7 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
 
 def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end waits behind stored events when the client renews, and then its broker has to be told anew."""
-    monkeypatch.setattr("covey.overlay.core.endpoint.catching_up.QUEUED_BYTES", 2_000)
+    monkeypatch.setattr("covey.overlay.core.endpoint.durability.QUEUED_BYTES", 2_000)
     row = Row(durable=True, window_bytes=600)
     late = row.subscribe(4.0)
     row.reader.subscribe(parse("number < 0", row.type), {})

@@ -8,7 +8,7 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core import watermarks
-from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.actions import DeliverTo, Settled, Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -225,7 +225,7 @@ def test_the_memory_for_publishers_is_bounded(
     session.subscribe(IBM)
     for i in range(10):
         session.receive(deliver(batch(1, publisher=f"p{i}"), [[1]], epoch=1))
-    assert list(session._reception.views["Quote"].watermarks.sequences) == ["p7", "p8", "p9"]
+    assert list(session._reception.types["Quote"].watermarks.sequences) == ["p7", "p8", "p9"]
 
 
 def test_static_events_for_the_old_and_the_new_id_are_one(session: ClientSession) -> None:
@@ -282,7 +282,7 @@ def test_static_what_a_broker_matches_until_sync_ends_may_be_by_the_old_subscrip
 def test_a_refused_subscription_is_dropped(session: ClientSession) -> None:
     session.subscribe(BELOW, {"limit": 10})
     refusal = Refuse(1, "NOT_FOUND", "no such type", subscription_id=1, type_name="Quote")
-    assert session.receive(refusal) == [Refused(1, "NOT_FOUND", "no such type", 1, "Quote")]
+    assert session.receive(refusal) == [Refuse(1, "NOT_FOUND", "no such type", 1, "Quote")]
     with pytest.raises(SubscriptionError):
         session.update(1, {"limit": 3})
 
@@ -301,20 +301,20 @@ def test_a_refused_advertisement_is_taken_back_unless_it_had_settled(session: Cl
     session.advertise(QUOTE)
     refusal = Refuse(1, "ALREADY_EXISTS", "why", type_name="Quote")
     assert session.receive(refusal) == [
-        Refused(1, "ALREADY_EXISTS", "why", type_name="Quote"),
+        Refuse(1, "ALREADY_EXISTS", "why", type_name="Quote"),
         Transmit(Unadvertise(2, "Quote")),
     ]
     session.advertise(QUOTE)
     session.receive(Acknowledge(3))
     refusal = Refuse(3, "ALREADY_EXISTS", "why", type_name="Quote")
-    assert session.receive(refusal) == [Refused(3, "ALREADY_EXISTS", "why", type_name="Quote")]
+    assert session.receive(refusal) == [Refuse(3, "ALREADY_EXISTS", "why", type_name="Quote")]
     session.publish(batch(1))
 
 
 def test_refused_events_are_reported(session: ClientSession) -> None:
     refusal = Refuse(0, "RESOURCE_EXHAUSTED", "too big", type_name="Quote", first_sequence=4, count=2)
     assert session.receive(refusal) == [
-        Refused(0, "RESOURCE_EXHAUSTED", "too big", type_name="Quote", first_sequence=4, count=2)
+        Refuse(0, "RESOURCE_EXHAUSTED", "too big", type_name="Quote", first_sequence=4, count=2)
     ]
 
 

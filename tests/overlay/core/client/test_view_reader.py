@@ -3,11 +3,10 @@
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client import view_state
+from covey.overlay.core.client import view_reader
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.client.view_reader import ViewReader
-from covey.overlay.core.client.view_state import KINDS
+from covey.overlay.core.client.view_reader import KINDS, ViewReader
 
 T = EventType("T", {"id": "string", "x": "int64"}, key="id")
 
@@ -54,7 +53,7 @@ def test_what_a_key_was_before_it_left_is_dropped() -> None:
 
 
 def test_of_more_keys_than_are_kept_those_that_left_last_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_state, "_MAX_LEFT", 1)
+    monkeypatch.setattr(view_reader, "_MAX_LEFT", 1)
     view = _View()
     view.arrive(1, ("a", 1), ("b", 1))
     assert view.arrive(3, ("a", 9), ("b", 9)) == [("leave", "a"), ("leave", "b")]

@@ -6,9 +6,8 @@ import pytest
 from core_posets import POINT, SHAPES, same, values
 
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.covering.poset import Forest, JointRoots, RootChange
-from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.covering.roots import IndexedRoots
 from covey.sim.baselines.naive_poset import NaivePoset
 from covey.sim.invariants import check_poset

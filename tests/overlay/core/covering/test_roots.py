@@ -8,8 +8,8 @@ from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.covering import poset, roots
+from covey.overlay.core.covering.interest import Registry
 from covey.overlay.core.covering.poset import Forest
-from covey.overlay.core.covering.registry import Registry
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 BAND = parse("firm == $firm and price >= $low and price <= $high", QUOTE)

@@ -5,10 +5,10 @@ from core_endpoints import Noted, broker_endpoint
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unadvertise, Update
 from covey.overlay.transport.codec import WireMessage
@@ -22,11 +22,11 @@ def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> 
     options = EndpointOptions(bounds=Bounds(sessions=1))
     broker = broker_endpoint("b1", options=options)
     holder, claimant, other = Noted(), Noted(), Noted()
-    broker.accept(Peer("client/a", Hello(1)), holder, 0)
-    broker.accept(Peer("client/a", Hello(2)), claimant, 0)
+    broker.accept(ConnectRequest("client/a", Hello(1)), holder, 0)
+    broker.accept(ConnectRequest("client/a", Hello(2)), claimant, 0)
     assert claimant.answer is None
     broker._interfaces.end_session(broker.queues["client/a"], "it does not keep up", "RESOURCE_EXHAUSTED")
-    broker.accept(Peer("client/b", Hello(3)), other, 1)
+    broker.accept(ConnectRequest("client/b", Hello(3)), other, 1)
     assert other.resumed is False
     broker.handle_timer(10 * S)
     assert (claimant.end, claimant.answer) == ("RESOURCE_EXHAUSTED", None)
@@ -41,7 +41,7 @@ def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() 
     lesser = broker_endpoint("b1", neighbours=("b2",), life=2)
     hello = greater.hello_for("broker/b1")
     dialled, accepted = Noted(), Noted()
-    greater.accept(Peer("broker/b1", lesser.hello_for("broker/b2")), accepted, 0)
+    greater.accept(ConnectRequest("broker/b1", lesser.hello_for("broker/b2")), accepted, 0)
     assert accepted.answer is not None
     assert lesser.answer("broker/b2", accepted.answer, dialled, 0) is False
     while (frame := lesser.next_frame("broker/b2", dialled)) is not None:
@@ -51,13 +51,13 @@ def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() 
     greater.lost("broker/b1", accepted, 1)
     lesser.lost("broker/b2", dialled, 1)
     late = Noted()
-    lesser.accept(Peer("broker/b2", hello), late, 2)  # it left before the other's connection came
+    lesser.accept(ConnectRequest("broker/b2", hello), late, 2)  # it left before the other's connection came
     assert late.answer is not None
     with pytest.raises(ConnectionRefusedError):
         greater.answer("broker/b1", late.answer, Noted(), 2)
     lesser.lost("broker/b2", late, 3)
     again = Noted()
-    lesser.accept(Peer("broker/b2", greater.hello_for("broker/b1")), again, 4)
+    lesser.accept(ConnectRequest("broker/b2", greater.hello_for("broker/b1")), again, 4)
     assert again.answer is not None
     assert (again.resumed, greater.answer("broker/b1", again.answer, Noted(), 4)) == (False, False)
 
@@ -65,7 +65,7 @@ def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() 
 def test_event_types_that_have_gone_leave_nothing_behind() -> None:
     broker = broker_endpoint("b1")
     client = Noted()
-    broker.accept(Peer("client/a", Hello(1)), client, 0)
+    broker.accept(ConnectRequest("client/a", Hello(1)), client, 0)
     for number in range(1, 5_001):
         event_type = EventType(f"T{number}", {"x": "int64"})
         batch = EventBatch.from_pylist(event_type, [{"x": 1}], publisher="a", first_sequence=1)
@@ -88,10 +88,10 @@ def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_long
     options = EndpointOptions(sessions=SessionLimits(queue_events=4, stall_limit_s=10.0))
     broker = broker_endpoint("b1", options=options)
     publisher = Noted()
-    broker.accept(Peer("client/p", Hello(1)), publisher, 0)
+    broker.accept(ConnectRequest("client/p", Hello(1)), publisher, 0)
     take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
     connection, hello = Noted(), Hello(2)
-    broker.accept(Peer("client/r", hello), connection, 0)
+    broker.accept(ConnectRequest("client/r", hello), connection, 0)
     take(broker, "client/r", connection, 1, (Subscribe(1, 1, parse("x >= 0", quote), {}),))
     held = []
     for number in range(20):
@@ -106,7 +106,7 @@ def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_long
         broker.lost("client/r", connection, now_ns)
         hello = Hello(2, connection.answer.incarnation, 0)
         connection = Noted()
-        broker.accept(Peer("client/r", hello), connection, now_ns)
+        broker.accept(ConnectRequest("client/r", hello), connection, now_ns)
         assert connection.resumed
     assert held[0] is True
     assert not any(held[3:])
@@ -118,7 +118,7 @@ def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the
     broker = broker_endpoint("b1", options=EndpointOptions(turn_messages=100))
     filter = parse("x < $limit", quote)
     first = Noted()
-    broker.accept(Peer("client/a", Hello(1)), first, 0)
+    broker.accept(ConnectRequest("client/a", Hello(1)), first, 0)
     frames = [
         frame_of(1, *(Subscribe(i, i, filter, {"limit": i}) for i in range(1, 251))),
         frame_of(2, *(Update(250 + i, i, {"limit": 0}) for i in range(1, 31))),
@@ -137,7 +137,7 @@ def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the
     assert turn(first) == (0, 200, 0)
     broker.lost("client/a", first, 0)
     again = Noted()
-    broker.accept(Peer("client/a", Hello(1, first.answer.incarnation)), again, 0)
+    broker.accept(ConnectRequest("client/a", Hello(1, first.answer.incarnation)), again, 0)
     assert (again.resumed, again.answer.received) == (True, 0)
     assert turn(again) == (2, 250, 2)
     assert broker.refused == {}
@@ -150,7 +150,7 @@ def test_a_new_link_begins_with_whole_frames() -> None:
     connections = [Noted(), Noted()]
     frame = frame_of(1, *(Subscribe(i, i, parse("x < 1", quote), {}) for i in range(1, 4)))
     for incarnation, connection in enumerate(connections, 1):
-        broker.accept(Peer("client/a", Hello(incarnation)), connection, 0)
+        broker.accept(ConnectRequest("client/a", Hello(incarnation)), connection, 0)
         assert broker.receive("client/a", connection, [frame], 0) == 0
         broker.lost("client/a", connection, 0)
     assert sorted(broker.core.tables.peers["client/a"].subscriptions) == [1, 2]
@@ -163,8 +163,8 @@ def test_a_broker_that_drains_takes_what_is_acknowledged_and_nothing_else() -> N
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1")
     publisher, reader = Noted(), Noted()
-    broker.accept(Peer("client/p", Hello(1)), publisher, 0)
-    broker.accept(Peer("client/r", Hello(2)), reader, 0)
+    broker.accept(ConnectRequest("client/p", Hello(1)), publisher, 0)
+    broker.accept(ConnectRequest("client/r", Hello(2)), reader, 0)
     take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
     take(broker, "client/r", reader, 1, (Subscribe(1, 1, parse("x >= 0", quote), {}),))
 

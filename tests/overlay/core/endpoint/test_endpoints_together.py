@@ -19,10 +19,10 @@ from draws import some_seeds
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.connections import Peer
-from covey.overlay.core.endpoint.lane import Confirmation
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.outbox import Confirmation
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Acknowledge, Deliver, Gap, Message
@@ -248,7 +248,7 @@ class World:
             hello = client.endpoint.hello()
         else:
             hello = self.brokers[dialer[7:]].endpoint.hello_for(acceptor)
-        broker.run(lambda: broker.endpoint.accept(Peer(dialer, hello), far, self.now_ns))
+        broker.run(lambda: broker.endpoint.accept(ConnectRequest(dialer, hello), far, self.now_ns))
         assert far.answer is not None, "the holder of the name has gone"
         if not answered:
             if dialer.startswith("client/"):
@@ -400,7 +400,7 @@ class World:
             assert endpoint.next_timer() is None
             for queue in endpoint.queues.values():
                 assert (queue.full, queue.full_types, queue.drops.by_reason) == (False, [], {})
-                assert queue.link.held_bytes() == 0
+                assert queue.link.events.held_bytes() == 0
                 assert queue.link.idle
         for (dialer, acceptor), ends in self.ends.items():
             assert ends is not None
@@ -413,7 +413,7 @@ class World:
                 assert one._sent_bytes == other._consumed, (dialer, acceptor)
                 assert one.credit == other._granted
                 assert (one.retained_bytes, one.retained_events, one.backlog_control) == (0, 0, 0)
-                assert (one.queued_bytes, one.queued_events) == (0, 0)
+                assert (one.events.bytes, one.events.count) == (0, 0)
                 assert not one.events.aside
 
 
@@ -452,7 +452,7 @@ def test_a_client_gives_no_control_up_while_its_hello_is_under_way() -> None:
     broker, first, second = broker_endpoint("b1"), Noted(), Noted()
     session = ClientSession("c")
     client = ClientEndpoint(session, Link(7, max_control=3))
-    broker.accept(Peer("client/c", client.hello()), first, 0)
+    broker.accept(ConnectRequest("client/c", client.hello()), first, 0)
     assert first.answer is not None
     assert client.open(first.answer, LIMITS) is False
     client.lost()
@@ -460,6 +460,6 @@ def test_a_client_gives_no_control_up_while_its_hello_is_under_way() -> None:
     hello = client.hello()
     for number in range(10):
         client.transmit(session.advertise(EventType(f"T{number}", {"x": "int64"})))
-    broker.accept(Peer("client/c", hello), second, 2)
+    broker.accept(ConnectRequest("client/c", hello), second, 2)
     assert second.answer is not None
     assert (second.resumed, client.open(second.answer, LIMITS)) == (True, True)

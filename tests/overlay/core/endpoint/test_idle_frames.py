@@ -6,7 +6,7 @@ from core_endpoints import Noted, broker_endpoint
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.budget import IDLE_FRAME
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import Peer
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.transport.codec import WireMessage
@@ -26,7 +26,7 @@ class Sender:
         self.connection = Noted()
         self._interface = interface
         self._sequence = 0
-        self.broker.accept(Peer(interface, Hello(1)), self.connection, 0)
+        self.broker.accept(ConnectRequest(interface, Hello(1)), self.connection, 0)
         self.send(Subscribe(1, 1, ABOVE, {"low": 5}))
         assert self.connection.charged == 0.0
 

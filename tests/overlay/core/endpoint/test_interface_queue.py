@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from core_endpoints import Noted, broker_endpoint
 from core_ends import LATE_NS, drain, meet
 
 from covey.matcher import EventBatch, EventType
-from covey.overlay.core.endpoint.connections import Peer
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
+from covey.overlay.core.link.event_queue import EventQueue
+from covey.overlay.core.link.joining import part, pieces
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Gap, Publish, Unsubscribe
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
@@ -115,7 +117,7 @@ def test_a_held_type_is_dropped_for_itself_only() -> None:
         queued.send(deliver(first, 1))
         queued.link.next_frame()
     queued.stop_blocking("out of reach")  # more is in flight than may wait
-    assert queued.link.queued_events == 1
+    assert queued.link.events.count == 1
     assert queued.drops.by_reason == {}
 
 
@@ -129,7 +131,7 @@ def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
     queued.send(deliver(3, 1))
     assert (queued.full, queued.full_types) == (False, ["Quote"])
     queued.stop_blocking("out of reach")
-    assert (queued.full_types, queued.link.queued_events) == ([], 3)
+    assert (queued.full_types, queued.link.events.count) == ([], 3)
     queued.send(deliver(4, 1))
     assert queued.drops.by_reason == {"out of reach, oldest dropped": 2}
     queued.attach(SILENT)
@@ -287,7 +289,7 @@ def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
     queued = conflating(events=40)
     for each in range(100):
         queued.send(ships(2 * each, each, each))
-        assert queued.link.queued_events <= 40
+        assert queued.link.events.count <= 40
     lost = {gap.conflated: gap.count for gap in queued.link._gaps.values()}
     assert lost.keys() == {True, False}
     assert lost[False] > 60
@@ -295,15 +297,26 @@ def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
     assert waiting(queued)[-1] == 199
 
 
-def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_message() -> None:
-    queued, calls = conflating(events=1_000), []
-    conflate = queued.link.conflate
-    queued.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)
+@pytest.fixture
+def conflations(monkeypatch: pytest.MonkeyPatch) -> list[EventQueue]:
+    """The queue of each call of `EventQueue.conflate`."""
+    calls: list[EventQueue] = []
+    genuine = EventQueue.conflate
+    monkeypatch.setattr(
+        EventQueue, "conflate", lambda self, key_of: calls.append(self) or genuine(self, key_of)
+    )
+    return calls
+
+
+def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_message(
+    conflations: list[EventQueue],
+) -> None:
+    queued = conflating(events=1_000)
     queued.send(ships(0, *range(990)))
     for each in range(500):
         queued.send(ships(990 + 4 * each, *range(4 * each % 980, 4 * each % 980 + 4)))
-    assert queued.link.queued_events <= 1_000
-    assert 1 < len(calls) <= 2 + 2_000 // 250
+    assert queued.link.events.count <= 1_000
+    assert 1 < len(conflations) <= 2 + 2_000 // 250
     assert waiting(queued)[-4:] == [*range(2_986, 2_990)]
 
 
@@ -311,19 +324,17 @@ def stored(first: int, count: int) -> Deliver:
     return replace(deliver(first, count), offset=first + count)
 
 
-def test_what_is_stored_makes_no_queue_full() -> None:
+def test_what_is_stored_makes_no_queue_full(conflations: list[EventQueue]) -> None:
     """A durable session that is behind in a stored type has room for the events of others."""
-    keyed, calls = conflating(events=1_000), []
-    conflate = keyed.link.conflate
-    keyed.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)
+    keyed = conflating(events=1_000)
     keyed.send_stored(stored(0, 2_000))
     for each in range(100):
         keyed.send(ships(2_000 + each, each % 50))
-    assert not calls
+    assert not conflations
     assert not keyed.drops.by_reason
     for each in range(100, 500):
         keyed.send(ships(2_000 + each, each % 50))
-    assert 1 <= len(calls) <= 5  # at 250 of its own, and again at twice what was left
+    assert 1 <= len(conflations) <= 5  # at 250 of its own, and again at twice what was left
     for policy in (SlowConsumer.DROP_OLDEST, SlowConsumer.DROP_NEWEST, SlowConsumer.BLOCK):
         other, _ = queue(policy, events=10, bytes=Whole(stored(0, 30)).held)
         other.send_stored(stored(0, 30))
@@ -358,7 +369,7 @@ def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() ->
     queued = endpoint._interfaces.restored("client/c")
     queued.durable = True
     for policy in (SlowConsumer.CONFLATE, SlowConsumer.BLOCK, SlowConsumer.CONFLATE):
-        peer = Peer("client/c", Hello(7), durable=True, slow_consumer=policy)
+        peer = ConnectRequest("client/c", Hello(7), durable=True, slow_consumer=policy)
         connection = Noted()
         endpoint.accept(peer, connection, 0)
         assert endpoint.queues["client/c"] is queued
@@ -369,6 +380,6 @@ def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() ->
     for first in range(0, 100, 5):
         queued.send(deliver(first, 5))
         queued.send(ships(first, 1, 2, 1, 2, 1))
-    assert queued.link.queued_events <= 40
+    assert queued.link.events.count <= 40
     assert queued.drops.by_reason.keys() == {"conflated", "queue full, oldest dropped"}
     assert not queued.full_types

@@ -12,10 +12,8 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
-from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.endpoint.lane import Confirmation
-from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.core.endpoint.outbox import BATCH_EVENTS
+from covey.overlay.core.endpoint.limits import Limits, RefusedError
+from covey.overlay.core.endpoint.outbox import BATCH_EVENTS, Confirmation
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Hold, Message, Publish, Refuse

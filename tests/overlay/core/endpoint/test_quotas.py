@@ -5,9 +5,9 @@ from core_driven import Driven
 from core_endpoints import Noted, broker_endpoint
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
-from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.quotas import Bounds, Quotas, depth_of
+from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import (
     Advertise,
@@ -136,7 +136,7 @@ def test_sessions_of_one_principal_whatever_their_names() -> None:
 
     def opens(name: str, principal: str) -> bool:
         try:
-            endpoint.accept(Peer(f"client/{name}", Hello(7), principal=principal), Noted(), 0)
+            endpoint.accept(ConnectRequest(f"client/{name}", Hello(7), principal=principal), Noted(), 0)
         except ConnectionRefusedError as error:
             refusals.append(f"{error.status}: {error}")
             return False
@@ -155,7 +155,7 @@ def test_sessions_of_one_principal_whatever_their_names() -> None:
     assert again is not None
     endpoint.goodbye("client/alice/1", again, 0)
     assert opens("alice/3", "alice")
-    assert endpoint._state.quotas._sessions == {"alice": 2, "bob": 1}
+    assert endpoint.quotas._sessions == {"alice": 2, "bob": 1}
     why = "alice has 2 sessions: expected at most 2 of one client (max_client_sessions)"
     assert refusals == [f"RESOURCE_EXHAUSTED: {why}"] * 2
 
@@ -166,13 +166,15 @@ def test_a_session_that_was_restored_or_has_moved_here_counts_once_its_client_is
         queue = endpoint._interfaces.restored("client/alice/1")
         queue.durable = True
         for principal in ("alice", "alice", "al"):
-            endpoint.accept(Peer(queue.interface, Hello(7), durable=True, principal=principal), Noted(), 0)
+            endpoint.accept(
+                ConnectRequest(queue.interface, Hello(7), durable=True, principal=principal), Noted(), 0
+            )
             connection = queue.connection
             assert connection is not None
             endpoint.lost(queue.interface, connection, 0)
-            assert endpoint._state.quotas._sessions == {principal: 1}
+            assert endpoint.quotas._sessions == {principal: 1}
         endpoint._interfaces.end_session(queue, "it left", "OK")
-        assert endpoint._state.quotas._sessions == {}
+        assert endpoint.quotas._sessions == {}
 
 
 def test_the_size_of_a_normal_form() -> None:

@@ -7,10 +7,10 @@ from core_endpoints import Noted, broker_endpoint
 
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import Peer
-from covey.overlay.core.endpoint.endings import PART
+from covey.overlay.core.endpoint.connections import ConnectRequest
+from covey.overlay.core.endpoint.ending import PART
+from covey.overlay.core.endpoint.flow import FIRST_MESSAGES, TURN_NS
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.endpoint.turns import FIRST_MESSAGES, TURN_NS
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Subscribe, SyncBegin, SyncEnd, Unsubscribe
 from covey.overlay.transport.codec import WireMessage
@@ -30,7 +30,7 @@ def frame_of(number: int, *messages: Message) -> Frame[WireMessage]:
 
 def connected(broker: BrokerEndpoint[WireMessage], interface: str) -> Noted:
     connection = Noted()
-    broker.accept(Peer(interface, Hello(1)), connection, 0)
+    broker.accept(ConnectRequest(interface, Hello(1)), connection, 0)
     return connection
 
 
@@ -115,7 +115,7 @@ def test_what_a_client_has_not_repeated_by_its_sync_end_is_withdrawn_in_turns(br
         if breaks and len(counts) in (1, 3):
             broker.lost("client/h", connection, 0)
             connection, incarnation = Noted(), connection.answer.incarnation
-            broker.accept(Peer("client/h", Hello(1, incarnation)), connection, 0)
+            broker.accept(ConnectRequest("client/h", Hello(1, incarnation)), connection, 0)
             assert connection.resumed
     assert counts == [*(count - n * PART for n in range(1, 6)), 1]
     assert list(broker.core.tables.peers["client/h"].subscriptions) == [7]

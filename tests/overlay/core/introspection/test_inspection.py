@@ -13,8 +13,7 @@ from covey.matcher.errors import SubscriptionError
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest, Poset
 from covey.overlay.core.introspection.explanations import explain, follow
-from covey.overlay.core.introspection.inspection import inspect, render
-from covey.overlay.core.introspection.listing import MAX_LISTED
+from covey.overlay.core.introspection.inspection import MAX_LISTED, inspect, render
 from covey.overlay.core.messages import Advertise, Connect, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.diagram import Diagram

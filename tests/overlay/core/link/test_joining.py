@@ -121,7 +121,7 @@ def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     second = a.next_frame()
     assert len(second.messages) == 1
     assert contents(list(second.messages)) == contents(list(sent[1:]))
-    assert a.queued_bytes == 0
+    assert a.events.bytes == 0
     assert a.retained_bytes == Whole(second.messages[0]).held
     a.resume(b.hello())  # neither end has the other's newest state: the joined batch is queued again
     assert (a.backlog_events, a.backlog_bytes) == (4, Whole(second.messages[0]).held)

@@ -330,7 +330,7 @@ def test_frames_of_small_events_of_a_wide_type_are_bounded_in_size() -> None:
     while (frame := a.next_frame()) is not None:
         assert len(encode_frame(frame)) < 2 << 20
         frames += 1
-    assert (frames > 3, a.queued_events) == (True, 0)
+    assert (frames > 3, a.events.count) == (True, 0)
 
 
 def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
@@ -338,10 +338,10 @@ def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
     exchange(a, b)
     a.send(events(1, 3))
     a.send(SyncBegin())
-    assert (a.queued_events, a.retained_events) == (3, 0)
+    assert (a.events.count, a.retained_events) == (3, 0)
     assert a.next_frame() is not None
     a.send(events(4, 2))
-    assert (a.queued_events, a.retained_events) == (2, 3)
+    assert (a.events.count, a.retained_events) == (2, 3)
     assert a.backlog_events == 5
     assert a.backlog_bytes == Whole(events(1, 3)).held + Whole(events(4, 2)).held
     meet(a, b)
@@ -354,12 +354,12 @@ def test_drop_oldest_drops_queued_events() -> None:
     for first, count in ((1, 3), (4, 2)):
         a.send(events(first, count))
     a.send(Unadvertise(1, "Quote"))
-    assert a.drop_oldest() == events(1, 3)
+    assert a.events.drop_oldest() == events(1, 3)
     assert a.backlog_bytes == Whole(events(4, 2)).held
     assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
-    assert a.drop_oldest() is None
+    assert a.events.drop_oldest() is None
     a.send(Unadvertise(2, "Quote"))
-    assert a.drop_oldest() is None
+    assert a.events.drop_oldest() is None
 
 
 def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> None:
@@ -372,7 +372,7 @@ def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> Non
     a.send(SyncEnd(1))
     reborn = Link(3)
     meet(a, reborn)
-    assert a.queued_events == 2
+    assert a.events.count == 2
     a.send(SyncEnd(2))
     assert exchange(a, reborn)[1] == [SyncEnd(2), events(1), events(2)]
 

@@ -96,17 +96,17 @@ def test_a_held_type_delays_no_other() -> None:
     exchange(a, b)
     a.send(events(1))
     a.send(other(2))
-    a.set_held("Quote", True)
+    a.events.set_held("Quote", True)
     a.send(events(3))
     a.send(Unadvertise(1, "Quote"))
     a.send(other(4))
     assert drain(a, b) == [other(2), other(4)]
-    assert (a.holds("Quote"), a.holds("Other")) == (True, False)
-    assert a.held_bytes("Quote") == a.queued_bytes == 2 * Whole(events(1)).held
+    assert (a.events.holds("Quote"), a.events.holds("Other")) == (True, False)
+    assert a.events.held_bytes("Quote") == a.events.bytes == 2 * Whole(events(1)).held
     assert not a.idle
-    a.set_held("Quote", False)
+    a.events.set_held("Quote", False)
     assert exchange(a, b)[1] == [events(1), events(3), Unadvertise(1, "Quote")]
-    assert a.held_bytes("Quote") == a.queued_bytes == 0
+    assert a.events.held_bytes("Quote") == a.events.bytes == 0
 
 
 def test_a_link_that_starts_afresh_holds_nothing() -> None:
@@ -114,7 +114,7 @@ def test_a_link_that_starts_afresh_holds_nothing() -> None:
     exchange(a, b)
     a.send(events(1))
     assert a.next_frame() is not None
-    a.set_held("Quote", True)
+    a.events.set_held("Quote", True)
     a.send(events(2))
     reborn = Link(3)
     meet(a, reborn)

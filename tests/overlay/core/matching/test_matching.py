@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
-from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.registry import Registry
+from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.interest_matching import split_by_session
 from covey.overlay.core.matching.matching import MOST_PENDING, FilterAt, Matching
-from covey.overlay.core.matching.result_splitting import split_by_session
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
 FILTERS = [

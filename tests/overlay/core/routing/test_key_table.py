@@ -20,7 +20,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing import key_table
-from covey.overlay.core.routing.holders import NumberedHolders
+from covey.overlay.core.routing.key_columns import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
 from covey.sim.invariants import check
 

@@ -18,7 +18,7 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 from covey.matcher.operators.table import register, unregister
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.introspection.explanations import explain, follow
-from covey.overlay.core.matching import travelling
+from covey.overlay.core.matching import interest_matching
 from covey.overlay.core.messages import Advertise, Deliver, Notice, Publish, Subscribe, Update
 from covey.overlay.core.routing import ring
 
@@ -277,7 +277,7 @@ def test_a_replay_for_one_subscription_takes_no_step_for_another() -> None:
 def test_results_over_the_bytes_of_a_batch_stay_behind_and_are_counted(
     monkeypatch: pytest.MonkeyPatch, asked: list[tuple[str, Any, int]]
 ) -> None:
-    monkeypatch.setattr(travelling, "MAX_RESULT_BYTES", 60)
+    monkeypatch.setattr(interest_matching, "MAX_RESULT_BYTES", 60)
     network = chain()
     reader(network, "c", CHAIN[1], "t_near(at, 10, 2) or t_near(at, 20, 2) or t_near(at, 30, 2)", {})
     asked.clear()

@@ -10,7 +10,7 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.results import Answers, Results
 from covey.overlay.core.client.actions import DeliverTo
-from covey.overlay.core.client.recent import KEPT, Recent
+from covey.overlay.core.client.reception import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.introspection.inspection import inspect

@@ -200,7 +200,8 @@ class Script:
 
     def do_poset(self, name: str) -> None:
         text = render(self.network.brokers[f"broker/{name}"])
-        self.lines += text.split("\n")[1 + len(self.network.brokers[f"broker/{name}"].tables.peers.all()) :]
+        peers = self.network.brokers[f"broker/{name}"].tables.peers
+        self.lines += text.split("\n")[1 + len(peers) :]
 
     def do_settled(self, name: str) -> None:
         session = self.network.clients[f"client/{name}"].session

@@ -10,9 +10,8 @@ from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.covering.poset import Change
-from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 
 STRUCTURE = parse("x < $1", POINT)

@@ -11,9 +11,9 @@ from draws import ALL
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.client.view_state import KINDS, Changes, ViewState
+from covey.overlay.core.client.view_reader import KINDS, Changes, ViewState
 from covey.overlay.core.messages import Advertise, Connect, Message, Publish
-from covey.overlay.core.routing import advertisements, event_routing, keyed, syncing
+from covey.overlay.core.routing import advertisements, connecting, event_routing, keyed
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.key_table import KeyTable
 from covey.sim.invariants import check
@@ -228,7 +228,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("mechanism", ["_depart_links", "_depart_views", "on_departures", "retire_source"])
 def test_it_fails_without_each_of_its_mechanisms(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = (keyed, event_routing, advertisements, syncing)
+    places = (keyed, event_routing, advertisements, connecting)
     for module in [place for place in places if hasattr(place, mechanism)]:
         monkeypatch.setattr(module, mechanism, _nothing)
     with pytest.raises(AssertionError):

@@ -8,7 +8,7 @@ import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, EventTypeError, parse
-from covey.overlay.core.client.actions import Refused, Transmit
+from covey.overlay.core.client.actions import Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -163,7 +163,7 @@ def test_a_refused_widening_restores_the_advertisement_before() -> None:
     session.advertise(ALL)
     refusal = Refuse(3, "ALREADY_EXISTS", "why", type_name="Quote")
     restored = Advertise(4, NARROW, parse("price > 1", NARROW))
-    refused = Refused(3, "ALREADY_EXISTS", "why", type_name="Quote")
+    refused = Refuse(3, "ALREADY_EXISTS", "why", type_name="Quote")
     assert session.receive(refusal) == [refused, Transmit(restored)]
     assert session.advertised == {"Quote": restored}
 

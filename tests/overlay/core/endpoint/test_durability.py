@@ -3,12 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from covey.overlay.core.endpoint.catching_up import CatchingUp
-from covey.overlay.core.endpoint.clock import EndpointClock
-from covey.overlay.core.endpoint.durability import PROGRESS_NS, Durability
+from covey.overlay.core.endpoint.durability import PROGRESS_NS, CatchingUp, Durability
+from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.storage import Storage
-from covey.overlay.core.endpoint.timers import Timers
-from covey.overlay.core.endpoint.validity import Validity
+from covey.overlay.core.endpoint.timers import EndpointClock, Timers
 from covey.overlay.core.messages import Receiver, Store
 
 

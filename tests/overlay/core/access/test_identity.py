@@ -2,8 +2,7 @@
 
 import pytest
 
-from covey.overlay.core.access.identity import DeniedError
-from covey.overlay.core.access.tickets import Ticket, Tickets
+from covey.overlay.core.access.identity import DeniedError, Ticket, Tickets
 
 KEY, NEW = b"k" * 32, b"n" * 32
 TICKET = Ticket("b1", "b1/900000401")

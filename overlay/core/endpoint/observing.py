@@ -1,7 +1,7 @@
-"""How long a broker's work takes, as histograms.
+"""How long a broker's work takes, as histograms, and the spans of what it does, as its endpoint reports them.
 
 Invariant: an observation costs O(log buckets), once per batch of messages and not per event; what waits to be
-observed is bounded by `MOST_PENDING` per interface.
+observed is bounded by `MOST_PENDING` per interface. `overlay/node/node_tracing.py` has the spans.
 """
 
 from __future__ import annotations
@@ -9,8 +9,26 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from covey.overlay.core.messages import Interface, Message, Update
+
+
+class Tracing(Protocol):
+    """Gets messages with their trace contexts, once per batch and never per event."""
+
+    def arrived(self, interface: Interface, messages: list[Message]) -> list[Message]:
+        """Messages that arrived together: the same, those that are traced as part of this broker's spans."""
+
+    def handled(self) -> None:
+        """The events that arrived last are on their way to all that get them."""
+
+    def settled(self, interface: Interface, epoch: int) -> None:
+        """All control messages of an interface up to an epoch have taken effect."""
+
+    def forget(self, interface: Interface) -> None:
+        """An interface has ended, or has lost its state."""
+
 
 NS_PER_S = 1e9
 MOST_PENDING = 256

@@ -16,8 +16,17 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Advertise, Deliver, Message, Refuse, Subscribe, Tick, Update
-from covey.overlay.core.moving.announcing import HORIZON_NS, LATE_NS, MARGIN_NS, SECOND_NS, Announcement
-from covey.overlay.core.moving.motion import Motion, check_values, directions, still
+from covey.overlay.core.moving.motion import (
+    HORIZON_NS,
+    LATE_NS,
+    MARGIN_NS,
+    SECOND_NS,
+    Announcement,
+    Motion,
+    check_values,
+    directions,
+    still,
+)
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.options import broker_options
 

@@ -14,9 +14,9 @@ from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.expressions.expression import FALSE
-from covey.overlay.core.access.policies import policy_of
+from covey.overlay.core.access.guard import policy_of
 from covey.overlay.core.access.rights import Action, Permission, Rights, Rule, rights_of
-from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Refuse, Subscribe, Update
 from covey.overlay.transport.packets import decode_packet, encode_frame
@@ -44,7 +44,7 @@ class Edge:
         self.published = 0
         for interface, held in ((READER, reader), (PUBLISHER, publisher)):
             hello = Hello(7, credit=1 << 40)
-            self.broker.accept(Peer(interface, hello, rights=held), self.ends[interface], 0)
+            self.broker.accept(ConnectRequest(interface, hello, rights=held), self.ends[interface], 0)
         self.say(PUBLISHER, Advertise(self.epoch(PUBLISHER), event_type))
 
     def epoch(self, interface: str) -> int:
@@ -279,23 +279,23 @@ def test_a_durable_session_goes_on_with_rights_to_all_that_it_has() -> None:
     both = rights("d", Action.SUBSCRIBE, Permission("Quote"), Permission("Other"))
     policy = rights("d", Action.SUBSCRIBE, Permission("Quote", "price > 1"))
     with pytest.raises(ConnectionRefusedError, match="expected permissions to subscribe without policies"):
-        connect(Peer("client/d", Hello(7), durable=True, rights=policy))
-    connect(Peer("client/d", Hello(7), durable=True, rights=both))
+        connect(ConnectRequest("client/d", Hello(7), durable=True, rights=policy))
+    connect(ConnectRequest("client/d", Hello(7), durable=True, rights=both))
     queue = edge.broker.queues["client/d"]
     queue.durable = True  # as with a storage
     edge.broker.core.handle(Subscribe(1, 1, parse("", QUOTE), {}), "client/d", 0)
     for held in (rights("d", Action.SUBSCRIBE, Permission("Q*")), None, both):
         edge.broker.lost("client/d", queue.connection, 0)
-        connect(Peer("client/d", Hello(7), durable=True, rights=held))
+        connect(ConnectRequest("client/d", Hello(7), durable=True, rights=held))
         assert edge.broker.queues["client/d"] is queue, held
     edge.broker.lost("client/d", queue.connection, 0)
     other = rights("d", Action.SUBSCRIBE, Permission("Other"))
     with pytest.raises(ConnectionRefusedError, match="'d' may not have all that its durable") as denied:
-        connect(Peer("client/d", Hello(7), durable=True, rights=other))
+        connect(ConnectRequest("client/d", Hello(7), durable=True, rights=other))
     assert denied.value.status == "PERMISSION_DENIED"
     assert "Quote" not in str(denied.value)
     assert edge.broker.queues["client/d"] is queue
-    connect(Peer("client/d", Hello(7), rights=other))
+    connect(ConnectRequest("client/d", Hello(7), rights=other))
     assert edge.broker.queues["client/d"] is not queue
     assert not edge.broker.core.tables.peers["client/d"].subscriptions
 
@@ -305,12 +305,12 @@ def test_a_client_without_a_durable_session_ends_one_that_its_policies_do_not_pe
     edge = Edge(QUOTE)
     other = rights("d", Action.SUBSCRIBE, Permission("Other"))
     ends = [Noted(), Noted()]
-    edge.broker.accept(Peer("client/d", Hello(9), durable=True, rights=other), ends[0], 0)
+    edge.broker.accept(ConnectRequest("client/d", Hello(9), durable=True, rights=other), ends[0], 0)
     queue = edge.broker.queues["client/d"]
     queue.durable = True  # as with a storage
     edge.broker.lost("client/d", ends[0], 0)
     policy = rights("d", Action.SUBSCRIBE, Permission("Quote", "price > 1"))
-    edge.broker.accept(Peer("client/d", Hello(9), rights=policy), ends[1], 0)
+    edge.broker.accept(ConnectRequest("client/d", Hello(9), rights=policy), ends[1], 0)
     assert edge.broker.queues["client/d"] is not queue
 
 
@@ -322,7 +322,7 @@ def test_other_rights_of_a_durable_session_bring_another_policy_for_its_events()
         connection = Noted()
         held = rights_of("d", {"tenant": tenant}, [rule])
         hello = Hello(9, credit=1 << 40)
-        edge.broker.accept(Peer("client/d", hello, durable=True, rights=held), connection, 0)
+        edge.broker.accept(ConnectRequest("client/d", hello, durable=True, rights=held), connection, 0)
         edge.ends["client/d"], edge.frames["client/d"] = connection, 0
         edge.broker.queues["client/d"].durable = True  # as with a storage
         advertise = Advertise(first, QUOTE)
@@ -339,9 +339,9 @@ def test_a_claim_of_a_name_for_a_durable_session_that_rights_refuse_leaves_the_h
     edge = Edge(QUOTE)
     policy = rights("d", Action.SUBSCRIBE, Permission("Quote", "price > 1"))
     holder = Noted()
-    edge.broker.accept(Peer("client/d", Hello(9), rights=policy), holder, 0)
+    edge.broker.accept(ConnectRequest("client/d", Hello(9), rights=policy), holder, 0)
     with pytest.raises(ConnectionRefusedError, match="without policies"):
-        edge.broker.accept(Peer("client/d", Hello(10), durable=True, rights=policy), Noted(), 0)
+        edge.broker.accept(ConnectRequest("client/d", Hello(10), durable=True, rights=policy), Noted(), 0)
     assert edge.broker.queues["client/d"].connected
     assert not holder.end
 

@@ -1,6 +1,6 @@
 """How clients share the time of a broker."""
 
-from covey.overlay.core.endpoint.turns import (
+from covey.overlay.core.endpoint.flow import (
     ACTIVE_NS,
     DEAR_NS,
     FIRST_MESSAGES,

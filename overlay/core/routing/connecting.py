@@ -20,11 +20,10 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing import durable_keys
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import withdraw
-from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
 from covey.overlay.core.routing.keyed import ask_for_views, retire_source
 from covey.overlay.core.routing.peers import Peer
-from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import Advertised
 
 

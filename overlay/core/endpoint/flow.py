@@ -1,0 +1,231 @@
+"""How those who send to a broker share it: by holds, windows and turns.
+
+*Holds.* A source is told to hold a type exactly while some other interface that wants the type is full, from
+the first event of the type that it sends on. It is not held for its own sake: a client may publish what it
+computes from what it reads.
+
+*Windows.* The more clients publish, the less each may have on its way. Of the bounds of bytes between a
+publisher and a reader the window of a link decides what is in flight, `InterfaceQueue` what waits in a
+broker, and `Outbox` what waits in a client.
+
+*Turns.* What has arrived is handled in turns of at most `TURN_MESSAGES` messages, a long filter counting as
+several; beside others, of as many as would have taken `TURN_NS` by the last turn, one at least. Clients whose
+turns take `DEAR_NS` and more stand in one line, in which each turn is followed by as long a rest. Invariant:
+all of them together have at most half of the broker's time while others need any; a client that is alone has
+all of it. Neighbours never rest, and a frame of theirs has no parts, since merged updates take effect
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.messages import Hold, Interface
+
+
+class Holds:
+    """`tell` sends a Hold to a source. Operations cost what they change."""
+
+    def __init__(self, tell: Callable[[Interface, Hold], None]) -> None:
+        self._tell = tell
+        self._full: dict[str, dict[Interface, None]] = {}
+        """By type, who is full."""
+        self._types: dict[Interface, dict[str, None]] = {}
+        """By interface, the types for which it is full."""
+        self._sources: dict[str, dict[Interface, int | None]] = {}
+        """By type, who has sent events of it: how many bytes since it was told to hold it; None if it was
+        not."""
+        self._sent: dict[Interface, dict[str, None]] = {}
+        """By source, the types that it has sent."""
+        self.types = 0
+        """Of how many event types sources are known."""
+
+    def set_full(self, interface: Interface, types: Iterable[str]) -> None:
+        """The interface is full for these types and no others."""
+        wanted, known = dict.fromkeys(types), self._types.get(interface, {})
+        for name in [name for name in known if name not in wanted]:
+            del self._full[name][interface]
+            if not self._full[name]:
+                del self._full[name]
+            self._balance(name)
+        for name in [name for name in wanted if name not in known]:
+            self._full.setdefault(name, {})[interface] = None
+            self._balance(name)
+        if wanted:
+            self._types[interface] = wanted
+        else:
+            self._types.pop(interface, None)
+
+    def sent(self, source: Interface, type_name: str, size: int) -> int:
+        """The source has sent so many bytes of a type; how many since it was told to hold it."""
+        if type_name not in self._sources:
+            self._sources[type_name] = {}
+            self.types += 1
+        sources = self._sources[type_name]
+        if source not in sources:
+            sources[source] = None
+            self._sent.setdefault(source, {})[type_name] = None
+            if type_name in self._full:
+                self._balance(type_name)
+        since = sources[source]
+        if since is None:
+            return 0
+        sources[source] = since = since + size
+        return since
+
+    def forget_types(self, known: Container[str]) -> None:
+        """Forget who has sent events of types that are not known any more, unless they were told to hold
+        them.
+        """
+        for name in [name for name in self._sources if name not in known and name not in self._full]:
+            for source in self._sources.pop(name):
+                del self._sent[source][name]
+        self.types = len(self._sources)
+
+    def forget_source(self, source: Interface) -> None:
+        """The source has ended, or has lost what it was told."""
+        for name in self._sent.pop(source, ()):
+            del self._sources[name][source]
+            if not self._sources[name]:
+                del self._sources[name]
+        self.types = len(self._sources)
+
+    def as_dict(self) -> dict[str, list[Interface]]:
+        """Who is full, by held type."""
+        return {name: list(full) for name, full in self._full.items()}
+
+    def _balance(self, type_name: str) -> None:
+        full = self._full.get(type_name, {})
+        sources = self._sources.get(type_name, {})
+        for source, since in sources.items():
+            hold = len(full) > (source in full)
+            if hold is (since is None):
+                sources[source] = 0 if hold else None
+                self._tell(source, Hold(type_name, hold))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSizes:
+    """In bytes: the window of a client that has published nothing yet; of all that have, together, which is
+    what may be on its way when they are told to hold; and of each of them at least.
+    """
+
+    first: int = 256 << 10
+    publishers: int = 8 << 20
+    least: int = 64 << 10
+
+
+class Windows:
+    """Sets the windows of sessions' links, none wider than the link had it. `publishers` is how many clients
+    have published.
+    """
+
+    def __init__(self, sizes: WindowSizes) -> None:
+        self._sizes = sizes
+        self.publishers = 0
+
+    def opened(self, link: Link) -> None:
+        """The link of a new session."""
+        link.window_bytes = min(link.window_bytes, self._sizes.first)
+
+    def published(self, link: Link, widest: int, before: int | None) -> int:
+        """A client has published, and `before` is not `publishers`, which is returned: it is how many had
+        when the client did last, None if it has not. The windows of the others follow when they publish.
+        O(1).
+        """
+        if before is None:
+            self.publishers += 1
+        link.window_bytes = min(widest, max(self._sizes.least, self._sizes.publishers // self.publishers))
+        return self.publishers
+
+    def forget(self, before: int | None) -> None:
+        """A session has ended."""
+        if before is not None:
+            self.publishers -= 1
+
+
+TURN_MESSAGES = 128
+"""A full frame of control messages of the client library (12 KiB), some 10 ms of new subscriptions."""
+TURN_NS = 1_000_000
+DEAR_NS = 500_000
+"""Less than `TURN_NS`, or short turns would have no rest."""
+FIRST_MESSAGES = 8
+"""Of the first turn: nothing is known of what the messages take."""
+ACTIVE_NS = 1_000_000_000
+"""How long after its last message an interface counts as active, and after its last dear turn a client as one
+whose turns are dear."""
+
+
+@dataclass(slots=True)
+class Share:
+    """The turns of one interface: the time that its last dear turn took, and until when its next one is
+    expected to be dear; its place in the line, None without one; the messages of its next turn beside others;
+    whether it rests, as clients do.
+    """
+
+    spent_ns: int = 0
+    dear_until_ns: int = 0
+    place_ns: int | None = None
+    messages: int = FIRST_MESSAGES
+    rests: bool = True
+
+
+class Turns:
+    """Whose turn it is at an endpoint, by its clock."""
+
+    def __init__(self) -> None:
+        self._line_ns = 0
+        """When a client that joins the line now may have its turn."""
+        self._active: list[tuple[Share, int]] = []
+        """The last two interfaces whose turns were not dear, or that do not rest, and when."""
+
+    def delay_ns(self, share: Share, now_ns: int) -> int:
+        """How long an interface has to wait for its next turn; with 0 it has it now. O(1)."""
+        if not share.rests:
+            return 0
+        if share.place_ns is None:
+            if share.dear_until_ns <= now_ns or not self._others_active(share, now_ns):
+                return 0
+            share.place_ns = max(self._line_ns, now_ns)
+            self._line_ns = share.place_ns + 2 * share.spent_ns
+        if share.place_ns > now_ns:
+            return share.place_ns - now_ns
+        share.place_ns = None
+        return 0
+
+    def messages(self, share: Share, now_ns: int, most: int = TURN_MESSAGES) -> int:
+        """How many messages a turn may have that begins now, of `most`. O(1)."""
+        if share.messages < most:
+            for other, ns in self._active:  # as `_others_active`
+                if other is not share and now_ns - ns < ACTIVE_NS:
+                    return share.messages
+        return most
+
+    def measure(self, share: Share, messages: int, spent_ns: int) -> None:
+        """A turn had so many messages, of whatever kind, and took so long."""
+        if spent_ns > TURN_NS:
+            share.messages = max(1, messages * TURN_NS // spent_ns)
+        elif messages >= share.messages:
+            share.messages = min(TURN_MESSAGES, 2 * share.messages)
+
+    def took(self, share: Share, spent_ns: int, now_ns: int) -> None:
+        """A turn has ended now, and is to be followed by a rest if it took long."""
+        if share.rests and spent_ns >= DEAR_NS:
+            share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
+            self._line_ns = max(self._line_ns, now_ns + spent_ns)
+        elif not share.rests or share.dear_until_ns <= now_ns:
+            active = self._active
+            if active and active[-1][0] is share:
+                active[-1] = share, now_ns
+            else:
+                self._active = [*active[-1:], (share, now_ns)]
+
+    def _others_active(self, share: Share, now_ns: int) -> bool:
+        for other, ns in self._active:  # at most two: a generator would take longer
+            if other is not share and now_ns - ns < ACTIVE_NS:
+                break
+        else:
+            return False
+        return True
