@@ -23,10 +23,10 @@ import pyarrow as pa
 from benchmarks.floods import FLOODS, Flood
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.link.link import Hello
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.event_loop import run
-from covey.overlay.transport.packets import Goodbye, Greeting, Role, encode_goodbye, encode_greeting
+from covey.overlay.transport.packets import CONNECT, Goodbye, Greeting, Role, encode_goodbye, encode_greeting
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
 from covey.proto import broker_pb2 as pb
 

@@ -18,8 +18,7 @@ from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.node.main import LEAVE_S
-from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_reload
-from covey.overlay.transport.channel import RELOAD
+from covey.overlay.transport.packets import RELOAD, Reloaded, decode_reloaded, encode_reload
 
 _RELOAD_S = 60.0
 _ENDED_S = LEAVE_S + _RELOAD_S

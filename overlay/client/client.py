@@ -56,9 +56,8 @@ from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import Gap, Notice
-from covey.overlay.transport.calls import encode_describe
-from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.credentials import Token, credentials
+from covey.overlay.transport.packets import DESCRIBE, encode_describe
 from covey.overlay.transport.tls import Tls
 from covey.overlay.transport.wire_values import decode_event_type
 

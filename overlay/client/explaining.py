@@ -13,9 +13,8 @@ from typing import Any
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import call_broker
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.transport.calls import decode_explanation, encode_explain
-from covey.overlay.transport.channel import EXPLAIN
 from covey.overlay.transport.credentials import PLAIN, Credentials
+from covey.overlay.transport.packets import EXPLAIN, decode_explanation, encode_explain
 
 Step = dict[str, Any]
 

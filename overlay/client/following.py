@@ -14,9 +14,8 @@ from typing import Any
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import call_broker
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.transport.calls import decode_explanation, encode_follow
-from covey.overlay.transport.channel import FOLLOW
 from covey.overlay.transport.credentials import PLAIN, Credentials
+from covey.overlay.transport.packets import FOLLOW, decode_explanation, encode_follow
 
 Step = dict[str, Any]
 

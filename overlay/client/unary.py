@@ -8,10 +8,10 @@ from typing import Any
 
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.calls import decode_inspection, encode_inspect
-from covey.overlay.transport.channel import INSPECT, Channel
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.credentials import PLAIN, Credentials, Token, credentials
+from covey.overlay.transport.packets import INSPECT, decode_inspection, encode_inspect
 from covey.overlay.transport.tls import Tls
 
 _ANSWER_WITHIN_S = 5.0

@@ -16,11 +16,10 @@ from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection
 from covey.overlay.node.overlay import difference
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.packets import Greeting, Role, decode_packet
-from covey.overlay.transport.pump import StreamClosedError
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_call import RpcCall, StreamClosedError
+from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
 

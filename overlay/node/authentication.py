@@ -15,7 +15,7 @@ from covey.overlay.core.access.rights import (
     rights_of,
 )
 from covey.overlay.node.token_verifier import TokenOptions, TokenVerifier
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 

@@ -15,13 +15,12 @@ from covey.overlay.node.acceptor import check_neighbour
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection, greeting
 from covey.overlay.node.repair import keep_repaired
-from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel, error_of
-from covey.overlay.transport.errors import MalformedPacketError
-from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
-from covey.overlay.transport.pump import StreamClosedError
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel, error_of
+from covey.overlay.transport.event_loop import Backoff
+from covey.overlay.transport.packets import CONNECT, Greeting, decode_packet, encode_greeting
+from covey.overlay.transport.rpc_call import RpcCall, StreamClosedError
+from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
 

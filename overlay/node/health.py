@@ -12,7 +12,7 @@ from enum import IntEnum
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 

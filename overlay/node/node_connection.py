@@ -1,4 +1,4 @@
-"""A connection of a neighbour or client: between the pump that moves its frames and the node's endpoint."""
+"""A connection of a neighbour or client: between the call that carries its frames and the node's endpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.link.link import Hello, LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.packets import Greeting, Role, encode_greeting
-from covey.overlay.transport.pump import LinkEnd, PeerClosedError, Pump, StreamClosedError, say_goodbye
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_call import (
+    LinkEnd,
+    PeerClosedError,
+    RpcCall,
+    StreamClosedError,
+)
+from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
 
@@ -38,11 +42,8 @@ class NodeConnection:
         self._interface = interface
         self._call = call
         self.wake = call.wake
-        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
-        # do those of a durable session for its client.
-        self._schemas = durable or interface.startswith("broker/")
+        self._durable = durable
         self._dialled = dialled
-        self._pump: Pump | None = None
         self._refusal: StreamClosedError | None = None
         self._decided = asyncio.Event()
 
@@ -55,13 +56,21 @@ class NodeConnection:
                 raise refusal
             finally:
                 refusal = None  # its traceback has this frame
-        node, interface, pump = self._node, self._interface, self._pump
-        assert pump is not None
+        node, endpoint, interface, call = self._node, self._node.endpoint, self._interface, self._call
+        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
+        # do those of a durable session for its client.
+        of_broker = interface.startswith("broker/")
+        end = LinkEnd(
+            partial(node.receive, interface, self),
+            partial(endpoint.next_frame, interface, self),
+            self._durable or of_broker,
+            None if of_broker else partial(endpoint.delay_ns, interface),
+        )
         why = "the connection broke"
         left = False
         try:
-            await pump.run()
-            why = self._call.details or why
+            await call.exchange(end, await_end=self._dialled)
+            why = call.details or why
         except PeerClosedError as error:
             moves = interface.startswith("client/") or node.repairing is not None
             why, left = str(error), error.status == "OK" and moves
@@ -71,13 +80,13 @@ class NodeConnection:
         except (LinkError, MalformedPacketError) as error:
             why = str(error)
             log.warning("%s broke the protocol: %s", interface, error)
-            say_goodbye(self._call, "INVALID_ARGUMENT", why)
+            call.say_goodbye("INVALID_ARGUMENT", why)
             raise StreamClosedError("INVALID_ARGUMENT", why) from None
         except Exception as error:
             node.fail(error)
             raise
         finally:
-            self._pump = None  # it has this connection: else they were a reference cycle
+            del end  # it has this connection, and a traceback may have this frame: a reference cycle
             if left:
                 node.goodbye(interface, self, why)
             else:
@@ -100,13 +109,6 @@ class NodeConnection:
     def began(self, resumed: bool) -> None:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
-        node, endpoint, interface = self._node, self._node.endpoint, self._interface
-        end = LinkEnd(
-            partial(endpoint.delay_ns, interface),
-            partial(node.receive, interface, self),
-            partial(endpoint.next_frame, interface, self),
-        )
-        self._pump = Pump(end, self._call, schemas=self._schemas, await_end=self._dialled)
         self._call.trust()
         self._decided.set()
 
@@ -114,8 +116,8 @@ class NodeConnection:
         if not self._decided.is_set():
             self._refusal = StreamClosedError(status, reason)
             self._decided.set()
-        elif self._pump is not None:
-            self._pump.close(status, reason)
+        else:
+            self._call.close(status, reason)
 
     def charge(self, permits: float) -> None:
         self._call.charge(permits)

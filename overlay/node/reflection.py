@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from google.protobuf.message import DecodeError
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler
 

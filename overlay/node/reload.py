@@ -25,8 +25,8 @@ from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.reauthentication import reauthenticate
 from covey.overlay.node.server import Server
 from covey.overlay.node.token_verifier import TokenKeyError
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.calls import Reloaded
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.packets import Reloaded
 
 log = logging.getLogger("covey.broker")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from covey.overlay.core.endpoint.repairing import Repairing
 from covey.overlay.node.health import SERVICE, is_serving
 from covey.overlay.node.node import Node
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel
 
 _CHECK = f"/{SERVICE}/Check"

@@ -20,16 +20,8 @@ from covey.overlay.node.reflection import SERVICE as REFLECTION_SERVICE
 from covey.overlay.node.reflection import reflection_handlers
 from covey.overlay.node.unary_calls import Calls
 from covey.overlay.transport.address import split_addresses
-from covey.overlay.transport.channel import (
-    CONNECT,
-    DESCRIBE,
-    EXPLAIN,
-    FOLLOW,
-    INSPECT,
-    RELOAD,
-    SERVICE,
-    max_message_bytes,
-)
+from covey.overlay.transport.channel import max_message_bytes
+from covey.overlay.transport.packets import CONNECT, DESCRIBE, EXPLAIN, FOLLOW, INSPECT, RELOAD, SERVICE
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer
 
 log = logging.getLogger("covey.broker")

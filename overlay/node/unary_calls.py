@@ -17,8 +17,8 @@ from covey.overlay.core.introspection.listing import DEFAULT_LISTED, MAX_LISTED
 from covey.overlay.node.config import ConfigError
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.calls import (
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.packets import (
     Reloaded,
     decode_describe,
     decode_explain,
@@ -29,8 +29,7 @@ from covey.overlay.transport.calls import (
     encode_inspection,
     encode_reloaded,
 )
-from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
-from covey.overlay.transport.wire_values import encode_event_type
+from covey.overlay.transport.wire_values import MalformedPacketError, UnknownTypeError, encode_event_type
 
 _Answer = Callable[["Calls", bytes, Rights | None], bytes]
 Reload = Callable[[bool], Awaitable[Reloaded]]

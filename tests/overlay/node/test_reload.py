@@ -31,7 +31,7 @@ from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.readiness import missing
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.server import Server
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 from covey.sim.invariants import check
 

@@ -8,7 +8,7 @@ import pytest
 from draws import DRAWS, SEED
 
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.headers import HeaderReader
+from covey.overlay.http2.frames import HeaderReader
 from covey.overlay.http2.messages import MessageReader
 from covey.sim.experiments.fuzz.frames import FrameFuzzResult, fuzz_frames
 
