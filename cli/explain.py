@@ -31,7 +31,7 @@ def explain(
 
     Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
     """
-    from covey.overlay.client.explaining import explain as walk
+    from covey.overlay.client.unary import explain as walk
 
     client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
     steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event), access.credentials))

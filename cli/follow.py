@@ -69,7 +69,7 @@ async def _publish(
 async def _follow(
     broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
 ) -> None:
-    from covey.overlay.client.following import follow as walk
+    from covey.overlay.client.unary import follow as walk
 
     started = time.perf_counter()
     async for step in walk(broker, type_name, publisher, sequence, access.credentials):

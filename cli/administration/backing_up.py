@@ -10,9 +10,8 @@ from pathlib import Path
 
 from covey.matcher.errors import InputError
 from covey.overlay.node.storage_directory import STATE, log_directories, stored_states
-from covey.overlay.storage.backup import backup
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import OsFiles
+from covey.overlay.storage.files import OsFiles, StorageError
+from covey.overlay.storage.recovery import backup
 
 _ATTEMPTS = 5
 

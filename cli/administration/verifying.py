@@ -8,11 +8,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from covey.overlay.node.state_checks import CUT, UNSYNCED_TRANSACTIONS, cut_transactions, damage_of
-from covey.overlay.node.state_store import VERSION
+from covey.overlay.node.state_store import CUT, UNSYNCED_TRANSACTIONS, VERSION, cut_transactions, damage_of
 from covey.overlay.node.storage_directory import log_directories, stored_states
 from covey.overlay.storage.files import OsFiles
-from covey.overlay.storage.verify import verify
+from covey.overlay.storage.recovery import verify
 
 _READINGS = 3
 """Of a file to which a broker may write meanwhile, so that a part of a write is taken for no damage."""

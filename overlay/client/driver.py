@@ -18,17 +18,14 @@ from dataclasses import replace
 
 from covey.matcher import Filter
 from covey.matcher.errors import SubscriptionError
-from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
-from covey.overlay.client.listeners import Listeners
-from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.event import Claim, Part
+from covey.overlay.client.inbox import Deliveries, Listeners, Waiters
 from covey.overlay.client.publishing import Publishing
-from covey.overlay.client.reports import Reports
+from covey.overlay.client.reports import ClientTracing, Reports
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.view import ViewSubscription
-from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.client.errors import OutboxFullError
-from covey.overlay.client.tracing import ClientTracing
+from covey.overlay.client.reports import ClientTracing
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.lane import UNTRACED, Confirmation
 

@@ -39,13 +39,11 @@ from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.warnings import WarningKind
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.node.authentication import Authentication
-from covey.overlay.node.disk_syncing import Syncing
-from covey.overlay.node.limited_runner import LimitedRunner
+from covey.overlay.node.authentication import Authentication, TicketKeyError, read_ticket_keys
+from covey.overlay.node.operators import LimitedRunner
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.node.storage_directory import broker_directory, open_storage
-from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.node.storage_directory import Syncing, broker_directory, open_storage
+from covey.overlay.storage.files import StorageError
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
 from covey.overlay.transport.credentials import Credentials

@@ -24,10 +24,9 @@ from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.documents import EventTypes, Section, complaint, one_of, text_keys
-from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay, TlsFiles
-from covey.overlay.node.token_verifier import TokenOptions
 from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
 from covey.overlay.transport.rpc_server import ConnectionLimits
 

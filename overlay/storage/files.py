@@ -1,4 +1,5 @@
-"""The files of one directory, as a log uses them: the interface, and the operating system's.
+"""The files of one directory, as a log uses them: the interface, the operating system's, and what can be
+wrong.
 
 What is written is durable once `FileWriter.sync` has returned, and the name of a created, renamed or removed
 file once `Files.sync_directory` has. Every error is a `StorageError`. The simulator has other files
@@ -13,9 +14,58 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
-from covey.overlay.storage.errors import StorageError, storage_error
+from covey.matcher.errors import CoveyError
+
+Problem = Literal[
+    "missing",
+    "read-only",
+    "full",
+    "in use",
+    "failed",
+    "version",
+    "offset",
+    "record",
+    "damaged",
+    "input/output",
+]
+"""What is wrong: no such directory or file; no permission to write; no room; another process has the
+directory; a log takes no records after a failed write; a file of another version; an offset that the log does
+not have; a record over its bounds; flipped bits in the state of a broker; all else that the operating
+system reports.
+"""
+
+
+class StorageError(CoveyError):
+    """A file or directory could not be used: `path`, what is wrong with it, and what was expected."""
+
+    def __init__(self, problem: Problem, path: str, sentence: str) -> None:
+        super().__init__(f"{path}: {sentence}")
+        self.problem = problem
+        self.path = path
+
+
+_PROBLEMS: dict[int, tuple[Problem, str]] = {
+    errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
+    errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
+    errno.EACCES: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EPERM: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EROFS: ("read-only", "its file system is read-only: expected one that can be written"),
+    errno.ENOSPC: ("full", "no room is left on the disk: expected room for the next records"),
+    errno.EDQUOT: ("full", "the disk quota is used up: expected room for the next records"),
+    errno.EFBIG: ("full", "the file may not grow further: expected room for the next records"),
+}
+
+
+def storage_error(path: str, error: OSError) -> StorageError:
+    """The error of the operating system, as one sentence."""
+    problem, sentence = _PROBLEMS.get(
+        error.errno or 0,
+        ("input/output", f"{error.strerror or error}: expected a working file system"),
+    )
+    return StorageError(problem, path, sentence)
+
 
 LOCK = "lock"
 """The name of the file that a process locks to have the directory to itself."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 
 SECTOR_BYTES = 512
 

@@ -23,8 +23,7 @@ from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
 from covey.overlay import Tls
 from covey.overlay.core.access.rights import Permission, Rule
-from covey.overlay.node.authentication import ClientRules
-from covey.overlay.node.token_verifier import TokenOptions
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 
 _SECRET = "g" * 40
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.client.deliveries import Deliveries
+from covey.overlay.client.inbox import Deliveries
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.chain_load import SEED, SYMBOLS, TICK, Publisher, Role, Sink, serve_commands
 

@@ -12,8 +12,7 @@ from covey.cli.explain import attributes
 from covey.cli.follow import _words
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
-from covey.overlay.client.explaining import explain
-from covey.overlay.client.following import follow
+from covey.overlay.client.unary import explain, follow
 from covey.overlay.transport.packets import EXPLAIN, encode_explain
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]

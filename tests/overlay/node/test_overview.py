@@ -17,7 +17,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.cli.top import cells
 from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError
-from covey.overlay.client.overview import OverviewReader
+from covey.overlay.client.unary import OverviewReader
 from covey.overlay.core.endpoint.timings import Histogram
 from covey.overlay.node.metrics_server import MetricsServer
 from covey.sim.experiments.local_overlay import free_addresses

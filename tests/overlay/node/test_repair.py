@@ -15,7 +15,7 @@ from covey.cli.health import _state
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.node.readiness import missing
+from covey.overlay.node.state import missing
 from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.invariants import check
 

@@ -42,7 +42,7 @@ from covey.overlay.http2 import connection as http2_connection
 from covey.overlay.http2 import rpc
 from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.frames import Http2Options
-from covey.overlay.node import acceptor, dialer, main
+from covey.overlay.node import dialer, main, node_connection
 from covey.overlay.node.overlay_file import LimitsSection
 from covey.overlay.transport import channel, event_loop, packets, rpc_call, rpc_server
 from covey.overlay.transport.codec import decode_message
@@ -93,7 +93,7 @@ def test_its_timers_are_those_of_the_code() -> None:
     options, limits = Http2Options(), SessionLimits()
     of_client = Http2Connection(client=True, now_ns=0)._keepalive_ns
     first, longest = event_loop._FIRST_PAUSE_S, event_loop._LONGEST_PAUSE_S
-    assert acceptor._HELLO_WITHIN_S == rpc_server._REQUEST_WITHIN_S
+    assert node_connection._HELLO_WITHIN_S == rpc_server._REQUEST_WITHIN_S
     expected = {
         "acknowledgement of a frame, at the latest": of_ns(ACKNOWLEDGE_AFTER_NS),
         "silence before a PING; Covey's client": f"{of_ns(options.keepalive_ns)}; {of_ns(of_client)}",
@@ -104,7 +104,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "connection that starts the pauses over": s(event_loop.HEALTHY_AFTER_S),
         "the peer's end of the call, after a Goodbye": s(rpc_call._GOODBYE_S),
         "HTTP/2 preface; rest of a header block": of_ns(options.begin_ns),
-        "Hello of a connection; request of a single call": s(acceptor._HELLO_WITHIN_S),
+        "Hello of a connection; request of a single call": s(node_connection._HELLO_WITHIN_S),
         "connection to a neighbour; its answer to a Hello": (
             f"{s(channel._CONNECT_WITHIN_S)}; {s(dialer._ANSWER_WITHIN_S)}"
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.overlay.storage.log import Log
 from covey.sim.simulator.disk import SimulatedCrash, SimulatedFiles
 
