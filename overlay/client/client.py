@@ -65,6 +65,7 @@ from covey.overlay.transport.wire_values import decode_event_type
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+
 def run_timed(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
     start_ns = time.perf_counter_ns()
     outcome = run_at_once(operator, key, events, compute)

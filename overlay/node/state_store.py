@@ -152,9 +152,7 @@ _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of tables or columns that it does not find where they were written."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
 _PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
-_FORGET_COPIES = (
-    "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
-)
+_FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
 
 class StateStore:

@@ -89,9 +89,7 @@ class RpcCall:
     of a client.
     """
 
-    def __init__(
-        self, carrier: Carrier, call_id: int, path: str, authorization: Secret = NO_SECRET
-    ) -> None:
+    def __init__(self, carrier: Carrier, call_id: int, path: str, authorization: Secret = NO_SECRET) -> None:
         self.id = call_id
         self.path = path
         self.authorization = authorization

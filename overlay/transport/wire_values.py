@@ -64,8 +64,7 @@ def contexts_of(wire: pb.Events) -> TraceContexts:
     return tuple(
         TraceContext(each.first_sequence, each.last_sequence, each.traceparent)
         for each in wire.contexts[:MOST_CONTEXTS]
-        if traceparent_of(each.traceparent)
-        and each.first_sequence <= each.last_sequence < _MOST_SEQUENCE
+        if traceparent_of(each.traceparent) and each.first_sequence <= each.last_sequence < _MOST_SEQUENCE
     )
 
 

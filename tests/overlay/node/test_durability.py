@@ -211,7 +211,7 @@ def test_a_broker_that_cannot_store_exits_with_three(tmp_path: Path) -> None:
     code = f"""
 import sys
 from covey.overlay.node import main
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.overlay.node.node import Node
 start = Node.start
 def failing(self):
