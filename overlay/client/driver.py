@@ -59,6 +59,7 @@ _REFUSED_TOKENS = 3
 """So many in a row end a client that has connected before: a new one does not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
 """Statuses after which the client tries again; all others end it."""
+_UNSETTLED = "has not taken effect everywhere"
 
 
 class SessionDriver:
@@ -369,7 +370,7 @@ class SessionDriver:
 
     async def settle(self, timeout: float | None, what: str) -> None:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
-        await self._within(timeout, what, self.waiters.settled(self.core.epoch))
+        await self._within(timeout, f"{what} {_UNSETTLED}", self.waiters.settled(self.core.epoch))
 
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str
@@ -380,7 +381,7 @@ class SessionDriver:
         futures = {number: self.waiters.wait(epoch) for number, epoch in epochs.items()}
         try:
             if futures:
-                await self._within(timeout, what, asyncio.wait(futures.values()))
+                await self._within(timeout, f"{what} {_UNSETTLED}", asyncio.wait(futures.values()))
         finally:
             errors = {number: future.exception() for number, future in futures.items() if future.done()}
             for number, future in futures.items():
@@ -394,21 +395,14 @@ class SessionDriver:
             async with asyncio.timeout(timeout):
                 await waiting
         except TimeoutError:
-            missing = await self._missing()
-            raise NotSettledError(
-                f"{what} has not taken effect everywhere within {timeout:g} s: {missing}"
-            ) from None
+            raise NotSettledError(f"{what} within {timeout:g} s: {await self._missing()}") from None
 
     async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None:
         """Wait until all that is inside of a view, by what was sent so far, has arrived. `NotSettledError`
         after `timeout` seconds.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                await view.waiters.settled(self.core.view_epoch(view.id))
-        except TimeoutError:
-            missing = await self._missing()
-            raise NotSettledError(f"{what} is not complete within {timeout:g} s: {missing}") from None
+        settled = view.waiters.settled(self.core.view_epoch(view.id))
+        await self._within(timeout, f"{what} is not complete", settled)
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""

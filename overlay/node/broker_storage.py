@@ -16,11 +16,7 @@ import numpy as np
 from covey.matcher import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.storage import (
-    Arrival,
     Record,
-    StoredSession,
-    StoredSubscription,
-    SubscriptionChanges,
 )
 from covey.overlay.core.messages import COPIES, ENDED, KEYS, Interface, Receiver, RestoreKeys
 from covey.overlay.node.state_store import StateStore
@@ -246,6 +242,9 @@ class BrokerStorage:
         self._lock = lock
         self.types = tuple(types)
         self._state = state
+        self.sessions, self.awaited, self.moved_to = state.sessions, state.awaited, state.moved_to
+        self.save_session, self.save_subscriptions = state.save_session, state.save_subscriptions
+        self.save_awaited, self.save_arrival = state.save_awaited, state.save_arrival
         self._now_ns = now_ns
         self._cursors: dict[Interface, dict[str, int]] = {}
         self._note_cursors(state.cursors())
@@ -425,25 +424,6 @@ class BrokerStorage:
 
     # --- sessions -------------------------------------------------------------------------------------------
 
-    def sessions(self) -> Mapping[Interface, StoredSession]:
-        return self._state.sessions()
-
-    def awaited(self) -> Sequence[Interface]:
-        return self._state.awaited()
-
-    def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None:
-        self._state.save_awaited(added, removed)
-
-    def save_session(
-        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
-    ) -> None:
-        self._state.save_session(interface, identity, subscriptions)
-
-    def save_subscriptions(
-        self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
-    ) -> None:
-        self._state.save_subscriptions(changes, synced=synced)
-
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
         interfaces = tuple(interfaces)
         self._state.forget_sessions(interfaces)
@@ -453,12 +433,6 @@ class BrokerStorage:
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
         self._state.hand_over(interface, moved_to, number)
         self._cursors.pop(interface, None)
-
-    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
-        self._state.save_arrival(interface, arrival)
-
-    def moved_to(self, interface: Interface) -> tuple[str, int]:
-        return self._state.moved_to(interface)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -12,19 +12,18 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError
 from covey.overlay.core.endpoint.repairing import Repairing
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.health import HEALTH_SERVICE, is_serving
 from covey.overlay.node.node import Node
-from covey.overlay.node.node_connection import NodeConnection, check_neighbour, greeting
+from covey.overlay.node.node_connection import NodeConnection, check_identity, check_neighbour, greeting
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.event_loop import Backoff
 from covey.overlay.transport.packets import CONNECT, Greeting, decode_packet, encode_greeting
-from covey.overlay.transport.rpc_call import RpcCall, StreamClosedError
+from covey.overlay.transport.rpc_call import StreamClosedError
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 _CHECK = f"/{HEALTH_SERVICE}/Check"
@@ -153,7 +152,8 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
         if queue is None or queue.connected:
             return
         call = channel.call(CONNECT)
-        _authenticate(node, interface, call)
+        if not address.startswith("unix:"):
+            check_identity(node, interface.removeprefix("broker/"), call)
         try:
             hello = node.endpoint.hello_for(interface)
             call.send(encode_greeting(greeting(node, interface, hello)))
@@ -178,15 +178,3 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
             queue.handshake = False
         await connection.run()
         raise error_of(call, address)
-
-
-def _authenticate(node: Node, interface: Interface, call: RpcCall) -> None:
-    """`StreamClosedError` unless the certificate of who has answered names the neighbour."""
-    name = interface.removeprefix("broker/")
-    overlay = node.overlay
-    if overlay.tls is None or overlay.brokers[name].address.startswith("unix:"):
-        return
-    denial = neighbour_denial(overlay.name, name, call.certified)
-    if denial is not None:
-        node.denials[NEIGHBOUR] += 1
-        raise StreamClosedError(denial.status, str(denial))

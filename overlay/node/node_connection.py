@@ -176,14 +176,9 @@ class Acceptor:
         """`StreamClosedError` unless the peer is the broker that it says it is. Where neighbours reach this
         one by a socket file, its permissions say who may be one.
         """
-        overlay, name = self._node.overlay, self._node.name
-        by_file = call.peer.startswith("unix:") and overlay.brokers[name].address.startswith("unix:")
-        if overlay.tls is None or by_file:
-            return
-        denial = neighbour_denial(overlay.name, greeting.id, call.certified)
-        if denial is not None:
-            self._node.denials[NEIGHBOUR] += 1
-            raise StreamClosedError(denial.status, str(denial))
+        own = self._node.overlay.brokers[self._node.name].address
+        if not (call.peer.startswith("unix:") and own.startswith("unix:")):
+            check_identity(self._node, greeting.id, call)
 
     def _check_durable(self) -> None:
         """`StreamClosedError` unless this broker keeps durable sessions."""
@@ -206,6 +201,14 @@ class Acceptor:
         if not isinstance(greeting, Greeting):
             raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
         return greeting
+
+
+def check_identity(node: Node, name: str, call: RpcCall) -> None:
+    """`StreamClosedError` unless the peer's certificate, where the overlay has TLS, names this broker."""
+    denial = None if node.overlay.tls is None else neighbour_denial(node.overlay.name, name, call.certified)
+    if denial is not None:
+        node.denials[NEIGHBOUR] += 1
+        raise StreamClosedError(denial.status, str(denial))
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:

@@ -203,10 +203,6 @@ class RpcProtocol(asyncio.Protocol):
         self.flush_soon()
         return call
 
-    def trust(self) -> None:
-        """The peer has proven who it is, or everybody may do everything."""
-        self.rpc.http2.budget.trust()
-
     def charge(self, permits: float) -> None:
         """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
         self._loop.call_soon(self._charge, permits)
