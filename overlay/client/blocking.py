@@ -31,6 +31,9 @@ from covey.overlay.client.view import Change, View
 from covey.overlay.core.messages import Notice
 
 T = TypeVar("T")
+P = ParamSpec("P")
+W = TypeVar("W")
+B = TypeVar("B")
 
 
 class LoopThread:
@@ -122,11 +125,6 @@ async def _end_all(patience_s: float) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-P = ParamSpec("P")
-W = TypeVar("W")
-B = TypeVar("B")
 
 
 class Blocking(Generic[W]):

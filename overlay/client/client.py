@@ -65,15 +65,7 @@ from covey.overlay.transport.wire_values import decode_event_type
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-
-def run_timed(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
-    start_ns = time.perf_counter_ns()
-    outcome = run_at_once(operator, key, events, compute)
-    return replace(outcome, took_ns=time.perf_counter_ns() - start_ns)
-
-
 log = logging.getLogger("covey.client")
-
 _WINDOW_BYTES = 1 << 20
 _READERS_END_S = 1.0
 """How long a client that is closed waits for calls of other threads to end."""
@@ -82,7 +74,6 @@ _SILENT_S = 1.0
 Columns: TypeAlias = Any
 """What has `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which before pandas 2.2 has
 neither: pyarrow has no types, and pandas is optional."""
-
 P = ParamSpec("P")
 
 
@@ -781,3 +772,10 @@ def _filter(filter: object, event_type: EventType) -> Filter:
     if isinstance(filter, Filter):
         return filter.over(event_type)
     return filter_of(event_type, filter)  # type: ignore[arg-type]
+
+
+def run_timed(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
+    """Call a named operator of this client's own filters: at once, without limits, with a clock."""
+    start_ns = time.perf_counter_ns()
+    outcome = run_at_once(operator, key, events, compute)
+    return replace(outcome, took_ns=time.perf_counter_ns() - start_ns)

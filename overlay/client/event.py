@@ -17,6 +17,9 @@ from covey.matcher import EventBatch
 from covey.matcher.events.trace_contexts import traceparents
 from covey.overlay.core.client.actions import DeliverTo, Matches
 
+StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
+"""As of `ClientSession.strict_reader`."""
+
 
 class Event(Mapping[str, Any]):
     """The attributes of an event by name; an absent one is None. `(publisher, sequence)` identifies it.
@@ -81,10 +84,6 @@ def event_of(batch: EventBatch) -> Event:
         return events_of(batch)[0]
     (sequence,) = batch.sequence_numbers()
     return Event(batch.event_type.name, columns.row(0), batch.publisher, sequence, batch.ingress_ns)
-
-
-StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
-"""As of `ClientSession.strict_reader`."""
 
 
 class Claim:

@@ -18,6 +18,7 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay.core.client.actions import Matches
 
 T = TypeVar("T")
+Release = Callable[[], None]
 
 
 class Inbox(Generic[T]):
@@ -181,9 +182,6 @@ class Listeners:
 
     def __repr__(self) -> str:
         return f"Listeners({self.type_name!r}, {self.any})"
-
-
-Release = Callable[[], None]
 
 
 class Deliveries(AsyncIterator[Matches]):

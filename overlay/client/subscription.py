@@ -34,6 +34,9 @@ from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Notice
 
 _MOST_BYTES = 1 << 20
 """Of events that wait without credit."""
+Table: TypeAlias = Any
+"""A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
+_NOTICES = 20
 
 
 class Pacer:
@@ -132,11 +135,6 @@ class _Free(Claim):
 
 
 _FREE = _Free(0, 0, _nothing)
-
-
-Table: TypeAlias = Any
-"""A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
-_NOTICES = 20
 
 
 class Owner(Protocol):

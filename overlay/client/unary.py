@@ -37,6 +37,14 @@ from covey.overlay.transport.packets import (
 from covey.overlay.transport.tls import Tls
 
 _ANSWER_WITHIN_S = 5.0
+Step = dict[str, Any]
+MOST_BROKERS = 1_000
+"""Further ones are not read."""
+_AT_ONCE = 32
+_SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
+_NEIGHBOURS_ALONE = 0
+"""Items of each list that are asked for: neighbours are listed in any case."""
+State = Mapping[str, Any]
 
 
 async def call_broker(
@@ -81,9 +89,6 @@ async def inspect_as(
     reply = await call_broker(address, INSPECT, encode_inspect(listed), credentials)
     text, as_json = decode_inspection(reply)
     return text, json.loads(as_json)
-
-
-Step = dict[str, Any]
 
 
 async def explain(
@@ -189,16 +194,6 @@ async def follow(
         yield step
         if step["seen"]:
             todo += [(name, step["neighbours"][name]["address"]) for name in step["links"]]
-
-
-MOST_BROKERS = 1_000
-"""Further ones are not read."""
-_AT_ONCE = 32
-_SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
-_NEIGHBOURS_ALONE = 0
-"""Items of each list that are asked for: neighbours are listed in any case."""
-
-State = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

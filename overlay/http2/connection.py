@@ -23,8 +23,21 @@ from covey.overlay.http2.frames import (
     is_informational,
     require,
 )
-from covey.overlay.http2.messages import MessagesReceived
+from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived
 from covey.overlay.http2.stream import Sender, Stream
+
+_REMEMBERED_RESETS = 128
+_RESET_PERMITS = 9.0
+"""What the reset of an open stream takes beside its frame: a call was begun and ended for nothing."""
+_BYTES_OF_PERMIT = 256
+"""Bytes of a frame that is no DATA which take one more permit: header blocks are decoded byte by byte."""
+_TURN_PERMITS = 32.0
+"""After so many in one turn the rest of what has arrived waits for the next: about 50 us."""
+_DATA_PERMITS = 0.1
+"""What DATA that takes no permit counts in its turn, or a turn of the smallest took 20 ms."""
+_PROTOCOL = ErrorCode.PROTOCOL_ERROR
+_FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
+_FLOW = ErrorCode.FLOW_CONTROL_ERROR
 
 
 class HeadersReceived(NamedTuple):
@@ -62,20 +75,6 @@ class ConnectionClosed(NamedTuple):
 
 
 Event = HeadersReceived | DataReceived | MessagesReceived | StreamReset | ConnectionClosed
-
-
-_REMEMBERED_RESETS = 128
-_RESET_PERMITS = 9.0
-"""What the reset of an open stream takes beside its frame: a call was begun and ended for nothing."""
-_BYTES_OF_PERMIT = 256
-"""Bytes of a frame that is no DATA which take one more permit: header blocks are decoded byte by byte."""
-_TURN_PERMITS = 32.0
-"""After so many in one turn the rest of what has arrived waits for the next: about 50 us."""
-_DATA_PERMITS = 0.1
-"""What DATA that takes no permit counts in its turn, or a turn of the smallest took 20 ms."""
-_PROTOCOL = ErrorCode.PROTOCOL_ERROR
-_FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
-_FLOW = ErrorCode.FLOW_CONTROL_ERROR
 
 
 class Http2Connection(Sender):
@@ -177,7 +176,7 @@ class Http2Connection(Sender):
             position = start + length
             stream_id &= 0x7FFFFFFF
             payload = buffer[start:position]
-            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length):
+            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length, now_ns):
                 continue
             try:
                 self._read_frame(kind, flags, stream_id, payload, now_ns)
@@ -250,7 +249,7 @@ class Http2Connection(Sender):
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
 
-    def _read_message(self, stream_id: int, payload: bytes, size: int) -> bool:
+    def _read_message(self, stream_id: int, payload: bytes, size: int, now_ns: int) -> bool:
         """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
         passed. Not before other events of this turn, among which may be DATA that comes before it.
         """
@@ -262,7 +261,7 @@ class Http2Connection(Sender):
             or stream.messages is None
             or stream.ended
             or self._headers.open
-            or size < BRINGS_BYTES
+            or size < PREFIX_BYTES
             or size > stream.receive_window
             or size > self._receive_window
             or not stream.has_headers
@@ -270,6 +269,8 @@ class Http2Connection(Sender):
         ):
             return False
         self._turn_permits -= _DATA_PERMITS
+        if size < BRINGS_BYTES:
+            self._charge(1.0, now_ns)
         self._receive_window -= size
         stream.receive_window -= size
         self._events.append(stream.messages)
@@ -490,11 +491,6 @@ class Http2Connection(Sender):
     def over(self) -> bool:
         """Whether the connection has ended, or is to end and has no streams."""
         return bool(self.closed or (self.closing and not self._streams))
-
-    @property
-    def due(self) -> bool:
-        """Whether there may be output, or the connection is over."""
-        return bool(self.output or self.ready or self.closed or (self.closing and not self._streams))
 
     def take_output(self) -> bytes:
         """Bytes for the peer, about 256 KiB at most; none if there are none now."""

@@ -43,6 +43,11 @@ HEADER_BYTES = 9
 HEADER = Struct(">HBBBL")
 """Length (its upper two bytes and its last one), type, flags, stream id."""
 _SETTING = Struct(">HL")
+Header = tuple[bytes, bytes]
+Headers = list[Header]
+_REQUEST = {b":method", b":scheme", b":path"}
+_RESPONSE = {b":status"}
+_OF_CONNECTIONS = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 
 
 class ErrorCode(IntEnum):
@@ -139,13 +144,6 @@ class Http2Options:
 
 # At DEBUG hpack writes every header to the log, tokens among them.
 logging.getLogger("hpack").setLevel(logging.INFO)
-
-Header = tuple[bytes, bytes]
-Headers = list[Header]
-
-_REQUEST = {b":method", b":scheme", b":path"}
-_RESPONSE = {b":status"}
-_OF_CONNECTIONS = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 
 
 class HeaderReader:

@@ -17,6 +17,26 @@ _PREFIX = Struct(">BL")
 _MOST_CHUNKS = 1_024
 """More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
 PREFIX_BYTES = 5
+STATUSES = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
+    *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+)
+"""The names of the statuses, each at its number."""
+_OF_HTTP = {
+    400: "INTERNAL",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+} | dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
+_OF_RESET = {
+    ErrorCode.REFUSED_STREAM: "UNAVAILABLE",
+    ErrorCode.CANCEL: "CANCELLED",
+    ErrorCode.ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED",
+    ErrorCode.INADEQUATE_SECURITY: "PERMISSION_DENIED",
+}
+_UNITS_NS = {"n": 1, "u": 1_000, "m": 10**6, "S": 10**9, "M": 60 * 10**9, "H": 3_600 * 10**9}
+_LARGEST_TIMEOUT = 99_999_999
 
 
 class MessageError(Exception):
@@ -170,29 +190,6 @@ class MessagesReceived(NamedTuple):
 
     call_id: int
     reader: MessageReader
-
-
-STATUSES = (
-    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
-    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
-    *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
-)
-"""The names of the statuses, each at its number."""
-
-_OF_HTTP = {
-    400: "INTERNAL",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "UNIMPLEMENTED",
-} | dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
-_OF_RESET = {
-    ErrorCode.REFUSED_STREAM: "UNAVAILABLE",
-    ErrorCode.CANCEL: "CANCELLED",
-    ErrorCode.ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED",
-    ErrorCode.INADEQUATE_SECURITY: "PERMISSION_DENIED",
-}
-_UNITS_NS = {"n": 1, "u": 1_000, "m": 10**6, "S": 10**9, "M": 60 * 10**9, "H": 3_600 * 10**9}
-_LARGEST_TIMEOUT = 99_999_999
 
 
 def status_of_reset(code: ErrorCode) -> str:

@@ -16,6 +16,12 @@ from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, Headers, require
 from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived, frame_message
 
+_OUTPUT_BYTES = 256 << 10
+_UNQUEUED_BYTES = 64 << 10
+"""DATA that goes to the output without its stream's turn, until the output is taken."""
+_MESSAGE = Struct(">HBBBLBL")
+"""The header of a DATA frame that is one message, and the prefix of the message."""
+
 
 class Stream:
     """`send_window` and `receive_window` are bytes of DATA that each side may still send (section 5.2);
@@ -71,13 +77,6 @@ class Stream:
             head = view[:size]
         self.queued_bytes -= len(head)
         return head
-
-
-_OUTPUT_BYTES = 256 << 10
-_UNQUEUED_BYTES = 64 << 10
-"""DATA that goes to the output without its stream's turn, until the output is taken."""
-_MESSAGE = Struct(">HBBBLBL")
-"""The header of a DATA frame that is one message, and the prefix of the message."""
 
 
 class Sender:

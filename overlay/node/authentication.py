@@ -43,6 +43,8 @@ _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _OPENSSH = (b"ssh-", b"ecdsa-", b"sk-")
 """With which the kinds of keys begin that OpenSSH has; before them there may be options and comments."""
 _LAST_S = 1 << 33
+LEAST_BYTES = 32
+_BEARER = b"bearer "
 
 
 class TokenKeyError(ValueError):
@@ -233,9 +235,6 @@ def _is_public(content: bytes) -> bool:
     return False
 
 
-LEAST_BYTES = 32
-
-
 class TicketKeyError(ValueError):
     """The file of a key cannot be used."""
 
@@ -257,9 +256,6 @@ def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
             )
         keys.append(key)
     return tuple(keys)
-
-
-_BEARER = b"bearer "
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,15 @@ from covey.overlay.transport.wire_values import (
 )
 from covey.proto import storage_pb2 as pb
 
+_SCAN_BYTES = 4 << 20
+RESTORED_BYTES = 64 << 20
+"""Of the log of a type with a key, of which a restarted broker reads the last events of keys, and up to a
+segment more."""
+_JOINED_EVENTS = 4_096
+_MOST_DAMAGE = 10_000
+"""Runs of damaged records of a type that are counted."""
+_NONE: Mapping[str, int] = {}
+
 
 def encode_stored(batch: EventBatch, receivers: Sequence[Receiver]) -> bytes:
     stored = pb.StoredBatch()
@@ -91,15 +100,6 @@ def _receiver(wire: pb.StoredReceiver) -> Receiver:
         return Receiver(wire.interface, rows)
     offsets = uint32s(wire.offsets, "offsets").astype(np.int64)
     return Receiver(wire.interface, rows, offsets, uint32s(wire.ids, "ids").astype(np.int64))
-
-
-_SCAN_BYTES = 4 << 20
-RESTORED_BYTES = 64 << 20
-"""Of the log of a type with a key, of which a restarted broker reads the last events of keys, and up to a
-segment more."""
-_JOINED_EVENTS = 4_096
-_MOST_DAMAGE = 10_000
-"""Runs of damaged records of a type that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +172,6 @@ class _TypeLog:
                     _raise(self.changed, batch)
             offset = reading.next
         self.marks |= self.changed
-
-
-_NONE: Mapping[str, int] = {}
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:

@@ -30,6 +30,13 @@ _CHECK = f"/{HEALTH_SERVICE}/Check"
 _PROBED_WITHIN_S = 1.0
 _AT_ONCE = 8
 """How many brokers are probed at the same time."""
+log = logging.getLogger("covey.broker")
+_REPAIR = ""
+"""In place of a neighbour, the task that sees to links that move."""
+_ANSWER_WITHIN_S = 5.0
+_LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""Statuses of versions, overlay files and certificates that do not agree: no other attempt succeeds until
+somebody acts."""
 
 
 async def keep_repaired(node: Node, repairing: Repairing, changed: Callable[[], None]) -> None:
@@ -74,16 +81,6 @@ async def _answers(node: Node, name: str) -> bool:
                 return is_serving(await channel.unary(_CHECK, b""))
     except (CallError, TimeoutError):
         return False
-
-
-log = logging.getLogger("covey.broker")
-
-_REPAIR = ""
-"""In place of a neighbour, the task that sees to links that move."""
-_ANSWER_WITHIN_S = 5.0
-_LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
-"""Statuses of versions, overlay files and certificates that do not agree: no other attempt succeeds until
-somebody acts."""
 
 
 class Dialers:

@@ -22,6 +22,7 @@ _POLL_S = 1.0
 """How often a computed status that is watched is computed."""
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+REFLECTION_SERVICE: str = reflection.SERVICE_NAME
 
 
 class Status(IntEnum):
@@ -120,9 +121,6 @@ def _service_of(request: bytes) -> str:
 
 def _response(status: Status) -> bytes:
     return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
-
-
-REFLECTION_SERVICE: str = reflection.SERVICE_NAME
 
 
 def reflection_handlers(services: Iterable[str]) -> dict[str, Handler]:

@@ -88,6 +88,9 @@ LINES: dict[str, tuple[str, ...]] = {
     "them until then": ("kernels_compiling", "where"),
 }
 """By text, the event and the names of the arguments."""
+WINDOW_S = 10.0
+LINES_OF_A_SUBJECT = 10
+LINES_OF_A_KIND = 100
 
 
 class _Formatter(logging.Formatter):
@@ -157,11 +160,6 @@ def configure_log(broker: str, level: str, format: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(broker) if format == "json" else PlainFormatter(broker))
     logging.basicConfig(level=level, handlers=[handler])
-
-
-WINDOW_S = 10.0
-LINES_OF_A_SUBJECT = 10
-LINES_OF_A_KIND = 100
 
 
 class LogLimit(logging.Filter):

@@ -25,6 +25,10 @@ from covey.overlay.transport.rpc_call import LinkEnd, PeerClosedError, RpcCall, 
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
+_HELLO_WITHIN_S = 10.0
+_SLICE = 50
+"""Clients between two turns of the event loop: verifying a token takes some 100 µs."""
+_REASON = "its permissions have changed"
 
 
 def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
@@ -125,9 +129,6 @@ class NodeConnection:
 
     def charge(self, permits: float) -> None:
         self._call.charge(permits)
-
-
-_HELLO_WITHIN_S = 10.0
 
 
 class Acceptor:
@@ -234,11 +235,6 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} has {option} {theirs!r}: expected {mine!r}, as broker {node.name} has",
         )
-
-
-_SLICE = 50
-"""Clients between two turns of the event loop: verifying a token takes some 100 µs."""
-_REASON = "its permissions have changed"
 
 
 async def reauthenticate(node: Node) -> int:

@@ -34,6 +34,9 @@ from covey.overlay.core.operators.operator_notices import Callers
 
 _SWITCH_S = 0.0005
 """How long an abandoned thread that computes keeps the event loop from running; Python's default is 5 ms."""
+log = logging.getLogger("covey.broker")
+_NONE = Account()
+_COUNTS = ("subscriptions", "events", "reused", "true", "undecided", "failures")
 
 
 class DeadlineError(Exception):
@@ -132,9 +135,6 @@ class OperatorThreads:
             self._thread = None
 
 
-log = logging.getLogger("covey.broker")
-
-
 class LimitedRunner:
     """The runner of one broker, on the running event loop. `clock` is in nanoseconds."""
 
@@ -192,10 +192,6 @@ class LimitedRunner:
         """What the loop has called until now was one turn; connections that are ready come next."""
         self._in_turn = False
         self.limiter.begin_turn()
-
-
-_NONE = Account()
-_COUNTS = ("subscriptions", "events", "reused", "true", "undecided", "failures")
 
 
 def inspect_operators(

@@ -53,6 +53,14 @@ from covey.overlay.transport.wire_values import MalformedPacketError, UnknownTyp
 _Answer = Callable[["Calls", bytes, Rights | None], bytes]
 Reload = Callable[[bool], Awaitable[Reloaded]]
 """Reads the overlay file again; with true the broker leaves, if the file names it no more. `ConfigError`."""
+log = logging.getLogger("covey.broker")
+KERNELS = "covey.kernels"
+"""The name under which the health service says whether the matching kernels are loaded."""
+READY = "covey.ready"
+"""The name under which it says whether the broker is ready."""
+_KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
+_GOODBYE_S = 2.0
+_MOST_DESCRIPTORS = 1 << 20
 
 
 def _handler(answer: _Answer) -> _Answer:
@@ -149,19 +157,6 @@ def _event_of(text: str) -> dict[str, object]:
     if not isinstance(event, dict):
         raise EventError(f"event {text[:60]!r}: expected a JSON object")
     return event
-
-
-log = logging.getLogger("covey.broker")
-
-KERNELS = "covey.kernels"
-"""The name under which the health service says whether the matching kernels are loaded."""
-READY = "covey.ready"
-"""The name under which it says whether the broker is ready."""
-
-_KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
-
-_GOODBYE_S = 2.0
-_MOST_DESCRIPTORS = 1 << 20
 
 
 def descriptor_limit() -> int:

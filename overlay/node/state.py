@@ -24,6 +24,9 @@ from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.node.node import Node
 from covey.overlay.node.operators import inspect_operators, render_operators
 
+_MOST_SHOWN = 5
+"""Connections in each of the lists that `covey top` shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -60,10 +63,6 @@ def missing(node: Node) -> list[Missing]:
             why = f"not connected: {fault}" if fault else "not connected"
         found.append(Missing(interface, why, (now_ns - queue.since_ns) / 1e9))
     return found
-
-
-_MOST_SHOWN = 5
-"""Connections in each of the lists that `covey top` shows."""
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:

@@ -55,6 +55,38 @@ UNSYNCED_TRANSACTIONS = 2
 CUT = "a bit has flipped in what was written last"
 _HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _MAGIC, _WORD = 0x377F0682, 0xFFFFFFFF
+VERSION = 4
+MOVED_SESSIONS = 10_000
+"""So many of the sessions that were handed over last are known."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cursors (
+    interface TEXT, type TEXT, next INTEGER NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY (interface, type)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS watermarks (
+    type TEXT, publisher TEXT, sequence INTEGER NOT NULL, offset INTEGER NOT NULL,
+    crc INTEGER NOT NULL, PRIMARY KEY (type, publisher)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS marked (
+    type TEXT PRIMARY KEY, offset INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+    interface TEXT PRIMARY KEY, identity TEXT NOT NULL DEFAULT '', crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS arrivals (
+    interface TEXT PRIMARY KEY, receiver TEXT NOT NULL, ends TEXT NOT NULL, origin TEXT NOT NULL,
+    number INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS moved (
+    place INTEGER PRIMARY KEY, interface TEXT UNIQUE, broker TEXT NOT NULL, number INTEGER NOT NULL,
+    crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscriptions (
+    interface TEXT, id INTEGER, type BLOB NOT NULL, filter TEXT NOT NULL, bindings BLOB NOT NULL,
+    ends_ns INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL,
+    PRIMARY KEY (interface, id)) WITHOUT ROWID;
+"""
+_BUSY_MS = 5_000
+_DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""What SQLite says of tables or columns that it does not find where they were written."""
+_SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
+_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
+_FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
 
 def crc_of(table: str, row: Sequence[object]) -> int:
@@ -119,40 +151,6 @@ def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
         first = (first + one + second) & _WORD
         second = (second + other + first) & _WORD
     return first, second
-
-
-VERSION = 4
-MOVED_SESSIONS = 10_000
-"""So many of the sessions that were handed over last are known."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS cursors (
-    interface TEXT, type TEXT, next INTEGER NOT NULL, crc INTEGER NOT NULL,
-    PRIMARY KEY (interface, type)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS watermarks (
-    type TEXT, publisher TEXT, sequence INTEGER NOT NULL, offset INTEGER NOT NULL,
-    crc INTEGER NOT NULL, PRIMARY KEY (type, publisher)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS marked (
-    type TEXT PRIMARY KEY, offset INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (
-    interface TEXT PRIMARY KEY, identity TEXT NOT NULL DEFAULT '', crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS arrivals (
-    interface TEXT PRIMARY KEY, receiver TEXT NOT NULL, ends TEXT NOT NULL, origin TEXT NOT NULL,
-    number INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS moved (
-    place INTEGER PRIMARY KEY, interface TEXT UNIQUE, broker TEXT NOT NULL, number INTEGER NOT NULL,
-    crc INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS awaited (interface TEXT PRIMARY KEY, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS subscriptions (
-    interface TEXT, id INTEGER, type BLOB NOT NULL, filter TEXT NOT NULL, bindings BLOB NOT NULL,
-    ends_ns INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL,
-    PRIMARY KEY (interface, id)) WITHOUT ROWID;
-"""
-_BUSY_MS = 5_000
-_DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of tables or columns that it does not find where they were written."""
-_SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
-_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
-_FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
 
 class StateStore:

@@ -33,6 +33,7 @@ log = logging.getLogger("covey.broker")
 
 STATE = "state.sqlite"
 _LOG = "log-"
+SYNC_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 def broker_directory(storage: str, broker: str) -> Path:
@@ -97,9 +98,6 @@ def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
         what = "torn, and cut" if missing.reason == "cut" else "damaged"
         path, count = log_directory(directory, name), missing.end - missing.first
         log.warning("%s: records from %d on that are %s: %d", path, missing.first, what, count)
-
-
-SYNC_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class Syncing:

@@ -35,6 +35,18 @@ directory; a log takes no records after a failed write; a file of another versio
 not have; a record over its bounds; flipped bits in the state of a broker; all else that the operating
 system reports.
 """
+_PROBLEMS: dict[int, tuple[Problem, str]] = {
+    errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
+    errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
+    errno.EACCES: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EPERM: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EROFS: ("read-only", "its file system is read-only: expected one that can be written"),
+    errno.ENOSPC: ("full", "no room is left on the disk: expected room for the next records"),
+    errno.EDQUOT: ("full", "the disk quota is used up: expected room for the next records"),
+    errno.EFBIG: ("full", "the file may not grow further: expected room for the next records"),
+}
+LOCK = "lock"
+"""The name of the file that a process locks to have the directory to itself."""
 
 
 class StorageError(CoveyError):
@@ -46,18 +58,6 @@ class StorageError(CoveyError):
         self.path = path
 
 
-_PROBLEMS: dict[int, tuple[Problem, str]] = {
-    errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
-    errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
-    errno.EACCES: ("read-only", "it cannot be written: expected a directory that this process may write to"),
-    errno.EPERM: ("read-only", "it cannot be written: expected a directory that this process may write to"),
-    errno.EROFS: ("read-only", "its file system is read-only: expected one that can be written"),
-    errno.ENOSPC: ("full", "no room is left on the disk: expected room for the next records"),
-    errno.EDQUOT: ("full", "the disk quota is used up: expected room for the next records"),
-    errno.EFBIG: ("full", "the file may not grow further: expected room for the next records"),
-}
-
-
 def storage_error(path: str, error: OSError) -> StorageError:
     """The error of the operating system, as one sentence."""
     problem, sentence = _PROBLEMS.get(
@@ -65,10 +65,6 @@ def storage_error(path: str, error: OSError) -> StorageError:
         ("input/output", f"{error.strerror or error}: expected a working file system"),
     )
     return StorageError(problem, path, sentence)
-
-
-LOCK = "lock"
-"""The name of the file that a process locks to have the directory to itself."""
 
 
 class FileWriter(Protocol):

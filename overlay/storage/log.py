@@ -41,6 +41,10 @@ from covey.overlay.storage.segment import (
     scan,
 )
 
+DEFAULT_SEGMENT_BYTES = 64 << 20
+DEFAULT_RECORD_BYTES = 16 << 20
+_HINTS = 256
+
 
 class Commit:
     """Records on their way to the disk, in a segment that `writer` writes, or in a new one. `run` may be
@@ -87,11 +91,6 @@ class Commit:
         except StorageError as error:
             self.error = error
         self.finished = True
-
-
-DEFAULT_SEGMENT_BYTES = 64 << 20
-DEFAULT_RECORD_BYTES = 16 << 20
-_HINTS = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from covey.overlay.storage.segment import (
     scan,
 )
 
+_COPY_BYTES = 1 << 20
+
 
 @dataclass(slots=True)
 class Examination:
@@ -118,9 +120,6 @@ def _lose(result: Examination, first: int, end: int) -> None:
         first = missing.pop().first
     if first < end:
         missing.append(Missing(first, end, "damaged"))
-
-
-_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ _CHUNK_BYTES = 256 << 10
 
 Read = Callable[[int, int], bytes]
 """Reads so many bytes of a segment file from a position on."""
+_NAME = re.compile(r"(\d{20})-(\d+)-([0-9a-f]{8})\.segment")
+_WALK_BYTES = 128 << 10
+"""A distance at which reading all records is cheaper than another step of a bisection."""
+_LAST_BYTES = 64 << 10
 
 
 class Record(NamedTuple):
@@ -168,12 +172,6 @@ def _header(chunk: bytes, place: int, marker: int, position: int) -> tuple[int, 
     if found != marker or _NUMBER.unpack_from(chunk, body)[0] != crc32(chunk[place:body], position):
         return None
     return length, check, time_ns, offset, synced
-
-
-_NAME = re.compile(r"(\d{20})-(\d+)-([0-9a-f]{8})\.segment")
-_WALK_BYTES = 128 << 10
-"""A distance at which reading all records is cheaper than another step of a bisection."""
-_LAST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,26 @@ from covey.overlay.transport.wire_values import (
 from covey.proto import broker_pb2 as pb
 
 WireMessage = pb.Message
+_UINT32 = struct.Struct("<I")
+_STEPS = {step.value for step in MoveStep}
+_ALIKE: dict[str, Any] = {
+    "unadvertise": Unadvertise,
+    "unsubscribe": Unsubscribe,
+    "hold": Hold,
+    "gap": Gap,
+    "listeners_report": ListenersReport,
+    "answered": Answered,
+    "expired": Expired,
+    "sync_end": SyncEnd,
+    "refuse": Refuse,
+}
+"""Messages whose fields are the same on the wire."""
+_COUNTED_BYTES = 128
+_OF_CLIENTS = (
+    *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
+    *("sync_begin", "sync_end"),
+)
+"""The kinds of messages that a client sends."""
 
 
 def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
@@ -262,9 +282,6 @@ def _decode_record(deliver: pb.Deliver) -> Deliver:
     return _decode_deliver(pb.Message(deliver=deliver), {schema.name: schema}.get)
 
 
-_UINT32 = struct.Struct("<I")
-_STEPS = {step.value for step in MoveStep}
-
 ENCODERS: dict[type, Callable[..., None]] = {
     Advertise: _encode_advertise,
     Subscribe: _encode_subscribe,
@@ -292,19 +309,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "deliver": _decode_deliver,
 }
 
-_ALIKE: dict[str, Any] = {
-    "unadvertise": Unadvertise,
-    "unsubscribe": Unsubscribe,
-    "hold": Hold,
-    "gap": Gap,
-    "listeners_report": ListenersReport,
-    "answered": Answered,
-    "expired": Expired,
-    "sync_end": SyncEnd,
-    "refuse": Refuse,
-}
-"""Messages whose fields are the same on the wire."""
-
 
 def _add_alike(kind: str, message: Any) -> None:
     names = tuple(field.name for field in fields(message))
@@ -323,14 +327,6 @@ def _add_alike(kind: str, message: Any) -> None:
 
 for _kind, _message in _ALIKE.items():
     _add_alike(_kind, _message)
-
-
-_COUNTED_BYTES = 128
-_OF_CLIENTS = (
-    *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
-    *("sync_begin", "sync_end"),
-)
-"""The kinds of messages that a client sends."""
 
 
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:

@@ -24,6 +24,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_NEVER = 1 << 63
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+HEALTHY_AFTER_S = 5.0
+"""How long a connection lasts before the next pause is the first one again."""
+_SLICE_S = 0.0005
+_MOST_BYTES = 32 << 20
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -34,9 +41,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-_NEVER = 1 << 63
 
 
 class LoopTimer:
@@ -71,12 +75,6 @@ class LoopTimer:
         fire(time.monotonic_ns())
 
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
-HEALTHY_AFTER_S = 5.0
-"""How long a connection lasts before the next pause is the first one again."""
-
-
 class Backoff:
     """The pauses of one connection."""
 
@@ -95,10 +93,6 @@ class Backoff:
         self._connected_s = None
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return pause_s * random.uniform(0.5, 1.0)
-
-
-_SLICE_S = 0.0005
-_MOST_BYTES = 32 << 20
 
 
 class WaitingLine:

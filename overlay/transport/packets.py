@@ -36,6 +36,20 @@ INSPECT = f"/{SERVICE}/Inspect"
 EXPLAIN = f"/{SERVICE}/Explain"
 FOLLOW = f"/{SERVICE}/Follow"
 RELOAD = f"/{SERVICE}/Reload"
+PROTOCOL = 2
+"""The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
+is used (`_check_protocol`)."""
+_READ_BYTES = 16 << 10
+"""Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
+_SLOW = {
+    SlowConsumer.BLOCK: pb.SLOW_CONSUMER_BLOCK,
+    SlowConsumer.DROP_OLDEST: pb.SLOW_CONSUMER_DROP_OLDEST,
+    SlowConsumer.DROP_NEWEST: pb.SLOW_CONSUMER_DROP_NEWEST,
+    SlowConsumer.DISCONNECT: pb.SLOW_CONSUMER_DISCONNECT,
+    SlowConsumer.CONFLATE: pb.SLOW_CONSUMER_CONFLATE,
+}
+_SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
+B = TypeVar("B", bound=WireBody)
 
 
 def _unread_packet() -> Any:
@@ -84,13 +98,6 @@ def _parsed(data: bytes) -> WireMessage:
         raise LinkError(f"{len(data)} bytes in a frame are no message: {error}") from None
 
 
-PROTOCOL = 2
-"""The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
-is used (`_check_protocol`)."""
-_READ_BYTES = 16 << 10
-"""Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
-
-
 class Role(Enum):
     BROKER = "broker"
     CLIENT = "client"
@@ -121,14 +128,6 @@ class Goodbye:
 
 _ROLES = {Role.BROKER: pb.Hello.ROLE_BROKER, Role.CLIENT: pb.Hello.ROLE_CLIENT}
 _ROLE_OF = {wire: role for role, wire in _ROLES.items()}
-_SLOW = {
-    SlowConsumer.BLOCK: pb.SLOW_CONSUMER_BLOCK,
-    SlowConsumer.DROP_OLDEST: pb.SLOW_CONSUMER_DROP_OLDEST,
-    SlowConsumer.DROP_NEWEST: pb.SLOW_CONSUMER_DROP_NEWEST,
-    SlowConsumer.DISCONNECT: pb.SLOW_CONSUMER_DISCONNECT,
-    SlowConsumer.CONFLATE: pb.SLOW_CONSUMER_CONFLATE,
-}
-_SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
@@ -237,9 +236,6 @@ def _check_protocol(hello: pb.Hello) -> None:
         raise MalformedPacketError(
             f"hello from {hello.id[:40]!r} with protocol {spoken}: this side speaks {PROTOCOL}"
         )
-
-
-B = TypeVar("B", bound=WireBody)
 
 
 @dataclass(frozen=True, slots=True)

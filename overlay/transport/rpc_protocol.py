@@ -304,7 +304,8 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        if not self._flushing and self.rpc.http2.due:
+        http2 = self.rpc.http2
+        if not self._flushing and (http2.output or http2.ready or http2.closing or http2.closed is not None):
             self.flush_soon()
 
     def _forget(self, call_id: int) -> RpcCall | None:
@@ -344,13 +345,10 @@ class RpcProtocol(asyncio.Protocol):
                 for call in [call for call in self._blocked.values() if call.writable]:
                     del self._blocked[call.id]
                     call.wake()
-        if self._woken:
+        if self._woken or ((http2.ready or http2.output) and not self._paused):
             self.flush_soon()
-        elif http2.due:
-            if http2.over:
-                self._close_transport()
-            elif not self._paused:
-                self.flush_soon()
+        elif (http2.closing or http2.closed is not None) and http2.over:
+            self._close_transport()
 
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done():

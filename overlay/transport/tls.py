@@ -47,6 +47,10 @@ _ALERT = b"\x15\x03"
 _PROTOCOL_VERSION = b"\x15\x03\x01\x00\x02\x02\x46"
 NOT_TLS = "the peer does not speak TLS"
 EXPECTS_TLS = "it expects TLS: give its authority"
+log = logging.getLogger("covey.tls")
+RETRY_S = 60.0
+"""After so long files that could not be used are tried again: a certificate may have become valid."""
+_Stamp = tuple[tuple[int, int, int], ...]
 
 
 def is_alert(data: bytes) -> bool:
@@ -151,13 +155,6 @@ def _certified(certificate: dict[str, Any] | None) -> Certified | None:
         return None
     uris = frozenset(name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI")
     return Certified(uris, int(ssl.cert_time_to_seconds(certificate["notAfter"]) * 1e9))
-
-
-log = logging.getLogger("covey.tls")
-
-RETRY_S = 60.0
-"""After so long files that could not be used are tried again: a certificate may have become valid."""
-_Stamp = tuple[tuple[int, int, int], ...]
 
 
 class TlsError(ValueError):

@@ -33,6 +33,28 @@ from covey.overlay.core.messages import Refuse
 from covey.overlay.core.moving.motion import Motion
 from covey.proto import broker_pb2 as pb
 
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_MOST_SEQUENCE = 1 << 63
+WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
+_ITEMS = frozenset(kind.arrow for kind in Kind)
+"""The types of values that a free variable may have."""
+TypeLookup = Callable[[str], EventType | None]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_KINDS = {
+    Kind.INT64: pb.KIND_INT64,
+    Kind.FLOAT64: pb.KIND_FLOAT64,
+    Kind.STRING: pb.KIND_STRING,
+    Kind.BOOL: pb.KIND_BOOL,
+    Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
+    Kind.STRINGS: pb.KIND_STRINGS,
+}
+_KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
+_WIRE = "wire"
+"""The key of a type's bytes in its cache."""
+_SCHEMAS, _CACHED_LENGTH = 1024, 16_384
+"""How many schemas of events are cached, and the bytes of the longest one."""
+
 
 class MalformedPacketError(CoveyError):
     """Bytes that are no packet of this protocol."""
@@ -48,10 +70,6 @@ class MessageError(CoveyError):
 
 class UnknownTypeError(CoveyError):
     """The name of an event type that is not known here."""
-
-
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_MOST_SEQUENCE = 1 << 63
 
 
 def fill_contexts(wire: pb.Events, contexts: TraceContexts) -> None:
@@ -71,12 +89,6 @@ def contexts_of(wire: pb.Events) -> TraceContexts:
 def traceparent_of(text: str) -> str:
     """The text, if it is a traceparent, else nothing."""
     return text if _TRACEPARENT.fullmatch(text) else ""
-
-
-WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
-
-_ITEMS = frozenset(kind.arrow for kind in Kind)
-"""The types of values that a free variable may have."""
 
 
 def fill_results(wire: pb.Events, results: Results) -> None:
@@ -164,25 +176,6 @@ def _is_solutions(type: pa.DataType) -> bool:
 def _shown(rows: np.ndarray) -> str:
     shown = ", ".join(map(str, rows[:4].tolist()))
     return shown if len(rows) <= 4 else f"{shown}, ..."
-
-
-TypeLookup = Callable[[str], EventType | None]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-_KINDS = {
-    Kind.INT64: pb.KIND_INT64,
-    Kind.FLOAT64: pb.KIND_FLOAT64,
-    Kind.STRING: pb.KIND_STRING,
-    Kind.BOOL: pb.KIND_BOOL,
-    Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
-    Kind.STRINGS: pb.KIND_STRINGS,
-}
-_KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
-_WIRE = "wire"
-"""The key of a type's bytes in its cache."""
-_SCHEMAS, _CACHED_LENGTH = 1024, 16_384
-"""How many schemas of events are cached, and the bytes of the longest one."""
 
 
 def encode_event_type(event_type: EventType) -> bytes:
