@@ -1,7 +1,7 @@
 """The files of one directory, as a log uses them: the interface, the operating system's, and what can be
 wrong.
 
-What is written is durable once `FileWriter.sync` has returned, and the name of a created, renamed or removed
+What is written is durable once `FileWriter.sync` has returned, and the name of a created or removed
 file once `Files.sync_directory` has. Every error is a `StorageError`. The simulator has other files
 (`sim/simulator/disk.py`).
 """
@@ -105,9 +105,6 @@ class Files(Protocol):
     def truncate(self, name: str, size: int) -> None:
         """Cut a file to its first bytes, durably."""
 
-    def rename(self, name: str, new_name: str) -> None:
-        """Rename a file; one of the new name is replaced."""
-
     def remove(self, name: str) -> None:
         """Remove a file."""
 
@@ -168,10 +165,6 @@ class OsFiles:
         with _errors(self._at(name)), _opened(self._at(name), os.O_WRONLY) as file:
             os.ftruncate(file, size)
             os.fsync(file)
-
-    def rename(self, name: str, new_name: str) -> None:
-        with _errors(self._at(name)):
-            os.replace(self._at(name), self._at(new_name))
 
     def remove(self, name: str) -> None:
         with _errors(self._at(name)):

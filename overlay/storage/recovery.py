@@ -50,11 +50,6 @@ class Examination:
     damaged_bytes: int = 0
     missing: list[Missing] = field(default_factory=list)
 
-    @property
-    def sound(self) -> bool:
-        """Whether nothing is damaged."""
-        return not self.damaged_bytes
-
 
 @dataclass(slots=True)
 class _Damage:
@@ -125,15 +120,13 @@ def _lose(result: Examination, first: int, end: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What was found when a log was opened: the offset of the next record, and what is `missing` in the last
-    segment, its torn end of `torn_bytes` included. `marked` is the newest sync of which the last segment
+    segment, its torn end included. `marked` is the newest sync of which the last segment
     knows.
     """
 
     end: int
     marked: int
     missing: tuple[Missing, ...] = ()
-    torn_bytes: int = 0
-    rewritten_bytes: int = 0
 
 
 def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
@@ -146,18 +139,18 @@ def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
     segment = segments[-1]
     last = examine(files, segment)
     torn_bytes, missing = segment.size - last.size, list(last.missing)
-    rewritten_bytes = _write_again(files, segment, last)
+    _write_again(files, segment, last)
     files.sync_directory()  # the last segment must not vanish while the next one stays
     end = last.end + -(-torn_bytes // (RECORD_HEADER_BYTES + 1))
     if torn_bytes:
         missing.append(Missing(last.end, end, "cut"))
         segments.append(_create(files, new_segment(end, last.end, salt)))
         files.truncate(segment.name, segment.size)
-    return segments, Recovery(end, last.synced, tuple(missing), torn_bytes, rewritten_bytes)
+    return segments, Recovery(end, last.synced, tuple(missing))
 
 
-def _write_again(files: Files, segment: Segment, last: Examination) -> int:
-    """Make durable what may be in no more than a cache, and mend the header; the bytes written."""
+def _write_again(files: Files, segment: Segment, last: Examination) -> None:
+    """Make durable what may be in no more than a cache, and mend the header."""
     segment.size, position = last.size, last.unsure
     if segment.header_damaged:
         writer = files.writer(segment.name, 0)
@@ -174,7 +167,6 @@ def _write_again(files: Files, segment: Segment, last: Examination) -> int:
             position += len(data)
         writer.sync()
         writer.close()
-    return position - last.unsure
 
 
 def _create(files: Files, segment: Segment) -> Segment:

@@ -123,12 +123,6 @@ class SimulatedFiles:
         file.durable.cut(size)
         file.dropped.clear()
 
-    def rename(self, name: str, new_name: str) -> None:
-        """See `Files`."""
-        self._file(name)
-        self._step()
-        self._files[new_name] = self._files.pop(name)
-
     def remove(self, name: str) -> None:
         """See `Files`."""
         file = self._file(name)
