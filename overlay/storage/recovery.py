@@ -120,13 +120,14 @@ def _lose(result: Examination, first: int, end: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What was found when a log was opened: the offset of the next record, and what is `missing` in the last
-    segment, its torn end included. `marked` is the newest sync of which the last segment
+    segment, its torn end of `torn_bytes` included. `marked` is the newest sync of which the last segment
     knows.
     """
 
     end: int
     marked: int
     missing: tuple[Missing, ...] = ()
+    torn_bytes: int = 0
 
 
 def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
@@ -146,7 +147,7 @@ def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
         missing.append(Missing(last.end, end, "cut"))
         segments.append(_create(files, new_segment(end, last.end, salt)))
         files.truncate(segment.name, segment.size)
-    return segments, Recovery(end, last.synced, tuple(missing))
+    return segments, Recovery(end, last.synced, tuple(missing), torn_bytes)
 
 
 def _write_again(files: Files, segment: Segment, last: Examination) -> None:
