@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typer import Typer
 
 COMMANDS: tuple[tuple[str, str, str, str], ...] = (
+    ("init", "covey.cli.init", "init", "Write an overlay file by a few questions."),
+    ("doctor", "covey.cli.doctor", "doctor", "Check this machine, and whether an overlay file can work."),
     ("up", "covey.cli.up", "up", "Start the brokers of an overlay file on this machine."),
     ("broker", "covey.cli.broker", "broker", "Run one broker of an overlay; let one join or leave."),
     ("publish", "covey.cli.publish", "publish", "Publish events from a CSV file, or typed in as JSON lines."),
@@ -47,6 +49,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, checked by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
+    ("plan", "covey.cli.plan", "plan", "Predict what a load will cost each broker of an overlay."),
     ("metrics", "covey.cli.metrics", "metrics", "Compute what runs were like from their traces, by Spark."),
     ("sweep", "covey.cli.sweep", "sweep", "Run a grid of scenarios as tasks of Spark, and compare them."),
     ("topology", "covey.cli.topology", "topology", "Make, check, draw and export overlay topologies."),

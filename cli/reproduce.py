@@ -48,6 +48,7 @@ def reproduce(
     from covey.sim.experiments.papers import reproduce as run
     from covey.sim.experiments.papers.documents import check_documents, write_results
     from covey.sim.extras import need
+    from covey.sim.progress import labelled
 
     docs = Path("docs")
     if out is not None or write:
@@ -65,7 +66,7 @@ def reproduce(
     for each, folder in folders.items():
         with progress() as on_progress:
             plan = PaperPlan("quick" if quick else "full", seed, str(folder or ""))
-            report = run(each, plan, on_progress)
+            report = run(each, plan, labelled(on_progress, each) if len(papers) > 1 else on_progress)
         reports.append(report.as_json())
         if not json_output:
             print_report(report, Console())

@@ -65,7 +65,7 @@ _FIELDS = (
     option("crashes", int, "Number of broker crashes, 0.2 s each."),
     option("partitions", int, "Number of link partitions, 0.5 s each."),
     option("routing", str, "parametric or static."),
-    option("resubscribe", str, "static routing: subscribe-first or unsubscribe-first."),
+    option("resubscribe", str, "static routing: subscribe-first, unsubscribe-first or cancel-late."),
     option("engine", str, "Matching engine of brokers and clients; poset to walk the poset."),
     option("poset", str, "forest, naive, diagram or diagram-local."),
     option("cpu", str, "Time that messages cost brokers: free, measured, or a calibration file."),

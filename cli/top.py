@@ -86,6 +86,10 @@ def show(overview: Overview) -> RenderableType:
         style = "" if row.state == "serving" else "red" if row.state == "no answer" else "yellow"
         table.add_row(*map(Text, cells(row)), style=style)
     parts: list[RenderableType] = [table, Text()]
+    if overview.others:
+        read = len(overview.brokers)
+        text = f"{read:,} brokers are read; others that they are linked with: {overview.others:,}"
+        parts += [Text(text, style="yellow"), Text()]
     parts += [
         Text(f"{problem.broker}: {problem.text} (docs/{problem.page})", style="red")
         for problem in overview.problems

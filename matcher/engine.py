@@ -232,7 +232,7 @@ _ENGINES = {
     "counting": ("covey.matcher.engines.reference.counting", "CountingEngine"),
     "naive": ("covey.matcher.engines.reference.naive", "NaiveEngine"),
     "noncanonical": ("covey.matcher.engines.reference.noncanonical", "NoncanonicalEngine"),
-    "propagation": ("covey.matcher.engines.cluster.engine", "PropagationEngine"),
+    "propagation": ("covey.matcher.engines.reference.propagation", "PropagationEngine"),
     "rete": ("covey.matcher.engines.reference.rete", "ReteEngine"),
     "scan": ("covey.matcher.engines.reference.scan", "ScanEngine"),
     "search_tree": ("covey.matcher.engines.reference.search_tree", "SearchTreeEngine"),

@@ -1,10 +1,15 @@
-"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing."""
+"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing; the Java of Spark.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from covey.matcher.errors import CoveyError
 
@@ -23,6 +28,9 @@ MQTT = ("aiomqtt", "paho")
 """The modules of the package aiomqtt, of the extra `mqtt`, and of what it wraps."""
 LEAST = {"pyspark": (4, 0)}
 """By module, the version from which on it fits, where an older one fails in ways that do not say so."""
+
+INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
+_JAVA_S = 20.0
 
 
 class PackageError(CoveyError, ValueError):
@@ -62,3 +70,25 @@ def _check_version(what: str, module: str) -> None:
             f"{what} needs {EXTRAS[module]} {wanted} or newer, and {installed} is installed: "
             f"`pip install '{EXTRAS[module]}>={wanted}'`"
         )
+
+
+def java() -> str | None:
+    """The java that Spark runs, None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
+def java_version(java: str) -> str | None:
+    """The version of a java, such as "17.0.9"; None if it does not run."""
+    try:
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = re.search(r'version "([^"]+)"', ran.stderr + ran.stdout)
+    return version and version[1]
+
+
+def no_fitting_java(found: str | None) -> str:
+    """The sentence on a Java that is absent or too old."""
+    version = found and java_version(found)
+    return f"Spark needs Java 17{f', and {found} is Java {version}' if version else ''}: {INSTALL_JAVA}"

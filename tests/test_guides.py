@@ -22,7 +22,7 @@ import yaml
 from chromium import chromium
 from commands import run
 from mosquitto import PROGRAM, needs_mosquitto
-from running import free_ports
+from running import free_port_of_init, free_ports
 
 from covey.overlay.node.config import load_overlay
 
@@ -306,3 +306,32 @@ def test_simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_simulating_over_real_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (words,) = [each for each in simulated(monkeypatch, tmp_path) if "--real" in each]
     assert run(*words) == 0
+
+
+def test_beginning_with_an_overlay_of_one_s_own(tmp_path: Path) -> None:
+    """The first block of docs/operations.md: its questions are answered by a broker at a free port."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    init, doctor, up = [line.partition("  ")[0] for line in blocks(page, "sh")[0].splitlines()]
+    port = free_port_of_init()
+    command = [*PROGRAMS["covey"], *shlex.split(init)[1:]]
+    answers = f"\n1\n\n{port}\n\n\n\n"
+    done = subprocess.run(command, cwd=tmp_path, input=answers, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    checked = execute("-m", "covey.cli.main", *shlex.split(doctor)[1:], folder=tmp_path)
+    assert checked.stdout.endswith("nothing is wrong\n"), checked.stdout + checked.stderr
+    with terminal(up, tmp_path) as overlay:
+        overlay.line("ready: b1 at ")
+
+
+@pytest.mark.thorough  # a process for each broker
+def test_sizing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the scenario of docs/how-to-simulate.md, on three brokers."""
+    simulated(monkeypatch, tmp_path)
+    page = (ROOT / "docs" / "how-to-size.md").read_text()
+    assert len(page.split()) <= 400
+    (line,) = [each for each in commands(page) if each.startswith("covey plan")]
+    assert run("init", "overlay.yaml", "--yes") in (0, None)
+    capsys.readouterr()
+    assert run(*shlex.split(line)[1:]) in (0, None)
+    printed = capsys.readouterr().out
+    assert [printed.count(f" {kind} ") for kind in ("predicted", "measured")] == [3, 3]

@@ -44,6 +44,7 @@ from covey.overlay.client.blocking import (
 )
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError, UpdateError
+from covey.overlay.client.followed_fields import FollowedFields
 from covey.overlay.client.inbox import Deliveries, Listeners
 from covey.overlay.client.reports import Reports, client_tracing
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
@@ -478,6 +479,7 @@ class Client:
         max_rate: float | None = None,
         timeout: float | None = None,
         language: str = "covey",
+        follow: object = None,
         **variables: object,
     ) -> Subscription:
         """Subscribe to the events of a type that match a filter; returns when the overlay has applied it.
@@ -496,6 +498,11 @@ class Client:
         for a type without a key, `SubscriptionError` for a client with `deliveries()`.
 
         `language` is that of a text: "covey", "sql" or "eventbridge" (docs/dialects.md).
+
+        With `follow`, an object, variables without a value have that of its field of the same name, and move
+        when it is assigned: `follow=self`. Assignments of one turn of the event loop are one update
+        (docs/moving.md). `VariableError` where a field is lacking, and from the assignment of a value that
+        the variable cannot have.
         """
         filter = _translated(filter, language)
         valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
@@ -510,11 +517,16 @@ class Client:
             if self._driver.reads_deliveries:
                 raise SubscriptionError(f"max_rate of client {self.name} with deliveries(): expected none")
         given = {**(values or {}), **variables}
+        fields = None if follow is None else FollowedFields(follow, compiled, given)
+        if fields is not None:
+            given |= fields.values()
         claimed = self._driver.claim(compiled)
         if claimed is not None:
             claimed._set_max_rate(max_rate)
             if given:
                 await claimed.update(values=given, timeout=timeout)
+            if fields is not None:
+                claimed._follow(fields)
             if valid_for is not None:
                 await claimed.renew(valid_for, timeout=timeout)
             return claimed
@@ -527,6 +539,8 @@ class Client:
         )
         subscription = Subscription(self._driver, subscription_id, compiled)
         subscription._set_max_rate(max_rate)
+        if fields is not None:
+            subscription._follow(fields)
         self._driver.subscriptions[subscription_id] = subscription
         self._driver.transmit(messages)
         try:

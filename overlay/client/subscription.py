@@ -25,6 +25,7 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Claim, Event, Part, events_of
+from covey.overlay.client.followed_fields import FollowedFields
 from covey.overlay.client.inbox import Inbox, Reading
 from covey.overlay.client.reports import ClientTracing
 from covey.overlay.core.client.rate_gate import RateGate
@@ -184,6 +185,7 @@ class Subscription:
         self._values: Mapping[str, Scalar] = owner.core.values(subscription_id)
         self._inbox: Inbox[Part] = Inbox()
         self._pacer: Pacer | None = None
+        self._fields: FollowedFields | None = None
 
     @property
     def event_type(self) -> EventType:
@@ -192,6 +194,7 @@ class Subscription:
     @property
     def values(self) -> dict[str, Scalar]:
         """The newest values of the variables."""
+        self._announce_fields()
         return dict(self._values)
 
     # --- moving it --------------------------------------------------------------------------------
@@ -214,17 +217,22 @@ class Subscription:
         events (`replay_events` of the overlay) and clocks agree. Raises `VariableError` at once for values
         that do not fit, `SubscriptionError` after `unsubscribe`, and `NotSettledError` after `timeout`
         seconds: then the new values stand and take effect when the missing broker answers.
+
+        Of variables that follow a field (`Client.subscribe`) none can be given; without values, it waits for
+        those of the fields.
         """
+        given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
-            self._move({**(values or {}), **variables}, gapless, traceparent)
+            self._move(given, gapless, traceparent)
             await self._owner.settle(timeout, f"the update of subscription {self.id}")
 
     def update_nowait(
         self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
         """As `update`, without waiting: the new values are in force in this client, and on their way."""
+        given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
-            self._move({**(values or {}), **variables}, gapless, traceparent)
+            self._move(given, gapless, traceparent)
 
     def _span(self) -> AbstractContextManager[str]:
         tracing = self._owner.tracing
@@ -234,6 +242,26 @@ class Subscription:
         self._owner.update(self.id, values, gapless, traceparent)
         self._values = self._owner.core.values(self.id)
         self._changed = self._owner.core.epoch
+
+    def _follow(self, fields: FollowedFields) -> None:
+        """Move with the fields of an object until its end."""
+
+        def announce(values: Mapping[str, object]) -> None:
+            with self._span() as traceparent:
+                self._move(values, False, traceparent)
+
+        self._fields = fields
+        fields.start(announce)
+
+    def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        if self._fields is not None:
+            self._fields.check_others(values)
+            self._fields.flush()
+        return values
+
+    def _announce_fields(self) -> None:
+        if self._fields is not None:
+            self._fields.flush()
 
     async def renew(self, valid_for: float, *, timeout: float | None = None) -> None:
         """Have the subscription end in so many seconds, counted anew from the arrival at the broker; returns
@@ -260,6 +288,7 @@ class Subscription:
         while True:
             if self._pacer is not None:
                 self._pacer.let_go()
+            self._announce_fields()
             if not items:
                 await self._inbox.changed()
                 continue
@@ -324,6 +353,7 @@ class Subscription:
         if self._pacer is not None:
             self._pacer.let_go()
         part = await self._inbox.head()
+        self._announce_fields()
         rest = part.rest()
         rows = self._strict_rows(rest, part.epoch)
         batch = rest if rows is None else rest.take(rows)
@@ -372,6 +402,7 @@ class Subscription:
 
     def _discard(self) -> None:
         """Drop what waits."""
+        self._follow_nothing()
         if self._pacer is not None:
             self._pacer.discard()
         for part in self._drain():
@@ -379,9 +410,14 @@ class Subscription:
 
     def _end(self, error: BaseException | None) -> None:
         """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
+        self._follow_nothing()
         if self._pacer is not None and not self._inbox.ended:
             self._pacer.end()
         self._inbox.end(error)
+
+    def _follow_nothing(self) -> None:
+        if self._fields is not None:
+            self._fields.stop()
 
     def _expire(self) -> None:
         self.expired = True

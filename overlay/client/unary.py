@@ -21,6 +21,7 @@ from typing import Any
 from covey.matcher.errors import CoveyError
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.storage.files import CANNOT_STORE
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.credentials import PLAIN, Credentials, Token, credentials
@@ -39,9 +40,13 @@ from covey.overlay.transport.tls import Tls
 _ANSWER_WITHIN_S = 5.0
 Step = dict[str, Any]
 MOST_BROKERS = 1_000
-"""Further ones are not read."""
+"""Further ones are counted and not read."""
+_LEAST_FREE_BYTES = 64 << 20
+"""A segment of a log: a disk with less is nearly full."""
 _AT_ONCE = 32
 _SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
+_FULL_PAGE = "durability.md#a-full-disk"
+_RUN_PAGE = "operations.md#run"
 _NEIGHBOURS_ALONE = 0
 """Items of each list that are asked for: neighbours are listed in any case."""
 State = Mapping[str, Any]
@@ -231,13 +236,15 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """The brokers by name; what is wrong; the connections for which most bytes wait, the sessions with most
-    subscriptions, both with their broker.
+    subscriptions, both with their broker. `others` are neighbours of these that were not read, since there
+    are more than `MOST_BROKERS`.
     """
 
     brokers: list[BrokerRow]
     problems: list[Problem]
     slowest: list[dict[str, Any]]
     largest: list[dict[str, Any]]
+    others: int = 0
 
 
 class OverviewReader:
@@ -247,7 +254,10 @@ class OverviewReader:
         self._credentials = credentials
         self._first = address
         self._addresses: dict[str, str] = {}
+        self._others: set[str] = set()
         self._before: dict[str, tuple[float, State]] = {}
+        self._last: dict[str, State] = {}
+        """The last state of each broker that has answered."""
 
     async def read(self) -> Overview:
         """The overlay now. `CoveyError` if no broker answers at first; later, those that
@@ -256,6 +266,7 @@ class OverviewReader:
         states, failed = await self._walk()
         now = time.monotonic()
         before, self._before = self._before, {name: (now, state) for name, state in states.items()}
+        self._last |= states
         rows, problems = [], []
         for name in sorted(self._addresses):
             address = self._addresses[name]
@@ -264,9 +275,18 @@ class OverviewReader:
                 problems += problems_of(states[name], before.get(name, (0.0, {}))[1])
             else:
                 rows.append(BrokerRow(name, address, "no answer", ""))
-                problems.append(Problem(name, failed.get(name, "no answer"), "operations.md"))
+                problems.append(self._silent(name, failed[name], states))
         slowest, largest = _first(states, "slowest", "bytes"), _first(states, "largest", "subscriptions")
-        return Overview(rows, problems, slowest, largest)
+        return Overview(rows, problems, slowest, largest, len(self._others))
+
+    def _silent(self, name: str, why: str, states: Mapping[str, State]) -> Problem:
+        """A broker that does not answer: why, by its goodbye to a neighbour, or by its last state."""
+        partings = [each["partings"][name] for each in states.values() if name in each["partings"]]
+        stored = next((each for each in partings if CANNOT_STORE in each), None)
+        if stored is not None:
+            return Problem(name, stored, _FULL_PAGE)
+        full = full_disk_of(self._last.get(name, {}))
+        return Problem(name, f"{why}; {full}", _FULL_PAGE) if full else Problem(name, why, _RUN_PAGE)
 
     async def read_json(self) -> str:
         """As `read`, for a page."""
@@ -281,6 +301,7 @@ class OverviewReader:
             self._addresses[state["broker"]] = self._first
             states[state["broker"]] = state
             self._note_neighbours(state)
+        self._others.clear()
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def read(name: str) -> None:
@@ -298,7 +319,7 @@ class OverviewReader:
 
     async def _state(self, address: str) -> State:
         _, state = await inspect_as(address, self._credentials, _NEIGHBOURS_ALONE)
-        if "dropped_events" not in state:
+        if "partings" not in state:
             raise CoveyError(f"the broker at {address} is of an older version, which shows too little")
         return state
 
@@ -306,6 +327,8 @@ class OverviewReader:
         for name, neighbour in state["neighbours"].items():
             if len(self._addresses) < MOST_BROKERS:
                 self._addresses.setdefault(name, neighbour["address"])
+            elif name not in self._addresses:
+                self._others.add(name)
 
 
 def row_of(address: str, state: State, now: float, before: tuple[float, State] | None) -> BrokerRow:
@@ -345,11 +368,13 @@ def problems_of(state: State, before: State) -> list[Problem]:
         for each in state["missing"]
         if each["what"] not in cut
     ]
-    found += [
-        Problem(name, f"no connection to {neighbour} at {link['address']}", "operations.md#run")
-        for neighbour, link in state["neighbours"].items()
-        if not link["connected"]
-    ]
+    if full := full_disk_of(state):
+        found.append(Problem(name, full, _FULL_PAGE))
+    for neighbour, link in state["neighbours"].items():
+        if not link["connected"]:
+            why = state["partings"].get(neighbour, "not linked yet")
+            page = _FULL_PAGE if CANNOT_STORE in why else _RUN_PAGE
+            found.append(Problem(name, f"no connection to {neighbour} at {link['address']}: {why}", page))
     taken = {each["interface"]: each["frames_acknowledged"] for each in before.get("slowest", ())}
     for queue in state["slowest"]:
         stalled = taken.get(queue["interface"]) == queue["frames_acknowledged"]
@@ -364,6 +389,14 @@ def problems_of(state: State, before: State) -> list[Problem]:
         text = f"sources are held, since receivers are slow: {', '.join(list(state['held'])[:3])}"
         found.append(Problem(name, text, _SLOW_PAGE))
     return found
+
+
+def full_disk_of(state: State) -> str:
+    """The sentence on a disk that is nearly full; "" if it is not, or the broker stores nothing."""
+    free = state.get("free_bytes")
+    if free is None or free >= _LEAST_FREE_BYTES:
+        return ""
+    return f"the disk on which it stores is nearly full: {free / 2**20:.1f} MiB are free"
 
 
 def _first(states: Mapping[str, State], of: str, by: str) -> list[dict[str, Any]]:

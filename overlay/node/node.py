@@ -43,7 +43,7 @@ from covey.overlay.node.authentication import Authentication, TicketKeyError, re
 from covey.overlay.node.operators import LimitedRunner
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.storage_directory import Syncing, broker_directory, open_storage
-from covey.overlay.storage.files import StorageError
+from covey.overlay.storage.files import CANNOT_STORE, StorageError
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
 from covey.overlay.transport.credentials import Credentials
@@ -128,6 +128,9 @@ class Node:
         self.authentication = Authentication(overlay.name, overlay.clients, self.denials)
         self.link_faults: dict[Interface, str] = {}
         """Why the last attempt to reach a neighbour failed, until one succeeds."""
+        self.partings: dict[Interface, str] = {}
+        """Why the last connection of a neighbour ended, until there is another."""
+        self._stopping = f"broker {name} is shutting down"
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
         self.drained = asyncio.Event()
@@ -295,6 +298,8 @@ class Node:
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.lost`."""
         log.info("%s disconnected: %s", interface, why)
+        if interface.startswith("broker/"):
+            self.partings[interface] = why
         if self._abandon(interface, connection):
             return
         self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
@@ -358,6 +363,8 @@ class Node:
         self.endpoint.fail()
         if isinstance(error, StorageError):
             log.critical("broker %s stops, since it cannot store events: %s", self.name, error)
+            # Without the path: clients get it, too.
+            self._stopping = f"broker {self.name} stops, since it {CANNOT_STORE}: {error.sentence}"
         else:
             log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
@@ -412,7 +419,7 @@ class Node:
 
     def close_connections(self) -> None:
         """End every connection with a goodbye."""
-        self.endpoint.close_connections(f"broker {self.name} is shutting down")
+        self.endpoint.close_connections(self._stopping)
 
     def close(self) -> None:
         """Stop the timer and the threads, and close the storage."""

@@ -117,6 +117,7 @@ class NodeConnection:
     def began(self, resumed: bool) -> None:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
+        self._node.partings.pop(self._interface, None)
         self._call.trust()
         self._decided.set()
 

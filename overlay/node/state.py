@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from dataclasses import asdict, dataclass
 from heapq import nlargest
@@ -23,6 +24,7 @@ from covey.overlay.core.introspection.inspection import inspect, render
 from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.node.node import Node
 from covey.overlay.node.operators import inspect_operators, render_operators
+from covey.overlay.node.storage_directory import broker_directory
 
 _MOST_SHOWN = 5
 """Connections in each of the lists that `covey top` shows."""
@@ -117,7 +119,9 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "dropped_events": node.endpoint.dropped().total(),
         "update_delay_s": _update_delay(node),
         "stored_bytes": None if node.storage is None else sum(log.bytes for log in node.storage.log_states()),
+        "free_bytes": _free_bytes(node),
         "resident_bytes": _resident_bytes(),
+        "partings": {interface.removeprefix("broker/"): why for interface, why in node.partings.items()},
         **_neighbours(node),
         "refused_connections": dict(node.refused_connections),
         "denied": dict(node.denials),
@@ -163,6 +167,16 @@ def _update_delay(node: Node) -> dict[str, float] | None:
     if timings is None or not (count := sum(timings.updates.counts)):
         return None
     return {"p50": timings.updates.quantile(0.5), "p99": timings.updates.quantile(0.99), "updates": count}
+
+
+def _free_bytes(node: Node) -> int | None:
+    """Of the disk on which this broker stores; None if it stores nothing, or its directory has gone."""
+    if node.storage is None:
+        return None
+    try:
+        return shutil.disk_usage(broker_directory(node.overlay.storage, node.name)).free
+    except OSError:
+        return None
 
 
 def _resident_bytes() -> int | None:

@@ -49,6 +49,10 @@ LOCK = "lock"
 """The name of the file that a process locks to have the directory to itself."""
 
 
+CANNOT_STORE = "cannot store events"
+"""In the goodbye of a broker that stops because of its storage."""
+
+
 class StorageError(CoveyError):
     """A file or directory could not be used: `path`, what is wrong with it, and what was expected."""
 
@@ -56,6 +60,7 @@ class StorageError(CoveyError):
         super().__init__(f"{path}: {sentence}")
         self.problem = problem
         self.path = path
+        self.sentence = sentence
 
 
 def storage_error(path: str, error: OSError) -> StorageError:

@@ -258,11 +258,7 @@ def certified(tls: Tls) -> Certified:
     server, client = _context(tls, server=True), _context(tls, server=False)
     server.verify_mode = ssl.CERT_REQUIRED
     client.verify_mode = ssl.CERT_NONE
-    ends = (TlsLayer(client, server=False), TlsLayer(server, server=True))
-    ends[0].start()
-    for turn in range(6):
-        sender, receiver = ends[turn % 2], ends[(turn + 1) % 2]
-        receiver.receive(sender.take_output())
+    ends = _handshake(client, server)
     own = ends[1]
     if own.failure or own.certified is None:
         reason = own.failure.removeprefix("the peer's certificate ") or "cannot be used"
@@ -271,6 +267,25 @@ def certified(tls: Tls) -> Certified:
             "that is valid now"
         )
     return own.certified
+
+
+def is_for(tls: Tls, host: str) -> bool:
+    """Whether clients that dial this host accept the certificate, which `certified` has accepted."""
+    server, client = _context(tls, server=True), _context(tls, server=False)
+    client.check_hostname = True
+    return not _handshake(client, server, host)[0].failure
+
+
+def _handshake(
+    client: ssl.SSLContext, server: ssl.SSLContext, host: str | None = None
+) -> tuple[TlsLayer, TlsLayer]:
+    """Both ends after a handshake in memory, the client's first."""
+    ends = (TlsLayer(client, server=False, host=host), TlsLayer(server, server=True))
+    ends[0].start()
+    for turn in range(6):
+        sender, receiver = ends[turn % 2], ends[(turn + 1) % 2]
+        receiver.receive(sender.take_output())
+    return ends
 
 
 def check_broker(tls: Tls, overlay: str, broker: str) -> None:

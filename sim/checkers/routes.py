@@ -23,6 +23,7 @@ from covey.overlay.core.messages import Advertise
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
 from covey.sim.invariants import check
+from covey.sim.simulator.cancelling_session import CancellingSession
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.simulation import Simulation
 
@@ -114,6 +115,10 @@ def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[t
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
         region = filter.stateless.region(still(values, now_ns))
         yield filter.event_type.name, _Interest(region, text, damped or moves(values))
+    if isinstance(client.session, CancellingSession):
+        for filter in client.session.outdated:
+            text = f"{client.name}, outdated {filter}"
+            yield filter.event_type.name, _Interest(filter.region({}), text, damped)
 
 
 def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:

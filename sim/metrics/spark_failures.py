@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from covey.matcher.errors import CoveyError
+from covey.sim.extras import INSTALL_JAVA, java, no_fitting_java
 
 _CONNECT_S = 5.0
 _CONNECT_PORT = 15_002
@@ -20,7 +20,6 @@ _CONNECT_PORT = 15_002
 _REMOTE = "sc://HOST:PORT"
 _FORM = re.compile(r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|[a-z0-9]+://.+")
 _RUN_S = 20.0
-_INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
 
 
 class SparkError(CoveyError, ValueError):
@@ -52,26 +51,10 @@ def check_before_start(master: str, spark_version: str) -> None:
         _check_answers(master, places, "spark://HOST:PORT")
 
 
-def java() -> str | None:
-    """The java that Spark runs, None if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
-
-
-def no_fitting_java(found: str | None) -> str:
-    """The sentence on a Java that is absent or too old."""
-    try:
-        ran = subprocess.run([found or "", "-version"], capture_output=True, text=True, timeout=_RUN_S)
-        version = re.search(r'version "([^"]+)"', ran.stderr + ran.stdout)
-    except (OSError, subprocess.SubprocessError):
-        version = None
-    return f"Spark needs Java 17{f', and {found} is Java {version[1]}' if version else ''}: {_INSTALL_JAVA}"
-
-
 def _check_java() -> None:
     found = java()
     if found is None:
-        raise SparkError(f"Spark needs Java 17: {_INSTALL_JAVA}")
+        raise SparkError(f"Spark needs Java 17: {INSTALL_JAVA}")
     if not Path(found).exists():
         home = os.environ.get("JAVA_HOME")
         raise SparkError(f"JAVA_HOME is {home!r}: expected a Java runtime of version 17 or newer")

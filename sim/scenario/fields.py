@@ -73,7 +73,7 @@ _RULES = {
     "types": FieldRule(_only_with("load", "trading", "market")),
     "speeds": FieldRule(_only_with("load", "detectors"), file=True),
     "sensors": FieldRule(_only_with("load", "detectors"), file=True),
-    "resubscribe": FieldRule(_only_with("routing", "static")),
+    "resubscribe": FieldRule(_only_with("routing", "static"), real=("subscribe-first", "unsubscribe-first")),
     "engine": FieldRule(real=tuple(engine_names())),
     "cpu": FieldRule(real=("free",), file=True, words=("free", "measured")),
     "cpu_scale": FieldRule(lambda scenario: _CPU_TIME if scenario.cpu == "free" else "", real=(1.0,)),

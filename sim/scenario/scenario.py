@@ -12,6 +12,7 @@ from typing import Any
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
+from covey.sim.simulator.cancelling_session import CANCEL_LATE
 from covey.sim.simulator.service import SERVICES
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
@@ -87,7 +88,7 @@ class Scenario:
         for name, known in (
             ("load", LOADS),
             ("routing", ("parametric", "static")),
-            ("resubscribe", ("subscribe-first", "unsubscribe-first")),
+            ("resubscribe", ("subscribe-first", "unsubscribe-first", CANCEL_LATE)),
             ("pace", ("timed", "orderly")),
             ("updates", ("random", "even")),
             ("service", SERVICES),

@@ -13,11 +13,12 @@ from typing import Any
 from covey.matcher.errors import closest_of
 from covey.sim.baselines.options import POSET_ENGINE
 from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.simulator.cancelling_session import CANCEL_LATE
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`change` is "parametric", "subscribe-first" or "unsubscribe-first"."""
+    """`change` is "parametric", "subscribe-first", "unsubscribe-first" or "cancel-late"."""
 
     engine: str
     poset: str
@@ -47,7 +48,7 @@ _SHAPES = {
 SYSTEMS = {
     f"{matcher}-{change}": System(engine, poset, change)
     for matcher, (engine, poset) in _MATCHERS.items()
-    for change in ("subscribe-first", "unsubscribe-first", "parametric")
+    for change in ("subscribe-first", "unsubscribe-first", CANCEL_LATE, "parametric")
 }
 """By name. `siena-parametric` is the paper's UPDSiena, `rete-subscribe-first` its EventJava (resub), and
 `rete-parametric` its EventJava."""

@@ -25,6 +25,7 @@ from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Answered, Deliver, Expired, Gap, Message, Publish
+from covey.sim.simulator.cancelling_session import CancellingSession
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -312,6 +313,9 @@ class SimulatedClient:
         if matches is None:
             self.endpoint.link.consume(size_of(message))
             return
+        if isinstance(self.session, CancellingSession) and self.session.cancellations:
+            self.endpoint.transmit(self.session.cancellations)
+            self.session.cancellations.clear()
         matches, own = self._of_views(matches)
         claim = _Claim(self.endpoint, 1 + len(own), size_of(message))
         for share in own:

@@ -22,6 +22,7 @@ from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.options import POSET_ENGINE, broker_options
 from covey.sim.simulator.broker import SimulatedBroker
+from covey.sim.simulator.cancelling_session import CANCEL_LATE, CancellingSession
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, Free
@@ -273,12 +274,14 @@ class Simulation:
         types, and to those of their events that the filter matches. The options are those of
         `ClientEndpoint`.
         """
-        session = ClientSession(
-            name.removeprefix("client/"),
-            routing=self.routing,
-            resubscribe=self.resubscribe,
-            engine="naive" if self.engine == POSET_ENGINE else self.engine,
-        )
+        publisher = name.removeprefix("client/")
+        engine = "naive" if self.engine == POSET_ENGINE else self.engine
+        if self.routing == "static" and self.resubscribe == CANCEL_LATE:
+            session: ClientSession = CancellingSession(publisher, engine=engine)
+        else:
+            session = ClientSession(
+                publisher, routing=self.routing, resubscribe=self.resubscribe, engine=engine
+            )
         link = self._client_link(name)
         client = SimulatedClient(
             name,

@@ -52,6 +52,11 @@ class Shape:
         return total / self.predicates
 
     @property
+    def least(self) -> int:
+        """|p_min|: predicates that have to hold for the filter to match."""
+        return self.common + sum(map(min, self.alternations))
+
+    @property
     def operators(self) -> int:
         """|op|: inner nodes of the filter's tree, an operator of several operands counts once."""
         inner = sum(1 + sum(branch > 1 for branch in branches) for branches in self.alternations)
@@ -72,12 +77,26 @@ class Shape:
 
 
 def branching(predicates: int, conjunctions: int, shared: float) -> Shape:
-    """One alternation of `conjunctions` equal branches, of a length that makes s^r about `shared`."""
+    """One alternation of `conjunctions` branches, which together have so many predicates that s^r is as near
+    to `shared` as it can be: a predicate is in one conjunction at least, so never below 1 / S_s."""
     if conjunctions == 1:
         return Shape(predicates)
-    length = round((1 - shared) * predicates / (conjunctions - 1))
-    branch = min(max(length, 1), predicates // conjunctions)
-    return Shape(predicates - branch * conjunctions, ((branch,) * conjunctions,))
+    wanted = round((1 - shared) * predicates * conjunctions / (conjunctions - 1))
+    within = min(max(wanted, conjunctions), predicates)
+    return Shape(predicates - within, (_split(within, conjunctions),))
+
+
+def with_least(predicates: int, alternations: int, least: int) -> Shape:
+    """Alternations of a predicate with a conjunction, which give 2 ** alternations conjunctions, such that
+    `least` predicates have to hold: the paper's |p_min|."""
+    longer = _split(predicates - least, alternations)
+    return Shape(least - alternations, tuple((1, length) for length in longer))
+
+
+def _split(predicates: int, into: int) -> tuple[int, ...]:
+    """Lengths of `into` conjunctions that have so many predicates together."""
+    length, longer = divmod(predicates, into)
+    return (length + 1,) * longer + (length,) * (into - longer)
 
 
 def pairs(predicates: int, alternations: int) -> Shape:

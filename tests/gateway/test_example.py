@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
+import shutil
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -64,6 +65,18 @@ def post(address: str, vehicle: str, x: float, y: float) -> int:
     return int(urllib.request.urlopen(request, timeout=60).status)
 
 
+def place_and_look(page: Page, port: int) -> None:
+    """The vehicle "inside" is at (5, 1), "outside" at (15, 1): both are in a box around the corner."""
+    page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
+    page.until("typeof document.getElementById('map')?.onclick === 'function'")
+    left, top = page.value("(({ left, top }) => [left + 1, top + 1])(map.getBoundingClientRect())")
+    page.click(left + 200, top + 200)
+    page.until("document.getElementById('count').value === '1'")
+    page.move_to(left + 20, top + 20)
+    page.until("document.getElementById('count').value === '2'")
+    assert [each for each in page.logged if "favicon" not in each and "404" not in each] == []
+
+
 @on_a_loop
 async def test_the_backend_of_a_map() -> None:
     text = (FOLDER / "map_backend.py").read_text()
@@ -73,27 +86,33 @@ async def test_the_backend_of_a_map() -> None:
             text = text.replace("localhost:7001", overlay.address("b1"))
             path = Path(folder) / "map_backend.py"
             path.write_text(text.replace("localhost:7005", overlay.address("b5")))
+            shutil.copy(FOLDER / "map_backend.html", folder)
             app = runpy.run_path(str(path), run_name="map_backend")["app"]
-        (port,) = free_ports(1)
-        address = f"127.0.0.1:{port}"
-        serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-        done = asyncio.create_task(serving.serve())
-        await until(lambda: serving.started)
-        async with Browser(f"{address}/covey", overflow="conflate") as browser:
-            box = {"filter": "x between $x0 and $x1", "values": {"x0": 0, "x1": 10}}
-            answer = await browser.request("view", subscription=1, type="Vehicle", **box)
-            assert answer["attributes"] == {"id": "string", "x": "float64", "y": "float64"}
-            for vehicle, x in (("inside", 5), ("outside", 15)):
-                assert await asyncio.to_thread(post, address, vehicle, x, 1) == 202
-            entered = await browser.until("changes")
-            assert entered["changes"] == ["enter"]
-            assert entered["events"] == [{"id": "inside", "x": 5.0, "y": 1.0}]
-            await browser.request("update", subscription=1, values={"x0": 10, "x1": 20})
-            moved: dict[str, str] = {}
-            while len(moved) < 2:  # what was posted last may still be on its way
-                message = browser.other.pop(0) if browser.other else await browser.until("changes")
-                names = [event["id"] for event in message["events"]]
-                moved.update(zip(message["changes"], names, strict=True))
-            assert moved == {"leave": "inside", "enter": "outside"}
-        serving.should_exit = True
-        await done
+            (port,) = free_ports(1)
+            serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+            done = asyncio.create_task(serving.serve())
+            await until(lambda: serving.started)
+            await move_a_box(f"127.0.0.1:{port}")
+            with chromium() as browser:
+                await asyncio.to_thread(lambda: place_and_look(browser.new_page(), port))
+            serving.should_exit = True
+            await done
+
+
+async def move_a_box(address: str) -> None:
+    async with Browser(f"{address}/covey", overflow="conflate") as browser:
+        box = {"filter": "x between $x0 and $x1", "values": {"x0": 0, "x1": 10}}
+        answer = await browser.request("view", subscription=1, type="Vehicle", **box)
+        assert answer["attributes"] == {"id": "string", "x": "float64", "y": "float64"}
+        for vehicle, x in (("inside", 5), ("outside", 15)):
+            assert await asyncio.to_thread(post, address, vehicle, x, 1) == 202
+        entered = await browser.until("changes")
+        assert entered["changes"] == ["enter"]
+        assert entered["events"] == [{"id": "inside", "x": 5.0, "y": 1.0}]
+        await browser.request("update", subscription=1, values={"x0": 10, "x1": 20})
+        moved: dict[str, str] = {}
+        while len(moved) < 2:  # what was posted last may still be on its way
+            message = browser.other.pop(0) if browser.other else await browser.until("changes")
+            names = [event["id"] for event in message["events"]]
+            moved.update(zip(message["changes"], names, strict=True))
+        assert moved == {"leave": "inside", "enter": "outside"}

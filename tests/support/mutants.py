@@ -70,6 +70,8 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{REFERENCE}/index_kernels.py", "if key > index.tops[column]:\n            continue", "", STORES),
     (f"{REFERENCE}/index_kernels.py", "segments[RANGE, 1], key + 1)", "segments[RANGE, 1], key)", STORES),
     (f"{REFERENCE}/counting.py", "always=np.flatnonzero(tests.sizes == 0)", "always=np.flatnonzero(tests.sizes < 0)", STORES),
+    (f"{REFERENCE}/propagation_kernels.py", "if at > last:", "if at >= first:", STORES),
+    (f"{REFERENCE}/propagation.py", "[starts[row] + 1 + test]", "[starts[row] + test]", STORES),
     (f"{REFERENCE}/rete_kernels.py", "if true[beta.ranks[child]] == true[last]:", "if true[beta.ranks[child]] > 0:", STORES),
     (f"{REFERENCE}/search_tree_kernels.py", "if via == BY_STAR and nodes[child, STAR] == NONE:", "if via == BY_STAR:", STORES),
     (f"{REFERENCE}/search_tree.py", "roots[rows, k.ROOT_MASK] |= 1 << level", "roots[rows, k.ROOT_MASK] |= 1", STORES),

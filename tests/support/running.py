@@ -4,6 +4,7 @@ stopped."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 from draws import UVLOOP
 
+from covey.cli.administration.first_overlay import METRICS_ABOVE
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.transport import event_loop
@@ -21,7 +23,8 @@ from covey.sim.invariants import check
 from covey.testing.local_brokers import LocalBrokers, until
 
 __all__ = [
-    "QUOTE", "Brokers", "Proxy", "at_rest", "eventually", "free_ports", "on_a_loop", "run_on_loop", "until",
+    "QUOTE", "Brokers", "Proxy", "at_rest", "eventually", "free_port_of_init", "free_ports", "on_a_loop",
+    "run_on_loop", "until",
 ]  # fmt: skip
 
 run_on_loop = event_loop.run if UVLOOP else asyncio.run
@@ -82,6 +85,14 @@ async def at_rest(value: Callable[[], Any], for_s: float = 0.3) -> Any:
 def free_ports(count: int) -> list[int]:
     """Ports on loopback that no outgoing connection is given either, between this call and their use."""
     return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
+
+
+def free_port_of_init() -> int:
+    """A free port, above which that of metrics is free as well where `covey init` puts it."""
+    for port in free_ports(50):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + METRICS_ABOVE)):
+            return port
+    raise AssertionError("no two free ports")
 
 
 class Proxy:

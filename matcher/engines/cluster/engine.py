@@ -76,22 +76,3 @@ class ClusterEngine(RowEngine):
         if isinstance(self.plans, FormPlans):  # of the store, not of the engine: that were a reference cycle
             self.plans.sample = lambda column: store.placement.events.of_column(column)
         return store
-
-
-class PropagationEngine(ClusterEngine):
-    """Fabret's propagation algorithm: access predicates of one equality; with `lookahead`, clusters are
-    prefetched, which is the one difference.
-    """
-
-    name: ClassVar[str] = "propagation"
-
-    def __init__(
-        self,
-        event_type: EventType,
-        *,
-        lookahead: bool = True,
-        threads: int = 1,
-        **options: Unpack[EvaluationOptions],
-    ) -> None:
-        kind = "propagation_lookahead" if lookahead else "propagation"
-        super().__init__(event_type, configuration=kind, threads=threads, **options)

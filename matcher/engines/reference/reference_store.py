@@ -268,10 +268,12 @@ class ReferenceStore(SearchedStore):
         return Tests(rows, sizes, starts, predicates, columns, bounds[:, 0], bounds[:, 1])
 
     def _match_all(self, keys: Keys) -> tuple[Numbers, Numbers]:
-        if keys.shape[1] < self._width:  # columns of rows that are gone
-            padding = ((0, 0), (0, self._width - keys.shape[1]))
-            keys = np.pad(keys, padding, constant_values=MISSING)
-        return super()._match_all(keys)
+        return super()._match_all(self._padded(keys))
+
+    def _padded(self, keys: Keys) -> Keys:
+        """With the columns of rows that are gone."""
+        missing = self._width - keys.shape[1]
+        return keys if missing <= 0 else np.pad(keys, ((0, 0), (0, missing)), constant_values=MISSING)
 
     def _most_matches(self) -> int:
         return max(self.row_top, len(self._members))

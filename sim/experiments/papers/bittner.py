@@ -4,7 +4,8 @@ Canonical engines store the conjunctions of a filter's disjunctive normal form, 
 one stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5, each with the tables for
 fast unsubscription) and the S_s from which the tree is smaller (12, 14); it verifies this with an
 implementation and a million subscriptions, and compares matching times. Here filters have the same shapes,
-memory is the engines' own accounting (`memory_bytes`), and times are those of `covey bench match`.
+memory is the engines' own accounting (`memory_bytes`), and times are those of `covey bench match`. What the
+equations draw, Figs. 4 to 6, and Table 2 are in `bittner_theory.py`.
 
 The choice between normal form and tree, by the model, against both forms and a cap of conjunctions.
 """
@@ -14,69 +15,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp, log
 
-from covey.matcher.compile.form_model import Parameters
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.estimates import Estimate
+from covey.sim.experiments.papers.bittner_theory import (
+    ENGINES,
+    TREE,
+    crossing,
+    load,
+    structures,
+    tables,
+    theory,
+    turning_points,
+)
+from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.measuring import (
     cells,
+    growth,
     measure,
+    memory_of,
     ms_per_event,
     rate,
     rate_ratio,
     times_faster,
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.papers.verdicts import Claim, decide, extremes
+from covey.sim.experiments.papers.verdicts import Claim, claimed, decide, extremes
 from covey.sim.progress import Progress, part, parts
 from covey.sim.reports import Bars, Curves
 from covey.sim.workload import Boolean, Shape
-from covey.sim.workload.boolean import branching, pairs
+from covey.sim.workload.boolean import branching, pairs, with_least
 
 CITATION = (
     "Bittner, Hinze: Investigating the Memory Requirements for Publish/Subscribe Filtering Algorithms (2005)"
 )
-TREE = "noncanonical"
-ENGINES = {"counting": "counting", "cluster": "cluster:forms=normal", TREE: TREE}
-_PREDICATES = ("predicates", "predicate hash", "predicate order", "predicates in order", "strings")
-_BOOKKEEPING = ("rows", "id map")
-"""Parts of an engine's memory that the paper omits: predicates, their index, ids."""
+_PAIR = {name: ENGINES[name] for name in ("counting", TREE)}
+"""Those that the paper has implemented."""
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Figs. 6, 9, 10: memory over S_s; Fig. 11: redundancy; Fig. 12: time. `quick` takes under 2 minutes."""
+    """Figs. 4 to 6, 9 to 11 and Table 2: memory; Figs. 12 and 13: time. `quick` takes about 3 minutes."""
+    loaded = load(plan, part(progress, 0.0, 0.2))
     findings = [
-        *_memory(plan, part(progress, 0.0, 0.45)),
-        _redundancy(plan, part(progress, 0.45, 0.6)),
-        _time(plan, part(progress, 0.6, 0.75)),
-        choice(plan, part(progress, 0.75, 1.0)),
+        *turning_points(loaded),
+        structures(loaded),
+        *_memory(plan, part(progress, 0.2, 0.4)),
+        _redundancy(plan, part(progress, 0.4, 0.45)),
+        _time(plan, part(progress, 0.45, 0.6)),
+        *_over_predicates(plan, part(progress, 0.6, 0.8)),
+        choice(plan, part(progress, 0.8, 1.0)),
     ]
     notes = [
         "B: an engine's whole memory: predicates, index, hash tables with empty places, ids, values and "
         "reserve. tables B: without predicates, their index, and the tables of filters and ids, as in the "
-        "paper's equations (eq. B, identifiers of 4 bytes). Cluster has no predicate table: its tests are "
-        "in its blocks, and so in both.",
-        "The paper measures memory with the counting engine only, but also analyses cluster.",
+        "paper's equations (eq. B, identifiers of 4 bytes).",
+        "Cluster is Fabret's algorithm with single access predicates, the engine `propagation`; where "
+        "predicates are on ranges, as here, one of these is the access predicate, and hardly any is shared. "
+        "Its cluster vector is counted, which the paper neglects. The paper measures memory with counting "
+        "only, but also analyses cluster.",
     ]
     return PaperReport("bittner", CITATION, plan.size, findings, notes, (plan.seed,))
-
-
-def theory(shape: Shape) -> dict[str, float]:
-    """Bytes per subscription by the paper's equations 2, 4 and 5, with 4 bytes for every identifier."""
-    of = Parameters(shape.predicates, shape.operators, shape.conjunctions, shape.shared)
-    return {"counting": of.counting(), "cluster": of.cluster(), TREE: of.noncanonical()}
-
-
-def crossing(points: list[tuple[float, float]], level: list[tuple[float, float]]) -> float | None:
-    """The least x at which `points` exceed `level`, by linear interpolation; None if they never do."""
-    before: tuple[float, float] | None = None
-    for (x, y), (_, other) in zip(points, level, strict=True):
-        above = y - other
-        if above > 0:
-            if before is None:
-                return x
-            return before[0] + (x - before[0]) * -before[1] / (above - before[1])
-        before = (x, above)
-    return None
 
 
 def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
@@ -92,8 +88,8 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             "Fig. 9",
             "memory by disjuncts, few of which share a predicate",
             few,
-            "With s^r = 0.3, the tree is smaller from about four disjuncts on (3 to 5, by |p|). Here s^r is "
-            f"{_shared(few)}.",
+            "With s^r = 0.3, the tree is smaller from about four disjuncts on (3 to 5, by |p|). A predicate "
+            f"is in one of S_s conjunctions at least, so few have a larger s^r: here it is {_shared(few)}.",
             5,
         ),
         (
@@ -146,9 +142,7 @@ def _size(result: MatchResult) -> int:
 
 
 def _tables(result: MatchResult) -> int:
-    """Bytes per subscription of the tables in the paper's equations: identifiers, counts, trees."""
-    left_out = (*_PREDICATES, *_BOOKKEEPING)
-    return round(sum(n for part, n in result.memory.items() if part not in left_out) / result.subscriptions)
+    return round(tables(result.memory) / result.subscriptions)
 
 
 def _series(rows: list[dict[str, Cell]], x: str, y: str) -> list[tuple[float, float]]:
@@ -203,9 +197,10 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
     shape = branching(plan.pick(6, 12, 30), 4, 0.3)
     rows: list[dict[str, Cell]] = []
     for inner, degree in parts(progress, (0.0, 0.25, 0.5, 0.9)):
-        workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
-        results = measure(workload, count, ENGINES, plan, inner)
-        rows.append({"r_p": degree, **cells(results, ENGINES, "B", _size)})
+        inner("loading", 0.0)
+        memory = memory_of(Boolean(shape=shape, redundancy=degree), count, ENGINES, plan)
+        sizes = {f"{name} B": round(sum(of.values()) / count) for name, of in memory.items()}
+        rows.append({"r_p": degree, **sizes})
     series = {name: _series(rows, "r_p", f"{name} B") for name in ENGINES}
     savings = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
     return PaperFinding(
@@ -223,33 +218,107 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
 
 
 def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
-    """Fig. 12: time per event over subscriptions, for S_s of 4 and 8."""
+    """Fig. 12: time per event over subscriptions, for S_s of 4 and 8, without and with shared predicates."""
     sizes = plan.pick((200, 400), (5_000, 10_000, 20_000), (25_000, 50_000, 100_000, 200_000))
-    p = plan.pick(8, 10, 30)
-    shapes = {4: pairs(p, 2), 8: pairs(p, 3)}
+    p, least = plan.pick((8, 4), (10, 5), (30, 10))
+    loads = [(degree, alternations) for degree in (0.0, 0.5) for alternations in (2, 3)]
     rows: list[dict[str, Cell]] = []
-    slower: dict[int, dict[str, Estimate | None]] = {conjunctions: {} for conjunctions in shapes}
+    slower: dict[int, dict[str, Estimate | None]] = {2: {}, 3: {}}
     for outer, count in parts(progress, sizes):
         row: dict[str, Cell] = {"subscriptions": count}
-        for inner, (conjunctions, shape) in parts(outer, list(shapes.items())):
-            workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            results = measure(workload, count, ENGINES, plan, inner)
-            row |= cells(results, ENGINES, f"S_s={conjunctions} ms", lambda of: round(ms_per_event(of), 4))
-            slower[conjunctions][f"{count:,}"] = times_faster(results, TREE, "counting")
+        for inner, (degree, alternations) in parts(outer, loads):
+            shape = with_least(p, alternations, least)
+            workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
+            results = measure(workload, count, _PAIR, plan, inner)
+            label = f"S_s {shape.conjunctions}, r_p {degree:g}, ms"
+            row |= cells(results, _PAIR, label, lambda of: round(ms_per_event(of), 4))
+            slower[alternations][f"{count:,}, r_p {degree:g}"] = times_faster(results, TREE, "counting")
         rows.append(row)
-    series = {key.removesuffix(" ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
+    series = {key.removesuffix(", ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
+    powers = ", ".join(f"{name} {growth(points):.2f}" for name, points in series.items() if len(points) > 1)
     return PaperFinding(
         "Fig. 12",
-        f"time per event over subscriptions (|p| = {p})",
-        "Both grow linearly with the subscriptions; about as fast as each other at S_s = 4, and "
-        "counting is the slowest of all at S_s = 8.",
-        f"Counting takes so many times the tree's time at S_s = 4: {extremes(slower[4])}; at S_s = 8: "
-        f"{extremes(slower[8])}. It depends on how many predicates several subscriptions share, here "
-        "none; both engines evaluate only what enough fulfilled predicates make possible.",
-        decide(Claim(), [*map(_as_fast, slower[4].values()), *slower[8].values()]),
+        f"time per event over subscriptions (|p| = {p}, |p_min| = {least})",
+        "Both grow linearly with the subscriptions, and with the share of predicates that several of them "
+        "have; about as fast as each other at S_s = 4, and counting is the slowest of all at S_s = 8.",
+        f"Counting takes so many times the tree's time at S_s = 4: {extremes(slower[2])}; at S_s = 8: "
+        f"{extremes(slower[3])}. A fulfilled predicate adds to a counter of each conjunction that contains "
+        "it, of a tree to one. Both evaluate nothing but what enough fulfilled predicates make possible; the "
+        "paper's trees are then evaluated whole, these until the outcome is certain. Time grows with these "
+        f"powers of the subscriptions: {powers}.",
+        decide(Claim(), [*map(_as_fast, slower[2].values()), *slower[3].values()]),
         rows,
         Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
     )
+
+
+def _over_predicates(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
+    """Fig. 13: time per event over |p|, where an event fulfils few predicates, and many."""
+    count = plan.pick(300, 10_000, 200_000)
+    numbers = plan.pick((8, 12), (15, 20, 30), (15, 20, 30, 40, 50))
+    few, many = plan.pick((3, 5), (5, 10), (5, 10))
+    loads = {f"S_s {2**n}, |p_min| {least}": (n, least) for n, least in ((2, few), (2, many), (3, few))}
+    plain, stricter, larger = loads
+    claims = {
+        "Fig. 13(a)": (
+            0.05,
+            "Where an event fulfils few predicates, p_e = 0.05 |s|, counting with S_s = 4 is the faster one; "
+            "the tree grows least over |p|.",
+        ),
+        "Fig. 13(b)": (
+            1.0,
+            "Where it fulfils many, p_e = |s|, the tree is the faster one, at S_s = 4 and 8; it is faster "
+            "the more predicates have to hold, and grows least over |p|.",
+        ),
+    }
+    findings = []
+    for outer, (figure, (fulfilled, claim)) in parts(progress, [*claims.items()]):
+        runs: dict[int, dict[str, dict[str, MatchResult]]] = {p: {} for p in numbers}
+        cases = [(p, label) for p in numbers for label in loads]
+        for inner, (p, label) in parts(outer, cases):
+            workload = Boolean(shape=with_least(p, *loads[label]), fulfilled=fulfilled / p)
+            runs[p][label] = measure(workload, count, _PAIR, plan, inner)
+        faster = ("counting", TREE) if figure.endswith("(a)") else (TREE, "counting")
+        effects = {f"S_s 4, |p| {p}": times_faster(of[plain], *faster) for p, of in runs.items()}
+        if faster[0] == TREE:
+            effects |= {f"S_s 8, |p| {p}": times_faster(of[larger], *faster) for p, of in runs.items()}
+            for p, of in runs.items():
+                if TREE in of[plain] and TREE in of[stricter]:
+                    place = f"|p_min| {many} over {few}, |p| {p}"
+                    effects[place] = rate_ratio(of[stricter][TREE], of[plain][TREE])
+        effects["growth of counting over the tree's"] = _growth_ratio(
+            runs[numbers[0]][plain], runs[numbers[-1]][plain]
+        )
+        rows: list[dict[str, Cell]] = []
+        for p, of in runs.items():
+            row: dict[str, Cell] = {"|p|": p}
+            for label, results in of.items():
+                row |= cells(results, _PAIR, f"{label}, ms", lambda each: round(ms_per_event(each), 4))
+            rows.append(row)
+        series = {key.removesuffix(", ms"): _series(rows, "|p|", key) for key in rows[0] if "ms" in key}
+        findings.append(
+            PaperFinding(
+                figure,
+                f"time per event over |p| (p_e = {fulfilled:g} |s|, {count:,} subscriptions)",
+                claim,
+                claimed(effects),
+                decide(Claim(), [*effects.values()]),
+                rows,
+                Curves("predicates per subscription, |p|", "ms per event", series, log_y=True),
+            )
+        )
+    return findings
+
+
+def _growth_ratio(first: Mapping[str, MatchResult], last: Mapping[str, MatchResult]) -> Estimate | None:
+    """How many times more counting's time grows than the tree's."""
+    if not (first.keys() & last.keys()) >= _PAIR.keys():
+        return None
+    grown = {
+        name: [a / b for a, b in zip(first[name].rates["ids"], last[name].rates["ids"], strict=True)]
+        for name in _PAIR
+    }
+    return gain(grown["counting"], grown[TREE])
 
 
 def _as_fast(slower: Estimate | None) -> Estimate | None:

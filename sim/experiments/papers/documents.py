@@ -3,7 +3,8 @@
     <!-- results: PAPER PART -->
     <!-- end -->
 
-where PART is `provenance`, `verdicts`, `summary`, `notes`, `rows FIGURE` or `picture FIGURE`. All tables are
+where PART is `provenance`, `verdicts`, `summary`, `notes`, `rows FIGURE` or `picture FIGURE`; PAPER may be
+`all` with the PART `sizes`, which papers have which, since a document may mix them. All tables are
 in `docs/results/PAPER.md`. `covey reproduce PAPER --write` measures and writes; where only the code has
 changed since, this writes that into the documents, and measures nothing:
 
@@ -107,6 +108,8 @@ def fill(text: str, results: Mapping[str, Results], current: Callable[[str], str
 
     def part(block: re.Match[str]) -> str:
         paper, what = block["paper"], block["part"]
+        if (paper, what) == ("all", "sizes"):
+            return f"{block[1]}{_sizes(results)}{block[5]}"
         if paper not in results:
             lacking = f"No results are checked in: `covey reproduce {paper} --write` measures them.\n"
             return f"{block[1]}{lacking if what == 'provenance' else ''}{block[5]}"
@@ -131,6 +134,15 @@ def _part(what: str, paper: str, results: Results, current: str) -> str:
     if kind == "rows":
         return f"{by_figure[figure]['conclusion']}\n\n{table(by_figure[figure]['rows'])}"
     return f"![{by_figure[figure]['title']}]({picture_name(paper, figure)})\n"
+
+
+def _sizes(results: Mapping[str, Results]) -> str:
+    """Of which size the results are, as a sentence; "" without results."""
+    by_size: dict[str, list[str]] = {}
+    for paper, each in results.items():
+        by_size.setdefault(each["provenance"]["size"], []).append(paper)
+    listed = "; ".join(f"{size} for {', '.join(papers)}" for size, papers in by_size.items())
+    return f"Sizes of the results here and in [evaluation](evaluation.md): {listed}.\n" if listed else ""
 
 
 def _origin(origin: Mapping[str, Any], current: str) -> str:

@@ -1,10 +1,11 @@
 """Fabret et al. 2001, section 6: the cluster algorithm in its configurations, against counting.
 
 Time per event, memory and loading time over the number of subscriptions (Fig. 3); what non-equality
-operators, the size of domains and the number of predicates do (Fig. 3, section 6.3). The configurations are
-those of one engine, `cluster`: propagation groups by single predicates, with and without prefetching;
-static and dynamic choose tables of several attributes by the cost model. How they follow subscriptions that
-change is section 6.4 (Fig. 4), measured as `python -m benchmarks drift` does.
+operators, the size of domains and the number of predicates do (Fig. 3, section 6.3). Counting and propagation
+are reference engines, with the paper's predicate index and bit vector; propagation groups by single
+predicates, with and without prefetching. Static and dynamic are configurations of `cluster`, which choose
+tables of several attributes by the cost model. How they follow subscriptions that change is section 6.4
+(Fig. 4), measured as `python -m benchmarks drift` does; phases and single changes are in `fabret_phases.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from time import process_time
 from covey.sim.experiments.bench.drift import DriftPlan, DriftResult, measure_drift
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.estimates import Estimate, gain
+from covey.sim.experiments.papers.fabret_phases import changes, phases
 from covey.sim.experiments.papers.measuring import (
     cells,
     growth,
@@ -48,8 +50,8 @@ CITATION = (
 PROPAGATION, AHEAD, STATIC, DYNAMIC = "propagation", "propagation wp", "static", "dynamic"
 ENGINES = {
     "counting": "counting",
-    PROPAGATION: "cluster:configuration=propagation",
-    AHEAD: "cluster:configuration=propagation_lookahead",
+    PROPAGATION: "propagation:lookahead=false",
+    AHEAD: "propagation:lookahead=true",
     STATIC: "cluster:configuration=static",
     DYNAMIC: "cluster:configuration=dynamic",
 }
@@ -65,7 +67,7 @@ Runs = Mapping[int, Mapping[str, MatchResult]]
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Fig. 3 and section 6.3."""
+    """All findings."""
     sizes = plan.pick((200, 800), (5_000, 20_000, 80_000), (30_000, 100_000, 300_000, 1_000_000))
     cases = [(size, size, _paper("W0", plan)) for size in sizes]
     over_sizes = measure_each(cases, ENGINES, plan, part(progress, 0.0, 0.3), _WARM_UP)
@@ -74,8 +76,10 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         _operators(plan, over_sizes, part(progress, 0.3, 0.45)),
         _memory(over_sizes),
         _loading(plan, sizes, part(progress, 0.45, 0.5)),
-        _domains(plan, part(progress, 0.5, 0.6)),
-        _predicates(plan, part(progress, 0.6, 0.7)),
+        phases(_paper("W0", plan), sizes, _pick(AHEAD, DYNAMIC), plan, part(progress, 0.5, 0.55)),
+        changes(_paper("W0", plan), _pick("counting", AHEAD, DYNAMIC), plan, part(progress, 0.55, 0.6)),
+        _domains(plan, part(progress, 0.6, 0.65)),
+        _predicates(plan, part(progress, 0.65, 0.7)),
         *_adaptivity(plan, part(progress, 0.7, 1.0)),
     ]
     notes = [
@@ -95,6 +99,10 @@ def _paper(name: str, plan: PaperPlan) -> Workload:
     workload = WORKLOADS[name]
     assert isinstance(workload, Fabret)
     return workload.with_(focus=plan.pick(12, 12, None))
+
+
+def _pick(*names: str) -> dict[str, str]:
+    return {name: ENGINES[name] for name in names}
 
 
 def _finding(
@@ -195,7 +203,7 @@ def over_subscriptions(runs: Runs) -> list[PaperFinding]:
 
 def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFinding:
     """W2 compared with W0."""
-    engines = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
+    engines = _pick(AHEAD, DYNAMIC)
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
     cases = [(size, size, _paper("W2", plan)) for size in sizes]
     mixed = measure_each(cases, engines, plan, progress, _WARM_UP)
@@ -216,8 +224,8 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
         "subscriptions",
         ("ms", ms_per_event),
         _ratios(runs, *((f"{name} ==", f"{name} mixed") for name in engines)),
-        f"Their difference: {extremes(apart)}. No predicate index is involved: predicates other than the "
-        "access predicate are tested in place.",
+        f"Their difference: {extremes(apart)}. Propagation finds all predicates that hold, and compares "
+        "bits; dynamic tests what is left of a row in place.",
     )
 
 
@@ -237,13 +245,14 @@ def _memory(runs: Runs) -> PaperFinding:
         "subscriptions",
         ("MB", lambda result: sum(result.memory.values()) / 1e6),
         effects,
-        "Clusters contain their tests and no predicate table, which counting needs in both directions.",
+        "Dynamic's clusters contain their tests and no predicate table, which counting needs in both "
+        "directions.",
     )
 
 
 def _loading(plan: PaperPlan, sizes: Sequence[int], progress: Progress) -> PaperFinding:
     """Loaded several times each, up to a size, since a single load has no interval."""
-    engines = {name: ENGINES[name] for name in ("counting", DYNAMIC, STATIC)}
+    engines = _pick("counting", DYNAMIC, STATIC)
     loads = {
         size: load_times(_paper("W0", plan), size, engines, plan, inner)
         for inner, size in parts(progress, [size for size in sizes if size <= 100_000])
@@ -272,7 +281,7 @@ def _loading(plan: PaperPlan, sizes: Sequence[int], progress: Progress) -> Paper
     )
 
 
-_TWO = {name: ENGINES[name] for name in (PROPAGATION, DYNAMIC)}
+_TWO = _pick(PROPAGATION, DYNAMIC)
 
 
 def _domains(plan: PaperPlan, progress: Progress) -> PaperFinding:

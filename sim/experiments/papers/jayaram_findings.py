@@ -66,6 +66,8 @@ class Claimed:
 
     def words(self, rhos: Sequence[float]) -> str:
         """The worst point beside the best."""
+        if not rhos:
+            return "no broker with these costs can serve the paper's rates"
         return extremes({f"{self.case.rate(rho):.0f}/s, rho {rho:g}": self.effects[rho] for rho in rhos})
 
     @property

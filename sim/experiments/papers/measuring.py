@@ -7,10 +7,11 @@ comes from engines that disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
 from time import process_time
 
+from covey.matcher import Engine
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
 from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.report import Cell, PaperPlan
@@ -56,20 +57,36 @@ def load_times(
     workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan, progress: Progress
 ) -> dict[str, list[float]]:
     """Seconds of CPU time of loading, several times each, in turns; by the engines' labels."""
-    drawn = workload.subscriptions(count, seed=plan.seed)
-    groups = [Subscriptions.of(each) for each in workload.arrivals(drawn)]
-    event = workload.events(1, seed=plan.seed)
     times: dict[str, list[float]] = {label: [] for label in engines}
     for repetition in range(LEAST_RUNS):
         progress(f"loading, {repetition + 1} of {LEAST_RUNS}", repetition / LEAST_RUNS)
-        for label, name in engines.items():
-            engine = make_engine(name, workload, 1)
-            start = process_time()
-            for each in groups:
-                engine.add_all(each.ids, each.filters, each.values, numbers=each.numbers)
-                engine.match(event).ids()
-            times[label].append(process_time() - start)
+        for label, (_, seconds) in _loaded(workload, count, engines, plan):
+            times[label].append(seconds)
     return times
+
+
+def memory_of(
+    workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan
+) -> dict[str, dict[str, int]]:
+    """What the parts of each engine take, in bytes, by its label; counted, nothing is measured."""
+    loaded = _loaded(workload, count, engines, plan)
+    return {label: engine.memory_bytes() for label, (engine, _) in loaded}
+
+
+def _loaded(
+    workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan
+) -> Iterator[tuple[str, tuple[Engine, float]]]:
+    """Each engine with the subscriptions, and the seconds of CPU time of loading them."""
+    drawn = workload.subscriptions(count, seed=plan.seed)
+    groups = [Subscriptions.of(each) for each in workload.arrivals(drawn)]
+    event = workload.events(1, seed=plan.seed)
+    for label, name in engines.items():
+        engine = make_engine(name, workload, 1)
+        start = process_time()
+        for each in groups:
+            engine.add_all(each.ids, each.filters, each.values, numbers=each.numbers)
+            engine.match(event).ids()
+        yield label, (engine, process_time() - start)
 
 
 def measure_each(

@@ -21,8 +21,8 @@ _PAPERS = "sim/experiments/papers/"
 _MATCHING = ("matcher", "sim/workload", "sim/experiments/bench", f"{_PAPERS}measuring.py")
 SOURCES: Mapping[str, Sequence[str]] = {
     "aguilera": (*_MATCHING, f"{_PAPERS}aguilera.py"),
-    "bittner": (*_MATCHING, f"{_PAPERS}bittner.py"),
-    "fabret": (*_MATCHING, f"{_PAPERS}fabret.py"),
+    "bittner": (*_MATCHING, f"{_PAPERS}bittner.py", f"{_PAPERS}bittner_theory.py"),
+    "fabret": (*_MATCHING, f"{_PAPERS}fabret.py", f"{_PAPERS}fabret_phases.py"),
     "jayaram": (
         "matcher",
         "overlay/core",

@@ -15,6 +15,7 @@ from covey.matcher import EventType, compile_kernels, create_engine, parse
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.counting import CountingStore
+from covey.matcher.engines.reference.propagation import PropagationStore
 from covey.matcher.engines.reference.rete import ReteStore
 from covey.matcher.engines.reference.scan import ScanStore
 from covey.matcher.engines.reference.search_tree import SearchTreeStore
@@ -34,6 +35,7 @@ STORES: dict[str, Callable[[], RowStore]] = {
     "cluster, dynamic, in two threads": lambda: ClusterStore(TYPE, Policy.of("dynamic"), 2),
     "cluster, propagation": lambda: ClusterStore(TYPE, Policy.of("propagation")),
     "counting": lambda: CountingStore(TYPE),
+    "propagation": lambda: PropagationStore(TYPE, lookahead=True),
     "scan": lambda: ScanStore(TYPE),
     "rete": lambda: ReteStore(TYPE),
     "search_tree": lambda: SearchTreeStore(TYPE, None, True, True),

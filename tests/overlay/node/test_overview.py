@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
+import resource
+import shutil
 import subprocess
 import sys
+from collections import namedtuple
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from chromium import chromium
+from rich.console import Console
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.cli.top import cells
+from covey.cli.top import cells, show
 from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError
+from covey.overlay.client import unary as overview_module
 from covey.overlay.client.unary import OverviewReader
 from covey.overlay.core.endpoint.timings import Histogram
+from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.metrics_server import MetricsServer
-from covey.sim.experiments.local_overlay import free_addresses
+from covey.overlay.storage.files import StorageError
+from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 
 LINKS = [("b1", "b2"), ("b2", "b3")]
 
@@ -160,6 +169,68 @@ async def test_what_a_slow_client_loses_is_counted_while_it_is_there() -> None:
         assert any("events dropped since the last reading" in each.text for each in overview.problems)
         proxy.thaw()
         await slow.close(grace=0.0)
+
+
+@on_a_loop
+async def test_a_broker_with_a_full_disk_shows_up_within_five_seconds() -> None:
+    """Files that may not grow stand for a full disk: the broker stops, and its neighbour has its goodbye."""
+    links = [("b1", "b2")]
+    async with (
+        LocalOverlay(links, event_types=[QUOTE], durable=["Quote"]) as overlay,
+        Client(overlay.addresses["b2"]) as source,
+        Client(overlay.addresses["b1"], "wanting", durable=True) as wanting,
+    ):
+        await source.advertise(QUOTE)
+        await wanting.subscribe("Quote", "volume > $least", least=0)
+        reader = OverviewReader(overlay.addresses["b1"])
+        assert (await reader.read()).problems == []
+        process = overlay.process_ids()["b2"]
+        _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (16, hard))
+        await source.publish("Quote", volume=1)
+        assert await asyncio.wait_for(overlay.exit_status("b2"), 60) == 3
+        overview = await reader.read()
+        texts = {(each.broker, each.page): each.text for each in overview.problems}
+        full = "durability.md#a-full-disk"
+        why = "broker b2 stops, since it cannot store events: the file may not grow further: expected room"
+        assert texts["b2", full].startswith(why)
+        assert why in texts["b1", full]
+        assert [row.state for row in overview.brokers] == ["not ready", "no answer"]
+
+
+@on_a_loop
+async def test_a_disk_that_is_nearly_full_shows_up_before_the_broker_stops() -> None:
+    import tempfile
+
+    usage = namedtuple("usage", "total used free")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        durable = {"Quote": Retention()}
+        async with Brokers(durable=durable, storage=folder, event_types=[QUOTE]) as brokers:
+            reader = OverviewReader(brokers.address("b1"))
+            assert (await reader.read()).problems == []
+            patched.setattr(shutil, "disk_usage", lambda path: usage(1 << 30, 1 << 30, 3 << 20))
+            (problem,) = (await reader.read()).problems
+            assert problem.text == "the disk on which it stores is nearly full: 3.0 MiB are free"
+            assert problem.page == "durability.md#a-full-disk"
+            brokers.nodes["b1"].fail(StorageError("full", str(Path(folder) / "secret"), "no room is left"))
+            await brokers.crash("b1")
+            (problem,) = (await reader.read()).problems
+            assert problem.text.endswith("; the disk on which it stores is nearly full: 3.0 MiB are free")
+
+
+@on_a_loop
+async def test_brokers_beyond_the_most_are_counted() -> None:
+    async with Brokers([*LINKS, ("b2", "b4")]) as brokers:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(overview_module, "MOST_BROKERS", 2)
+            reader = OverviewReader(brokers.address("b1"))
+            overview = await reader.read()
+        assert [row.broker for row in overview.brokers] == ["b1", "b2"]
+        assert overview.others == 2
+        console = Console(width=200, file=io.StringIO())
+        console.print(show(overview))
+        text = console.file.getvalue()
+        assert "2 brokers are read; others that they are linked with: 2" in text
 
 
 def test_a_quantile_is_a_bound() -> None:

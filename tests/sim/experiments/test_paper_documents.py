@@ -91,6 +91,13 @@ def test_results_of_other_code_are_marked_and_none_are_invented() -> None:
         fill(block("rows Fig. 8"), results(), lambda paper: "d1")
 
 
+def test_a_document_says_which_sizes_it_mixes() -> None:
+    other = {"fabret": results()["fabret"], "liu": {"provenance": ORIGIN | {"size": "full"}}}
+    filled = fill(block("sizes", paper="all"), other, lambda paper: "d1")
+    assert "here and in [evaluation](evaluation.md): quick for fabret; full for liu." in filled
+    assert fill(block("sizes", "old", "all"), {}, lambda paper: "d1") == block("sizes", "", "all")
+
+
 def test_the_digest_is_of_the_measured_sources_alone(tmp_path: Path) -> None:
     for name in (
         "matcher/evaluation/a.py",

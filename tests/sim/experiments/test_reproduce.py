@@ -6,6 +6,7 @@ Never a number of seconds, and never that a claim about speed holds: at this siz
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from random import Random
@@ -19,7 +20,13 @@ from covey.sim import reports
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers import PAPERS, PaperFinding, PaperPlan, PaperReport, Verdict, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
-from covey.sim.experiments.papers.bittner import crossing, theory
+from covey.sim.experiments.papers.bittner_theory import (
+    Loaded,
+    crossing,
+    structures,
+    theory,
+    turning_points,
+)
 from covey.sim.experiments.papers.documents import fill
 from covey.sim.experiments.papers.fabret import over_subscriptions
 from covey.sim.experiments.papers.measuring import growth, sublinear
@@ -28,7 +35,7 @@ from covey.sim.experiments.papers.report import Cell, page
 from covey.sim.experiments.papers.verdicts import Claim, decide
 from covey.sim.reports import Curves, png
 from covey.sim.workload import Boolean, Shape
-from covey.sim.workload.boolean import branching, pairs
+from covey.sim.workload.boolean import branching, pairs, with_least
 
 PNG = b"\x89PNG"
 
@@ -191,13 +198,63 @@ def test_growth_is_the_exponent_of_a_power() -> None:
 
 def test_shapes_have_the_stated_numbers_of_conjunctions() -> None:
     """The properties of shapes against the matcher's normal form."""
-    shapes = Shape(5), branching(12, 4, 0.3), branching(12, 4, 0.7), pairs(10, 3), Shape(0, ((2, 1), (1, 1)))
+    shapes = [Shape(5), pairs(10, 3), Shape(0, ((2, 1), (1, 1)))]
+    shapes += [branching(12, n, shared) for n in (2, 4, 5) for shared in (0.3, 0.7)]
+    shapes += [with_least(10, n, 5) for n in (2, 3)]
     for shape in shapes:
         (group,) = Boolean(shape=shape).subscriptions(3)
         boxes = group.filter.boxes()
         assert boxes is not None
         assert len(boxes) == shape.conjunctions
         assert sum(len(box) for box in boxes) == pytest.approx(shape.shared * shape.predicates)
+
+
+def test_shapes_have_the_share_and_the_least_that_they_are_asked_for() -> None:
+    for n, nearest in ((1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.3), (6, 0.3), (8, 0.3)):
+        shape = branching(50, n, 0.3)
+        assert (shape.predicates, shape.conjunctions) == (50, n)
+        assert shape.shared / n == pytest.approx(nearest, abs=0.02)
+    for p, alternations, least in ((10, 2, 5), (30, 2, 10), (30, 3, 5)):
+        shape = with_least(p, alternations, least)
+        assert (shape.predicates, shape.conjunctions, shape.least) == (p, 2**alternations, least)
+
+
+def test_filters_on_the_other_side_of_a_turning_point_reverse_its_verdict() -> None:
+    """Bytes as by the equations hold; such that all forms take as much are not here; the forms' exchanged are
+    the opposite."""
+    shapes = [branching(20, n, s_r) for n in (1, 2, 4, 8) for s_r in (0.3, 0.7)]
+
+    def loaded(pick: Callable[[dict[str, float], str], float]) -> list[Loaded]:
+        found = []
+        for shape in shapes:
+            long, short = theory(shape), theory(shape, unsubscription=False)
+            memory = {name: {"counts": pick(short, name)} for name in short}
+            for name in ("counting", "cluster"):
+                memory[name]["subscription-predicate table"] = pick(long, name) - pick(short, name)
+            found.append(Loaded(shape, memory))
+        return found
+
+    def verdicts(of: list[Loaded]) -> list[Verdict]:
+        return [finding.verdict for finding in turning_points(of)]
+
+    assert verdicts(loaded(lambda sizes, name: sizes[name])) == [Verdict.HOLDS] * 3
+    assert verdicts(loaded(lambda sizes, name: 100.0)) == [Verdict.NOT_HERE] * 3
+    exchanged = {"noncanonical": "counting"}
+    reversed_ = loaded(lambda sizes, name: sizes[exchanged.get(name, "noncanonical")])
+    assert verdicts(reversed_) == [Verdict.OPPOSITE] * 3
+
+
+def test_tables_are_judged_beside_their_equations() -> None:
+    shape = branching(20, 4, 0.3)
+    tables = ("predicate-subscription table", "subscription-predicate table")
+    memory = {
+        "counting": {"counts": 16.0} | dict.fromkeys(tables, 999.0),
+        "noncanonical": {"counts": 4.0, "trees": 100.0} | dict.fromkeys(tables, 99.0),
+        "cluster": {"clusters": 999.0, tables[1]: 999.0},
+    }
+    assert structures([Loaded(shape, memory)]).verdict is Verdict.HOLDS
+    memory["cluster"]["clusters"] = 9.0
+    assert structures([Loaded(shape, memory)]).verdict is Verdict.OPPOSITE
 
 
 def test_bittners_break_even_points() -> None:

@@ -1,0 +1,119 @@
+"""Variables of a subscription that follow the fields of an object (EventJava; Jayaram et al., 3.2, 5.1).
+
+The paper's compiler adds a message to each assignment. Here the `__setattr__` of the object's class is
+wrapped, once, for all its objects; those that nobody follows pay a look-up in a dict. What it cannot see,
+such as `vars(o)["x"] = 1` and a change inside of a value, is announced with the next assignment.
+
+The paper protects the assignment and its message by a lock per field, so that two threads do not announce
+their values in another order than they assign them. No lock is needed here: an assignment announces no value
+but that there is one. The event loop reads the fields later, at the end of its turn or before it hands out an
+event, so the last announcement has the last value; and what is assigned within one turn becomes one update.
+Another thread than the loop's may assign as well; only that its assignments may be announced one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from covey.matcher import Filter
+from covey.matcher.errors import VariableError
+from covey.overlay.core.moving.motion import check_values
+
+_FOLLOWED: dict[int, tuple[FollowedFields, ...]] = {}
+"""By the id of an object, who follows it. They refer to the object, so that no other has its id meanwhile."""
+
+
+class FollowedFields:
+    """The fields of an object that the variables of a filter follow: all but those with `values`.
+
+    `VariableError` where the object lacks a field, none is left, or its class cannot be changed.
+    """
+
+    def __init__(self, followed: object, filter: Filter, values: Mapping[str, object]) -> None:
+        self._followed = followed
+        self._filter = filter
+        self._kind = type(followed).__name__
+        self._names = [name for name in filter.variables if name not in values]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._assigned = False
+        if not self._names:
+            raise VariableError(f"follow of {self._kind}: expected a variable without a value in {filter}")
+        for name in self._names:
+            if not hasattr(followed, name):
+                raise VariableError(
+                    f"variable ${name} has no value, and {self._kind} no field {name}: expected one of them"
+                )
+        _wrap_assignments(type(followed))
+
+    def values(self) -> dict[str, Any]:
+        """The values of the fields now."""
+        return {name: getattr(self._followed, name) for name in self._names if hasattr(self._followed, name)}
+
+    def start(self, announce: Callable[[Mapping[str, object]], None]) -> None:
+        """Call `announce` on this event loop with the values after assignments, and once soon."""
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._assigned = True
+        self._loop.call_soon(self.flush)
+        _FOLLOWED[id(self._followed)] = (*_FOLLOWED.get(id(self._followed), ()), self)
+
+    def stop(self) -> None:
+        """Announce nothing more."""
+        self._loop = None
+        others = tuple(each for each in _FOLLOWED.get(id(self._followed), ()) if each is not self)
+        if others:
+            _FOLLOWED[id(self._followed)] = others
+        else:
+            _FOLLOWED.pop(id(self._followed), None)
+
+    def check(self, name: str, value: object) -> None:
+        """`VariableError` before an assignment of a value that the variable cannot have."""
+        if name in self._names:
+            check_values(self._filter, {name: value}, partial=True)
+
+    def check_others(self, values: Mapping[str, object]) -> None:
+        """`VariableError` for a value of a variable that follows a field."""
+        for name in values:
+            if name in self._names:
+                field = f"{self._kind}.{name}"
+                raise VariableError(f"variable ${name} follows {field}: expected an assignment to the field")
+
+    def assigned(self, name: str) -> None:
+        """A field has a new value. Of any thread."""
+        loop = self._loop
+        if name in self._names and not self._assigned and loop is not None:
+            self._assigned = True
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self.flush)
+
+    def flush(self) -> None:
+        """Announce now what was assigned. On the event loop."""
+        if self._assigned and self._loop is not None:
+            self._assigned = False  # before the fields are read: a later assignment is announced by itself
+            self._announce(self.values())
+
+
+def _wrap_assignments(kind: type) -> None:
+    plain: Any = kind.__setattr__
+    if getattr(plain, "announces", False):
+        return
+
+    @wraps(plain)
+    def assign(followed: object, name: str, value: object) -> None:
+        followers = _FOLLOWED.get(id(followed), ())
+        for each in followers:
+            each.check(name, value)
+        plain(followed, name, value)
+        for each in followers:
+            each.assigned(name)
+
+    assign.announces = True  # type: ignore[attr-defined]
+    try:
+        type.__setattr__(kind, "__setattr__", assign)
+    except TypeError:
+        reason = f"follow of {kind.__name__}: expected an object of a class that is written in Python"
+        raise VariableError(reason) from None

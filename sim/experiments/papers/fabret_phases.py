@@ -1,0 +1,173 @@
+"""Fabret et al. 2001, sections 2.4 and 6.2: what the two phases of matching take, and single changes.
+
+Phase one finds the predicates that an event satisfies, phase two the subscriptions. The reference engine
+`propagation` has both, so that the first can be run alone. `dynamic` tests predicates in place: it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from time import process_time
+from typing import cast
+
+from covey.matcher import Engine, EventBatch, Filter
+from covey.matcher.engines.reference.propagation import PropagationEngine
+from covey.sim.experiments.bench.match import make_engine
+from covey.sim.experiments.papers.estimates import Estimate, gain
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan
+from covey.sim.experiments.papers.verdicts import LEAST_RUNS, Claim, claimed, decide
+from covey.sim.progress import Progress, parts
+from covey.sim.reports import Bars, Curves
+from covey.sim.workload import Subscriptions, Workload
+
+
+def phases(
+    workload: Workload, sizes: Sequence[int], engines: Mapping[str, str], plan: PaperPlan, progress: Progress
+) -> PaperFinding:
+    """The phases of propagation, the first of the engines, beside the whole of the second, over sizes."""
+    propagation, dynamic = engines
+    events = workload.events(plan.pick(100, 2_000, 10_000), seed=plan.seed)
+    first: dict[int, list[float]] = {}
+    second: dict[int, list[float]] = {}
+    others: dict[int, list[float]] = {}
+    for inner, size in parts(progress, sizes):
+        inner("phases", 0.0)
+        loaded = {name: _loaded(engine, workload, size, plan) for name, engine in engines.items()}
+        two_phases, one_phase = cast(PropagationEngine, loaded[propagation]), loaded[dynamic]
+        first[size], whole, others[size] = _times(
+            plan,
+            partial(two_phases.satisfied_predicates, events),
+            partial(_match, two_phases, events),
+            partial(_match, one_phase, events),
+        )
+        second[size] = [max(0.0, both - one) for both, one in zip(whole, first[size], strict=True)]
+    effects = {
+        f"{x:,} to {y:,}": _grown(second[x], second[y], first[x], first[y]) for x, y in pairwise(sizes)
+    }
+    shown = {"phase one": first, "phase two": second, f"{dynamic}, whole": others}
+    series = {
+        name: [(float(size), 1e6 * median(of[size]) / len(events)) for size in sizes]
+        for name, of in shown.items()
+    }
+    rows: list[dict[str, Cell]] = [
+        {"subscriptions": size} | {f"{name} us": round(points[at][1], 3) for name, points in series.items()}
+        for at, size in enumerate(sizes)
+    ]
+    return PaperFinding(
+        "Sect. 6.2, phases",
+        "time per event in the two phases of propagation with prefetching (W0)",
+        "Satisfied predicates take all algorithms the same, whatever the subscriptions; the second phase of "
+        "propagation grows with them.",
+        f"By how much more the second phase grows. {claimed(effects)} Attributes are encoded in the first.",
+        decide(Claim(), [*effects.values()]),
+        rows,
+        Curves("subscriptions", "us per event", series, log_x=True, log_y=True),
+    )
+
+
+def _grown(
+    second_before: list[float], second_after: list[float], first_before: list[float], first_after: list[float]
+) -> Estimate | None:
+    if not all(second_before):
+        return None
+    second = [after / before for before, after in zip(second_before, second_after, strict=True)]
+    first = [after / before for before, after in zip(first_before, first_after, strict=True)]
+    return gain(second, first)
+
+
+def _times(plan: PaperPlan, *actions: Callable[[], object]) -> list[list[float]]:
+    """Seconds of CPU time of each action, several times, in turns."""
+    calls = [1] * len(actions)
+    for at, action in enumerate(actions):
+        action()
+        calls[at] = max(1, int(plan.pick(0.0, 0.1, 0.3) / max(_seconds(action, 1), 1e-6)))
+    turns = [
+        [_seconds(each, n) / n for each, n in zip(actions, calls, strict=True)] for _ in range(LEAST_RUNS)
+    ]
+    return [list(of) for of in zip(*turns, strict=True)]
+
+
+def _seconds(action: Callable[[], object], times: int) -> float:
+    start = process_time()
+    for _ in range(times):
+        action()
+    return process_time() - start
+
+
+def _loaded(name: str, workload: Workload, count: int, plan: PaperPlan) -> Engine:
+    engine = make_engine(name, workload, 1)
+    some = Subscriptions.of(workload.subscriptions(count, seed=plan.seed))
+    engine.add_all(some.ids, some.filters, some.values, numbers=some.numbers)
+    event = workload.events(plan.pick(100, 2_000, 10_000), seed=plan.seed)
+    for _ in range(6):  # in which dynamic finds its tables
+        engine.match(event).ids()
+    return engine
+
+
+def changes(
+    workload: Workload, engines: Mapping[str, str], plan: PaperPlan, progress: Progress
+) -> PaperFinding:
+    """Single insertions and deletions, each followed by the match of an event."""
+    count, few = plan.pick(200, 50_000, 300_000), plan.pick(10, 300, 1_000)
+    more = Subscriptions.of(workload.subscriptions(count + few, seed=plan.seed)).slice(count, count + few)
+    single = [_single(more, at) for at in range(few)]
+    event = workload.events(1, seed=plan.seed)
+    inserting: dict[str, list[float]] = {name: [] for name in engines}
+    deleting: dict[str, list[float]] = {name: [] for name in engines}
+    matching: dict[str, list[float]] = {name: [] for name in engines}
+    for inner, (name, text) in parts(progress, [*engines.items()]):
+        inner(f"changing {name}", 0.0)
+        engine = _loaded(text, workload, count, plan)
+        for _ in range(LEAST_RUNS):
+            inserting[name].append(_seconds(partial(_insert, engine, single, event), 1))
+            deleting[name].append(_seconds(partial(_delete, engine, more.ids.tolist(), event), 1))
+            matching[name].append(_seconds(partial(_match, engine, event), few))
+    effects = {name: gain(inserting[name], deleting[name]) for name in engines}
+    shown = {"insertion": inserting, "deletion": deleting, "match of an event": matching}
+    rows: list[dict[str, Cell]] = [
+        {"algorithm": name}
+        | {f"{what} us": round(1e6 * median(of[name]) / few, 1) for what, of in shown.items()}
+        for name in engines
+    ]
+    return PaperFinding(
+        "Sect. 2.4",
+        f"single insertions and deletions ({count:,} subscriptions, W0)",
+        "An insertion costs about as much as matching an event; deletions are fast, since it is kept in "
+        "which cluster a subscription is.",
+        f"How many times as long an insertion takes as a deletion. {claimed(effects)} An event is matched "
+        "after each change, which includes what the change has left to it; the reference engines compare "
+        "changed rows by themselves and are built anew once one row in 32 has changed.",
+        decide(Claim(), [*effects.values()]),
+        rows,
+        Bars(
+            "us",
+            [*engines],
+            {what: [1e6 * median(of[name]) / few for name in engines] for what, of in shown.items()},
+            dots=True,
+            log=True,
+        ),
+    )
+
+
+def _single(of: Subscriptions, at: int) -> tuple[int, Filter, dict[str, int]]:
+    filter = of.filters[int(of.numbers[at])]
+    return int(of.ids[at]), filter, {name: of.values[name][at].item() for name in filter.variables}
+
+
+def _match(engine: Engine, events: EventBatch) -> None:
+    engine.match(events).ids()
+
+
+def _insert(engine: Engine, single: Sequence[tuple[int, Filter, dict[str, int]]], event: EventBatch) -> None:
+    for each in single:
+        engine.add(*each)
+        _match(engine, event)
+
+
+def _delete(engine: Engine, ids: Sequence[int], event: EventBatch) -> None:
+    for each in ids:
+        engine.remove(each)
+        _match(engine, event)
