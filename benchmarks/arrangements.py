@@ -59,9 +59,9 @@ def _unordered() -> Iterator[Any]:
     yield patch.object(Placement, "_empty", without)
 
 
-def _row_by_row() -> Iterator[Any]:
+def _unfetched() -> Iterator[Any]:
     of = Policy.of
-    yield patch.object(Policy, "of", lambda kind: replace(of(kind), lookahead=0))
+    yield patch.object(Policy, "of", lambda kind: replace(of(kind), lookahead=-1))
 
 
 def _static() -> Iterator[Any]:
@@ -91,7 +91,7 @@ ARRANGEMENTS: dict[str, Patches] = {
     "hashed ranges": lambda: _ranges(0),
     "a second hashed range": lambda: _ranges(1),
     "leaves with bitmaps": lambda: iter([patch.object(planning, "_FEWEST_IN_LEAVES", 1 << 60)]),
-    "blocks and prefetching": _row_by_row,
+    "prefetching": _unfetched,
     "maintenance": _static,
     "narrow bounds": _wide_bounds,
     "searches of a few events": lambda: iter([patch.object(store, "MOST_FEW", 0)]),

@@ -18,8 +18,7 @@ from covey.matcher.errors import (
 )
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.filters.builder import F, Var, filter_of
-from covey.matcher.filters.call_builder import Free, call
+from covey.matcher.filters.builder import F, Free, Var, call, filter_of
 from covey.matcher.filters.filter import Filter, parse
 from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 from covey.matcher.matches import Matches

@@ -231,7 +231,7 @@ _ENGINES = {
     "cluster": ("covey.matcher.engines.cluster.engine", "ClusterEngine"),
     "counting": ("covey.matcher.engines.reference.counting", "CountingEngine"),
     "naive": ("covey.matcher.engines.reference.naive", "NaiveEngine"),
-    "noncanonical": ("covey.matcher.engines.reference.noncanonical", "NoncanonicalEngine"),
+    "noncanonical": ("covey.matcher.engines.reference.counting", "NoncanonicalEngine"),
     "propagation": ("covey.matcher.engines.reference.propagation", "PropagationEngine"),
     "rete": ("covey.matcher.engines.reference.rete", "ReteEngine"),
     "scan": ("covey.matcher.engines.reference.scan", "ScanEngine"),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from covey.matcher.engine import IdArray, check_distinct, id_array, interface_array
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType
-from covey.matcher.events.value_columns import columns_of, elements, taken
+from covey.matcher.events.value_columns import columns_of, elements_of, is_column, taken
 from covey.matcher.filters.filter import Filter, check_filter
 
 Positions = npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ class Load:
         values = {name: value for name, value in self.values.items() if name in named}
         if positions is None:
             return Load(self.ids, filters, numbers, values, self.interfaces)
-        chosen = {name: elements(value, positions) for name, value in values.items()}
+        chosen = elements_of(values, positions)
         return Load(self.ids[positions], filters, numbers, chosen, self.interfaces[positions])
 
     def members(self, members: Sequence[int]) -> tuple[Positions, Positions | None]:
@@ -103,11 +103,6 @@ class Load:
     def values_of(self, filter: Filter, positions: Positions | None) -> dict[str, Any]:
         """The values of a filter's variables, columns without nulls at these positions."""
         return {name: taken(name, self.values[name], positions) for name in filter.variables}
-
-
-def is_column(value: object) -> bool:
-    """Whether one of `columns_of` is a column."""
-    return isinstance(value, list) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1)
 
 
 def _check_names(filters: Sequence[Filter], values: Mapping[str, object]) -> None:

@@ -2,8 +2,6 @@
 messages are immutable, and random tests draw from a seed that every run prints (`draws`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import get_args
@@ -19,11 +17,7 @@ from covey.overlay.core.messages import Action, Message
 pytest_plugins = ["local_brokers"]
 
 settings.register_profile(
-    "covey",
-    examples(100),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
+    "covey", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("covey")
 check_types()

@@ -3,8 +3,6 @@
 Events flow from b5 by b3, b1 and b2 to a durable client of b4.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Iterator

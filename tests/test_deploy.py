@@ -1,7 +1,5 @@
 """The files of deploy/ and compose: they parse and agree, and tools that are there accept them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

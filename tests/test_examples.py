@@ -1,7 +1,5 @@
 """The examples run as they stand, against brokers that are processes; the README shows the first of them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil
@@ -37,12 +35,7 @@ async def run_example(
     script = tmp_path / name
     script.write_text(text)
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        script,
-        *arguments,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
+        sys.executable, script, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     )
     out, err = await asyncio.wait_for(process.communicate(), 200)
     assert process.returncode is not None

@@ -1,7 +1,5 @@
 """docs/glossary.md: the names that it gives exist, and the words that it rules out are in no name."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Commands that need a Docker engine or systemd do not run; tests/test_compose.py 
 their files. docs/how-to-spark.md is in tests/spark/test_spark_page.py.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
@@ -55,7 +53,6 @@ class Terminal:
         )
 
     def type(self, line: str) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
 
     def line(self, text: str) -> str:

@@ -1,7 +1,5 @@
 """A wheel of Covey is complete, and works in an environment without the source tree."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -70,7 +68,8 @@ def python(wheel: Path) -> Path:
     return environment / "bin" / "python"
 
 
-@pytest.mark.parametrize("checker", ["mypy", pytest.param("pyright", marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # they read all of Covey
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_an_application_has_types(checker: str, python: Path, tmp_path: Path) -> None:
     """In the strict mode of both type checkers, which find Covey where the wheel is installed."""
     strict = {"include": [str(APPLICATION)], "typeCheckingMode": "strict", "pythonVersion": "3.11"}

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import INT64_MAX
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds
+from covey.matcher.events.value_columns import is_column
 from covey.matcher.expressions.expression import Scalar, Variable
 from covey.matcher.expressions.values import Family, affine, normal, offset_microseconds
 from covey.matcher.filters.filter import Filter
@@ -204,28 +205,6 @@ def bound_key(kind: Kind, value: Values, strict: bool, *, lower: bool) -> int | 
     if isinstance(value, np.ndarray):
         return bound_keys(kind, value, strict, lower=lower)
     return lower_key(kind, value, strict) if lower else upper_key(kind, value, strict)
-
-
-def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:
-    """The values of one of many subscriptions."""
-    return {name: value[position] if is_column(value) else value for name, value in values.items()}  # type: ignore
-
-
-def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[str, Scalar | Column]:
-    """The values of some of many subscriptions."""
-    chosen: dict[str, Scalar | Column] = {}
-    for name, value in values.items():
-        if isinstance(value, list):
-            chosen[name] = [value[position] for position in positions.tolist()]
-        elif isinstance(value, np.ndarray) and value.ndim == 1:
-            chosen[name] = value[positions]
-        else:
-            chosen[name] = value
-    return chosen
-
-
-def is_column(value: object) -> TypeGuard[Column]:
-    return value.ndim == 1 if isinstance(value, np.ndarray) else isinstance(value, list)
 
 
 Operands = dict[int, Values]

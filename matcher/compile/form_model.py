@@ -7,7 +7,7 @@ in an `or`, both add up.
 
 Ours: the paper compares memory alone, of identifiers in tables that the cluster engine does not have.
 `normal_form` and `tree` count what its rows take (ROW, and bounds by kind), and what trees take with their
-access rows (`access_rows.py`); and the expected nanoseconds per event and subscription, by the part of the
+access rows (`tree_plan.py`); and the expected nanoseconds per event and subscription, by the part of the
 events that passes each test. A row that is hashed is checked as often as its equalities hold, another stands
 in bitmaps, and a tree is evaluated as often as one of its access rows holds. The constants were measured with
 20,000 subscriptions of 12 predicates. The form with the lesser product of bytes and nanoseconds is chosen:
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from covey.matcher.compile.access_rows import access_rows
 from covey.matcher.compile.plan import BoxPlan, Shape
+from covey.matcher.compile.tree_plan import access_rows
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import And, Expression, Or
 
@@ -210,7 +210,6 @@ def _columns(box: BoxPlan) -> list[tuple[int, Shape]]:
 def _row(
     tested: Sequence[tuple[int, Shape]], kinds: dict[int, Kind], passed: Passed, chosen: Iterable[int]
 ) -> Cost:
-    """What a row of these of the tests takes."""
     tests = [tested[number] for number in chosen]
     size = sum(_width(kinds.get(column), shape) for column, shape in tests)
     parts = [passed(shape, column) for column, shape in tests]

@@ -16,16 +16,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from itertools import combinations, zip_longest
+from itertools import combinations, islice, zip_longest
 
-from covey.matcher.covering.boxes import Box, boxes_of
+from covey.matcher.covering.boxes import Absent, Bound, Box, Part, PartOperand, Text, boxes_of
 from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.parts import Absent, Bound, Part, PartOperand, Text
 from covey.matcher.encoding.keys import largest_key
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate, Variable
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Or,
+    Predicate,
+    Variable,
+    leaves,
+)
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
@@ -204,16 +212,41 @@ whether constants tell all boxes apart; or a filter as it is, and nothing else.
 """
 
 
-def structure_key(
-    filter: Filter, *, ordered: bool = False
-) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
-    """A structure as a skeleton and its columns; and the operands, in the order of `Filter.lift`. `ordered`:
-    in an order of its own, the same for filters that differ in the order of predicates beside each other.
-    """
+_ORDERED_BY = 64
+"""The most leaves of a node by which it is ordered among others, so that an order takes linear time."""
+
+
+def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
+    """The parts of a node in an order that does not depend on theirs in the text."""
+    index, last = event_type.index, len(event_type.names)
 
     def order(part: Expression) -> tuple[int, str]:
-        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (len(kinds), "")
+        return (index(part.attribute), part.operator) if isinstance(part, Predicate) else (last, "")
 
+    def order_below(part: Expression) -> list[tuple[int, str]]:
+        return sorted(map(order, islice(leaves(part), _ORDERED_BY)))
+
+    parts = sorted(node.parts, key=order)
+    nested = sum([not isinstance(part, Predicate) for part in parts])
+    if nested > 1:
+        parts[-nested:] = sorted(parts[-nested:], key=order_below)
+    return parts
+
+
+def in_order(expression: Expression, event_type: EventType) -> Expression:
+    """A gate with the parts of every node in the order of plans: filters that differ in that of their texts
+    alone share a plan.
+    """
+    if not isinstance(expression, (And, Or)):
+        return expression
+    parts: list[Expression] = []
+    for part in _parts_in_order(expression, event_type):
+        parts.append(in_order(part, event_type))  # noqa: PERF401 (saves stack)
+    return expression.__class__(tuple(parts))
+
+
+def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
+    """A structure as a skeleton and its columns; and the operands, in the order of `in_order`."""
     tree: list[Node] = []
     tested: list[int] = []
     operands: list[Operand] = []
@@ -228,7 +261,7 @@ def structure_key(
         else:
             assert isinstance(part, And | Or), part  # of a gate
             tree += part.__class__, len(part.parts)
-            pending += (sorted(part.parts, key=order) if ordered else part.parts)[::-1]
+            pending += _parts_in_order(part, filter.event_type)[::-1]
     columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])
@@ -254,7 +287,7 @@ def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
 
 
 def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
-    skeleton, columns, operands = structure_key(filter, ordered=True)
+    skeleton, columns, operands = structure_key(filter)
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
         return (filter, (), (), False), ()
@@ -265,7 +298,6 @@ def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
 
 
 def _are_different(operands: list[PartOperand]) -> bool:
-    """Whether these are constants and no two of them equal."""
     constants = {operand.value for operand in operands if isinstance(operand, Constant)}
     return len(constants) == len(operands)
 
@@ -359,7 +391,6 @@ def _columnless_plan(
 
 
 def _equalities(box: BoxSkeleton) -> dict[int, int]:
-    """The operand that the attribute at each place must equal."""
     pairs = zip(box.tests, box.places, strict=False)
     return {p: t.lower.operand for t, p in pairs if t.shape is Shape.EQUAL and t.lower is not None}
 

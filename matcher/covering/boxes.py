@@ -1,8 +1,8 @@
 """Boxes: the disjunctive normal form of a filter, with at most one test per attribute in a conjunction.
 
-This is what engines compile. A box is a tuple of `Test` (an interval of the attribute's kind, its bounds
-constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a string). A
-filter matches an event exactly when all parts of one of its boxes hold.
+This is what engines compile. A box is a tuple of *parts*: `Test` (an interval of the attribute's kind, its
+bounds constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a
+string). A filter matches an event exactly when all parts of one of its boxes hold.
 
 Boxes that are empty whatever the variables' values are omitted; `()` matches nothing, `((),)` everything. A
 box whose bounds are variables may still be empty for some values. The form is capped, because it can be
@@ -13,14 +13,148 @@ exponentially longer than the filter: over the cap there are no boxes, and engin
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from math import nan
 
 from covey.matcher.covering.cuts import LINES, Cut
-from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, members_of, requirements
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Leaf, Operand, Or, Predicate
-from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
+from covey.matcher.expressions.evaluation import passes
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Leaf,
+    Operand,
+    Or,
+    Predicate,
+    Scalar,
+    leaves,
+)
+from covey.matcher.expressions.operators import SPECS, Interval, Operator, Syntax, prefix_span
+
+# --- parts of predicates --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of an interval; `strict` leaves the end itself out. `past`: the end is the least string above
+    all that begin with the operand.
+    """
+
+    operand: Operand
+    strict: bool
+    past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """`lower <= attribute <= upper` in the order of the attribute's kind; of several bounds all must hold.
+
+    Equality is one same bound, not strict, on both sides. A side without bounds is open up to and including
+    infinity, but NaN lies in no interval. Without any bound the test is `exists`, which NaN passes; with
+    `nan` it is "exactly NaN".
+    """
+
+    __test__ = False  # not for pytest
+
+    attribute: str
+    lower: tuple[Bound, ...] = ()
+    upper: tuple[Bound, ...] = ()
+    nan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """`not exists(attribute)`."""
+
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The constants of a long list, each once."""
+
+    value: tuple[Scalar, ...]
+
+
+PartOperand = Operand | Members
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The attribute is there, and `attribute operator operand` is `expected`; the operator is SUFFIX or
+    CONTAINS, on a string, or IN, whose operand is `Members`.
+    """
+
+    attribute: str
+    operator: Operator
+    operand: PartOperand
+    expected: bool
+
+    def decides(self, value: Scalar) -> bool | None:
+        """Whether a value passes; None where the operand is a variable."""
+        if isinstance(self.operand, Members):
+            return (value in self.operand.value) is self.expected
+        if not isinstance(self.operand, Constant):
+            return None
+        return passes(self.operator, value, [self.operand.value]) is self.expected
+
+
+Part = Test | Absent | Text
+
+Alternatives = list[tuple[Part, ...]]
+"""A disjunction of conjunctions of parts."""
+
+
+def members_of(predicate: Predicate, most: int) -> Members | None:
+    """The constants of an `in` or `not in`, if they are more than `most` and there are no variables."""
+    if SPECS[predicate.operator].syntax is not Syntax.LIST or len(predicate.operands) <= most:
+        return None
+    constants = [operand.value for operand in predicate.operands if isinstance(operand, Constant)]
+    if len(constants) < len(predicate.operands):
+        return None
+    return Members(tuple(dict.fromkeys(constants)))
+
+
+def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
+    """The parts of a predicate: it holds where all requirements do, each by one of its alternatives.
+
+    A test of them has at most one bound on a side.
+    """
+    attribute, operands, spec = predicate.attribute, predicate.operands, SPECS[predicate.operator]
+    if spec.presence is not None:
+        return [[(Test(attribute) if spec.presence else Absent(attribute),)]]
+    if spec.outside:
+        unlike = [_unlike(attribute, kind, spec.complement, operand) for operand in dict.fromkeys(operands)]
+        return unlike or [[(Test(attribute),)]]
+    if spec.span is not None:
+        (operand,) = operands
+        return [[(Test(attribute, (Bound(operand, False),), (Bound(operand, True, past=True),)),)]]
+    if spec.is_text:
+        return [[(Text(attribute, predicate.operator, operands[0], True),)]]
+    groups = [operands] if spec.operand_count else [(operand,) for operand in dict.fromkeys(operands)]
+    return [[_within(attribute, each, group) for group in groups for each in spec.intervals]]
+
+
+def _unlike(attribute: str, kind: Kind, operator: Operator, operand: Operand) -> Alternatives:
+    """The present values that do not pass an operator: a point, a prefix, or a text."""
+    if SPECS[operator].is_text:
+        return [(Text(attribute, operator, operand, False),)]
+    above = Bound(operand, True) if SPECS[operator].is_point else Bound(operand, False, past=True)
+    either: Alternatives = [(Test(attribute, (), (Bound(operand, True),)),), (Test(attribute, (above,), ()),)]
+    return [*either, (Test(attribute, nan=True),)] if kind is Kind.FLOAT64 else either
+
+
+def _within(attribute: str, interval: Interval, operands: tuple[Operand, ...]) -> tuple[Part, ...]:
+    low, high = interval
+    lower = () if low is None else (Bound(operands[low.operand], low.after),)
+    upper = () if high is None else (Bound(operands[high.operand], not high.after),)
+    return (Test(attribute, lower, upper),)
+
+
+# --- normal forms ---------------------------------------------------------------------------------
+
 
 CONJUNCTION_CAP = 64
 """The most conjunctions a normal form may have."""
@@ -68,14 +202,8 @@ def _too_long(forms: Iterable[tuple[Leaf, ...]]) -> bool:
 
 
 def _size(expression: Expression) -> int:
-    pending, size = [expression], 0
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Predicate):
-            size += 2 if members_of(part, CONJUNCTION_CAP) else 1 + len(part.operands)
-        elif isinstance(part, And | Or):
-            pending.extend(part.parts)
-    return size
+    predicates = [leaf for leaf in leaves(expression) if isinstance(leaf, Predicate)]
+    return sum([2 if members_of(p, CONJUNCTION_CAP) else 1 + len(p.operands) for p in predicates])
 
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
@@ -127,7 +255,6 @@ def _boxes(event_type: EventType, form: Iterable[Leaf], longest: int) -> list[Bo
 
 
 def _alternatives(predicate: Predicate, kind: Kind, longest: int) -> list[tuple[Part, ...]]:
-    """A predicate as a disjunction of conjunctions of parts."""
     spec = SPECS[predicate.operator]
     members = members_of(predicate, longest)
     if members is not None:
@@ -191,7 +318,6 @@ class _BoxBuilder:
         return builder
 
     def add(self, parts: tuple[Part, ...]) -> bool:
-        """Add a conjunction; False when the box is now known to be empty."""
         return all(self._add(part) for part in parts)
 
     def _add(self, part: Part) -> bool:

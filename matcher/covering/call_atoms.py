@@ -24,9 +24,8 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from covey.matcher.covering.cuts import LINES
+from covey.matcher.covering.cuts import LINES, Cuts, union
 from covey.matcher.covering.cutting import Getter, Values, getter
-from covey.matcher.covering.intervals import Cuts, union
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.calls import argument_kinds, kinds_of, operand_kinds
 from covey.matcher.expressions.expression import (
@@ -46,15 +45,15 @@ from covey.matcher.expressions.rewriting import lifted
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.operators.named_operator import NUMBERS
-from covey.matcher.operators.rules import (
+from covey.matcher.operators.table import (
     Intervals,
     bounds_of,
     covers_arguments,
+    find,
     has_covering_rule,
     is_stateful,
     note_bounds,
 )
-from covey.matcher.operators.table import find
 
 FREE = "?"
 """Stands for a free variable in the shape of a call."""
@@ -164,7 +163,6 @@ def _mapped(
     mapping: dict[str, _Name],
     budget: list[int],
 ) -> bool:
-    """Whether the free variables of the first call can be mapped, and then those of the others."""
     if not choices:
         return all(_satisfied(constraint, known, mapping) for constraint in constraints)
     free, images = choices[0]

@@ -10,8 +10,7 @@ decide are gone.
 from __future__ import annotations
 
 from covey.matcher.covering.call_atoms import CallAtom, Joint, Whole, implies_call, implies_joint
-from covey.matcher.covering.cuts import Cut
-from covey.matcher.covering.intervals import Cuts, only_string
+from covey.matcher.covering.cuts import Cut, Cuts, only_string
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import Constant, Predicate
 from covey.matcher.expressions.operators import OPAQUE, SPECS, Operator
@@ -81,7 +80,6 @@ def settled(cuts: dict[str, Cuts], atoms: frozenset[Atom]) -> Conjunction | None
 
 
 def _contradict(calls: list[CallAtom]) -> bool:
-    """Is one of these calls false wherever another is true?"""
     refuted = [call.negated() for call in calls if not call.expected]
     if not refuted or len(calls) > FEW_ATOMS:
         return False

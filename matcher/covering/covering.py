@@ -17,8 +17,7 @@ covers, 1 to 1.5 µs for intersects; atoms and `in` cost up to 8 µs.
 from __future__ import annotations
 
 from covey.matcher.covering.conjunction import Conjunction, implied, settled
-from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.intervals import Cuts, difference, intersection, overlap, within
+from covey.matcher.covering.cuts import LINES, Cuts, difference, intersection, overlap, within
 from covey.matcher.covering.region import Region, RegionPlan, plan_region
 from covey.matcher.expressions.expression import Predicate
 

@@ -1,4 +1,5 @@
-"""Cuts: exact points between the values of a kind's order, so that "open" and "closed" need no flag.
+"""Cuts: exact points between the values of a kind's order, so that "open" and "closed" need no flag; and sets
+of values as intervals between them.
 
     int64, timestamp   the cut before n is n            (timestamps: microseconds since the epoch; bool: 0, 1)
     float64            the cut before x is an integer that grows with x; NaN lies above infinity
@@ -6,14 +7,15 @@
     list of strings    the cut before every list is 0, since only its presence counts
     missing            a point of its own below all values
 
-The int64 keys of engines are these cuts, within 64 bits (`encoding/keys.py`).
+The int64 keys of engines are these cuts, within 64 bits (`encoding/keys.py`). A set of values is a flat tuple
+of cuts (low, high, low, high, ...), strictly ascending; () is empty. Kinds differ in their cuts alone: the
+operations on sets serve all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import ceil, floor, inf
 from struct import Struct
 from typing import Any
@@ -22,6 +24,9 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.events.times import microseconds
 from covey.matcher.expressions.expression import Scalar
+
+# --- cuts -----------------------------------------------------------------------------------------
+
 
 Cut = Any  # int, or str for strings; cuts of one kind compare with each other
 
@@ -103,46 +108,25 @@ def _after_float(value: float) -> int:
     return float_cut(value) + 1
 
 
-def _after_time(value: datetime) -> int:
-    return microseconds(value) + 1
-
-
-def _before_string(value: str) -> str:
-    return "\1" + value
-
-
-def _after_string(value: str) -> str:
-    return "\1" + value + "\0"
-
-
-def _before_bool(value: bool) -> int:
-    return int(value)
-
-
-def _after_bool(value: bool) -> int:
-    return value + 1
-
-
-def _before_list(value: object) -> int:
-    return 0
-
-
-def _after_list(value: object) -> int:
-    return 1
-
-
 _LOWEST_FLOAT = float_cut(-inf)
 _BEYOND_FLOAT = float_cut(inf) + 1
 
 LINES: dict[Kind, Line] = {
     Kind.INT64: Line(_before_int, _after_int, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
-    Kind.TIMESTAMP: Line(microseconds, _after_time, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
+    Kind.TIMESTAMP: Line(
+        microseconds,
+        lambda time: microseconds(time) + 1,
+        INT64_MIN - 1,
+        INT64_MIN,
+        _BEYOND_INT64,
+        _BEYOND_INT64,
+    ),
     Kind.FLOAT64: Line(
         _before_float, _after_float, _LOWEST_FLOAT - 1, _LOWEST_FLOAT, _BEYOND_FLOAT, _BEYOND_FLOAT + 1
     ),
-    Kind.STRING: Line(_before_string, _after_string, "", "\1", "\2", "\2"),
-    Kind.BOOL: Line(_before_bool, _after_bool, -1, 0, 2, 2),
-    Kind.STRINGS: Line(_before_list, _after_list, -1, 0, 1, 1),
+    Kind.STRING: Line(lambda text: "\1" + text, lambda text: "\1" + text + "\0", "", "\1", "\2", "\2"),
+    Kind.BOOL: Line(int, lambda flag: flag + 1, -1, 0, 2, 2),
+    Kind.STRINGS: Line(lambda texts: 0, lambda texts: 1, -1, 0, 1, 1),
 }
 
 
@@ -151,3 +135,93 @@ def point_of(line: Line, value: Scalar | None) -> Cut:
     if value is None:
         return line.missing
     return line.top if value != value else line.before(value)
+
+
+# --- sets of values -------------------------------------------------------------------------------
+
+
+Cuts = tuple[Cut, ...]
+
+
+def only_string(cuts: Cuts, i: int) -> str | None:
+    """The string in the interval at `cuts[i]` when it holds exactly one."""
+    low: str = cuts[i]
+    return low[1:] if low and cuts[i + 1] == low + "\0" else None
+
+
+def intersection(a: Cuts, b: Cuts) -> Cuts:
+    if len(a) == 2 and len(b) == 2:
+        low = a[0] if a[0] >= b[0] else b[0]
+        high = a[1] if a[1] <= b[1] else b[1]
+        return (low, high) if low < high else ()
+    shared: list[Cut] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low, high = max(a[i], b[j]), min(a[i + 1], b[j + 1])
+        if low < high:
+            shared += (low, high)
+        if a[i + 1] <= b[j + 1]:
+            i += 2
+        else:
+            j += 2
+    return tuple(shared)
+
+
+def common(sets: Sequence[Cuts]) -> Cuts:
+    """The intersection of one or more sets, in O(n log n) of their n cuts: in pairs, since one after the
+    other would copy what `!=` of many constants leaves for each of them.
+    """
+    while len(sets) > 1:
+        pairs = [intersection(sets[i], sets[i + 1]) for i in range(0, len(sets) - 1, 2)]
+        sets = [*pairs, sets[-1]] if len(sets) % 2 else pairs
+    return sets[0]
+
+
+def union(sets: list[Cuts]) -> Cuts:
+    """The union of any number of sets; those that touch become one interval."""
+    pairs = sorted([(cuts[i], cuts[i + 1]) for cuts in sets for i in range(0, len(cuts), 2)])
+    merged: list[Cut] = []
+    for low, high in pairs:
+        if merged and low <= merged[-1]:
+            merged[-1] = max(merged[-1], high)
+        else:
+            merged += (low, high)
+    return tuple(merged)
+
+
+def difference(a: Cuts, b: Cuts, line: Line) -> Cuts:
+    """What is in a and not in b."""
+    if not b:
+        return a
+    ends = (line.missing, *b, line.end)
+    gaps: list[Cut] = []
+    for i in range(0, len(ends), 2):
+        if ends[i] < ends[i + 1]:
+            gaps += (ends[i], ends[i + 1])
+    return intersection(a, tuple(gaps))
+
+
+def within(inner: Cuts, outer: Cuts) -> bool:
+    """Is every value of inner in outer?"""
+    j = 0
+    for i in range(0, len(inner), 2):
+        while j < len(outer) and outer[j + 1] <= inner[i]:
+            j += 2
+        if j == len(outer) or inner[i] < outer[j] or inner[i + 1] > outer[j + 1]:
+            return False
+    return True
+
+
+def overlap(a: Cuts, b: Cuts) -> bool:
+    """Do they share a value?"""
+    if len(a) == 2 and len(b) == 2:
+        return bool(a[0] < b[1] and b[0] < a[1])
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i] < b[j + 1] and b[j] < a[i + 1]:
+            return True
+        if a[i + 1] <= b[j + 1]:
+            i += 2
+        else:
+            j += 2
+    return False

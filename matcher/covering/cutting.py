@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
-from covey.matcher.covering.cuts import LINES, Cut, Line, float_cut, float_cuts
-from covey.matcher.covering.intervals import Cuts, difference, union
+from covey.matcher.covering.cuts import LINES, Cut, Cuts, Line, difference, float_cut, float_cuts, union
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import Constant, Operand, Predicate, Scalar, Variable
 from covey.matcher.expressions.operators import SPECS, Interval

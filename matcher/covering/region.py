@@ -1,7 +1,7 @@
 """Regions: what a filter accepts once its variables have values, in the form on which covering is decided.
 
 A region is a union of *conjunctions*; a conjunction restricts some attributes, each to a set of intervals
-(see `intervals.py`), and holds *atoms*: calls, predicates that are no intervals (suffix, contains), and
+(see `cuts.py`), and holds *atoms*: calls, predicates that are no intervals (suffix, contains), and
 predicates whose variables have no value. Invariants: no conjunction is empty, as far as its cuts and atoms
 show (`x > 5 and x < 6` is none over int64); no set of cuts is empty or everything; conjunctions that restrict
 one and the same attribute alone are one. An attribute that a conjunction does not name may have any value, or
@@ -22,9 +22,8 @@ from typing import Protocol
 from covey.matcher.covering.boxes import Forms, conjunctions
 from covey.matcher.covering.call_atoms import CallPlan, JointPlan, Restriction, WholePlan, joint_plans
 from covey.matcher.covering.conjunction import Atom, Conjunction, settled
-from covey.matcher.covering.cuts import LINES, Cut
+from covey.matcher.covering.cuts import LINES, Cut, Cuts, common, intersection, union
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
-from covey.matcher.covering.intervals import Cuts, common, intersection, union
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
     And,
@@ -161,7 +160,6 @@ class _ExpressionPlan:
 
 
 def _fixed(leaf: Leaf) -> bool:
-    """Is the leaf a set of intervals whatever the values?"""
     if not isinstance(leaf, Predicate):
         return False
     return leaf.operator not in OPAQUE and all(isinstance(o, Constant) for o in leaf.operands)
@@ -283,7 +281,6 @@ class _FormPlan:
                 self._cuts = None  # a contradiction, whatever the values
 
     def conjunction(self, values: Values) -> Conjunction | None:
-        """The conjunction for these values, or None when it is empty."""
         if self._cuts is None:
             return None
         cuts, steps = self._cuts.copy(), self._others

@@ -83,7 +83,6 @@ class VectorTree:
     # --- the tree -------------------------------------------------------------------------------------------
 
     def _new(self, pool: int) -> int:
-        """The number of a new node (0) or block (1)."""
         if self._free[pool]:
             return self._free[pool].pop()
         self._allocated[pool] += 1

@@ -42,7 +42,6 @@ def translate_event_pattern(text: str) -> str:
 
 
 def _pattern(pattern: object, path: str, depth: int) -> str:
-    """The conjunction of the fields of an object."""
     where = path or "the pattern"
     if not isinstance(pattern, dict) or not pattern:
         raise _PatternError(f"{where}: expected an object with at least one field")

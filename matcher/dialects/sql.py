@@ -316,7 +316,6 @@ class _Parser:
         return number
 
     def _computed(self, left: _Node, token: _Token, right: _Node) -> _Value:
-        """A sum or a product of numbers and at most one variable."""
         scale, name, offset = self._affine(left, token)
         scale2, name2, offset2 = self._affine(right, token)
         if name and name2:

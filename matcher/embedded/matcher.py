@@ -30,16 +30,15 @@ from covey.matcher.engine import (
 from covey.matcher.errors import CoveyError, SnapshotError, SubscriptionError, VariableError
 from covey.matcher.evaluation.accounts import Account
 from covey.matcher.evaluation.asking import Fault
-from covey.matcher.evaluation.evaluator import Evaluator
-from covey.matcher.evaluation.options import FaultLog
+from covey.matcher.evaluation.evaluator import Evaluator, FaultLog
 from covey.matcher.evaluation.runner import run_at_once, timed
 from covey.matcher.evaluation.strategies import DEFAULT
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, check_event_type
-from covey.matcher.events.value_columns import columns_of, elements, taken_all
+from covey.matcher.events.value_columns import columns_of, elements, is_column, taken_all
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter, check_filter
-from covey.matcher.load import Load, is_column
+from covey.matcher.load import Load
 from covey.matcher.matches import Matches
 
 _ITERATED = 1 << 12

@@ -77,7 +77,6 @@ class SubscriptionTable:
 
     @property
     def _id_halves(self) -> Ids:
-        """The ids as the map takes them."""
         return self._ids.view(np.int32).reshape(-1, 2)
 
     # --- changes ----------------------------------------------------------------------------------
@@ -121,7 +120,6 @@ class SubscriptionTable:
         self._write(self._use(number).layout, entries, dict(values))
 
     def _write(self, layout: int, entries: Numbers, values: dict[str, Values]) -> None:
-        """Write the values of new entries of one layout."""
         size = len(self.layouts[layout])
         starts = self._runs.allocate(len(entries), size) if size else np.zeros(len(entries), dtype=np.int64)
         if self._runs.top > len(self._words):

@@ -171,7 +171,6 @@ class Columns:
             self._free.append(place)
 
     def _forget(self, derived: Derived) -> None:
-        """Encode the column of a text test no longer."""
         attribute, operator, constant = derived
         number = self._numbers.pop(derived)
         if isinstance(constant, int):

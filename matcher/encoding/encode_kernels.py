@@ -27,8 +27,18 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
-from covey.matcher.jit.hashing import mix, product
-from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int32, int64, kernel, uint8
+from covey.matcher.jit.kernel import (
+    array,
+    boolean,
+    frozen,
+    inlined,
+    int32,
+    int64,
+    kernel,
+    mix,
+    product,
+    uint8,
+)
 
 
 @inlined

@@ -160,7 +160,6 @@ class Ranks:
         return Relabelling(old, np.delete(run.labels, gaps + np.arange(len(gaps))))
 
     def _join(self) -> _Run:
-        """All constants in one run."""
         most, recent = self._most, self._recent
         if len(recent):
             gaps = np.searchsorted(most.labels, recent.labels)

@@ -102,7 +102,6 @@ class Accounts:
         return np.array(costs, np.float64), np.array(selectivities, np.float64)
 
     def _prior(self, call: BoundCall) -> tuple[float, float, bool]:
-        """The cost and selectivity of an operator, and whether its cost is measured."""
         account, entry = self.of(call.operator), call.entry
         selectivity = (account.true + 1) / (account.events + 2)
         if entry is not None and entry.cost_us is not None:

@@ -129,7 +129,6 @@ class Asking:
         return of_each, _columns(lists)
 
     def _known(self, call: BoundCall) -> Truths:
-        """The answers of a call that the batch has."""
         answers = np.where(self.present(call.columns), _UNKNOWN, _ABSENT)
         known = self._results.get(call.key)
         if known is None:
@@ -146,7 +145,6 @@ class Asking:
         return answers
 
     def _ask(self, call: BoundCall, rows: Int64s, answers: Truths) -> None:
-        """Ask an operator about events, and write what it answers."""
         answered = self._answered(call, rows, answers)
         if answered < len(rows):
             answers[rows[answered:] - self._first] = UNDECIDED
@@ -190,7 +188,6 @@ class Asking:
 
 
 def _called(entry: NamedOperator, call: BoundCall, columns: dict[str, pa.Array], rows: Int64s) -> Answers:
-    """Call the function of an operator about events, and check what it returns."""
     taken = pa.array(rows)
     arguments: list[Any] = [] if entry.state is None else [call.state]
     arguments += [

@@ -8,10 +8,11 @@ batch, since answers stay in its results; `decide` never raises for a fault of a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +150,6 @@ _MOST_SHOWN = 5
 
 
 def _listed(columns: list[npt.NDArray[Any]]) -> str:
-    """Solutions in words: the values of one free variable, or tuples of several."""
     solutions = zip(*[column[:_MOST_SHOWN].tolist() for column in columns], strict=True)
     shown = [str(solution[0] if len(solution) == 1 else solution) for solution in solutions]
     left = len(columns[0]) - len(shown)
@@ -261,7 +261,6 @@ class _Decision:
         problem.add(lines, alternative, at, of_pair, literals, groups)
 
     def _solved(self, problem: _ChainPairs) -> list[tuple[PlanLines, Alternative, Int64s, Truths]]:
-        """The truth of every pair of a chain, by alternative."""
         if not problem.at:
             return []
         at = np.concatenate(problem.at)
@@ -445,3 +444,30 @@ _KNOWN_COST = 1e-6
 """Of a call that the batch has answers of, in microseconds."""
 
 _versions = count(1)
+
+
+log = logging.getLogger("covey.matcher")
+
+
+class FaultLog:
+    """Takes faults of an evaluator (`Evaluator.on_fault`); `last` has the last of each operator."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Fault] = {}
+
+    def __call__(self, fault: Fault) -> None:
+        if fault.operator not in self.last:
+            log.warning("%s; events that need it to be decided are dropped, further faults not logged", fault)
+        self.last[fault.operator] = fault
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """`evaluation` names the strategy (`strategies.py`); `evaluator` is one to share instead."""
+
+    evaluation: str
+    evaluator: Evaluator | None
+
+
+def evaluator_of(evaluation: str = DEFAULT, evaluator: Evaluator | None = None) -> Evaluator:
+    """The evaluator of an engine. `CoveyError` for an unknown strategy."""
+    return evaluator or Evaluator(evaluation, on_fault=FaultLog())

@@ -23,8 +23,8 @@ from covey.matcher.expressions.expression import (
     Expression,
     Free,
     Operand,
-    Or,
     Predicate,
+    leaves,
 )
 from covey.matcher.expressions.operators import Operator
 
@@ -239,7 +239,6 @@ class _Compiler:
         return self._names.setdefault(name, len(self._names))
 
     def _keep(self, operands: Sequence[Operand], kinds: Sequence[Kind | None]) -> tuple[int, ...]:
-        """The numbers of operands of the plan."""
         first = len(self._kept)
         self._kept += range(len(self._operands), len(self._operands) + len(operands))
         self._operands += operands
@@ -248,19 +247,14 @@ class _Compiler:
 
 
 def _joint_names(residue: Expression) -> set[str]:
-    """The free variables that a constraint or several calls name."""
     seen: set[str] = set()
     joint: set[str] = set()
-    pending = [residue]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, And | Or):
-            pending += part.parts
-        elif isinstance(part, Constraint):
-            joint.update(name for _, name in part.terms)
-        elif isinstance(part, Call):
-            joint.update(seen.intersection(part.free))
-            seen.update(part.free)
+    for leaf in leaves(residue):
+        if isinstance(leaf, Constraint):
+            joint.update(name for _, name in leaf.terms)
+        elif isinstance(leaf, Call):
+            joint.update(seen.intersection(leaf.free))
+            seen.update(leaf.free)
     return joint
 
 

@@ -92,7 +92,6 @@ class _Rounds:
         )
 
     def decide(self, ask: Ask, truths: Truths) -> None:
-        """Write the truth of each pair to `truths`."""
         truths[:] = TRUE
         self._close_groups(truths, np.ones(len(truths), np.bool_))
         while len(self._question):
@@ -141,7 +140,6 @@ class _Rounds:
         self._close_groups(truths, changed)
 
     def _close_groups(self, truths: Truths, changed: npt.NDArray[np.bool_]) -> None:
-        """Close the chains of the groups that a chain has made true which is decided now."""
         if self._group is None:
             return
         decided = changed & (self._group >= 0) & (truths == TRUE)

@@ -113,7 +113,6 @@ class _Solutions:
     maybe: Int64s
 
     def alive(self) -> Int64s:
-        """The pairs that have solutions or may have."""
         return np.unique(np.concatenate([self.maybe, *[relation.at for relation in self.relations]]))
 
 
@@ -167,7 +166,6 @@ def _extended(node: Node, pairs: Pairs, given: _Solutions) -> _Solutions:
 
 
 def _united(parts: Sequence[_Solutions]) -> _Solutions:
-    """All solutions of several; relations of the same variables become one."""
     if sum(len(part.relations) for part in parts) > _RELATIONS:
         raise _TooManyError
     alike: dict[tuple[frozenset[int], tuple[ConstraintLeaf, ...]], list[_Relation]] = {}
@@ -198,7 +196,6 @@ def _of_call(node: CallLeaf, pairs: Pairs, at: Int64s) -> _Relation:
 
 
 def _joined(one: _Relation, other: _Relation, pairs: Pairs) -> _Relation:
-    """The natural join of two relations."""
     order = np.argsort(other.at, kind="stable")
     sorted_at = other.at[order]
     starts = np.searchsorted(sorted_at, one.at, "left")
@@ -232,7 +229,6 @@ def _kept(relation: _Relation, keep: Mask) -> _Relation:
 
 
 def _select(relation: _Relation, constraints: Sequence[ConstraintLeaf], pairs: Pairs) -> _Relation:
-    """The solutions that satisfy these constraints, so far as their variables are bound."""
     pending = list(relation.pending)
     for constraint in constraints:
         if all(name in relation.columns for _, name in constraint.terms):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.arrow_columns import check_ranges, conform, imported, one_batch
-from covey.matcher.events.data_frames import data_frame_of, records_of_frame
+from covey.matcher.events.arrow_columns import (
+    MALFORMED,
+    check_ranges,
+    conform,
+    imported,
+    one_batch,
+    read_record_batch,
+)
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, joined, records_of
-from covey.matcher.events.python_rows import events_of_rows, rows_of
-from covey.matcher.events.record_batches import MALFORMED, read_record_batch
+from covey.matcher.events.python_rows import data_frame_of, events_of_rows, records_of_frame, rows_of
 from covey.matcher.events.results import Results, joined_results
 from covey.matcher.events.trace_contexts import TraceContexts, shifted
 
@@ -33,6 +38,20 @@ _LENGTH_BYTES = 4
 """Of the length of a string or list."""
 _SPARE_BYTES = 4096
 _FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
+
+
+class Stamp(TypedDict, total=False):
+    """What a batch has beside its events; `EventBatch` states what each means."""
+
+    publisher: str
+    first_sequence: int
+    ingress_ns: int
+
+
+class NumberedStamp(Stamp, total=False):
+    """The same of a batch whose events may be numbered with gaps."""
+
+    sequence_offsets: npt.NDArray[np.uint32] | None
 
 
 class EventBatch:
@@ -93,37 +112,18 @@ class EventBatch:
 
     @classmethod
     def from_pylist(
-        cls,
-        event_type: EventType,
-        rows: Sequence[Mapping[str, object]],
-        *,
-        publisher: str = "",
-        first_sequence: int = 0,
-        ingress_ns: int = 0,
+        cls, event_type: EventType, rows: Sequence[Mapping[str, object]], **stamp: Unpack[Stamp]
     ) -> EventBatch:
         """A batch of events given as mappings from attribute to value; a missing key means None: absent.
 
         Timestamps are datetimes (UTC where they name no zone) or ISO 8601 strings. Raises `EventError`
         naming the event (counted from 0), the attribute and the value.
         """
-        return cls(
-            event_type,
-            events_of_rows(event_type, rows),
-            publisher=publisher,
-            first_sequence=first_sequence,
-            ingress_ns=ingress_ns,
-        )
+        return cls(event_type, events_of_rows(event_type, rows), **stamp)
 
     @classmethod
     def from_arrow(
-        cls,
-        event_type: EventType,
-        records: pa.RecordBatch | pa.Table | Any,
-        *,
-        publisher: str = "",
-        first_sequence: int = 0,
-        sequence_offsets: npt.NDArray[np.uint32] | None = None,
-        ingress_ns: int = 0,
+        cls, event_type: EventType, records: pa.RecordBatch | pa.Table | Any, **stamp: Unpack[NumberedStamp]
     ) -> EventBatch:
         """A batch from Arrow columns in any order; absent columns become null, narrower types are widened.
 
@@ -140,39 +140,18 @@ class EventBatch:
         except pa.ArrowInvalid as error:
             raise EventError(f"{event_type.name}: invalid Arrow data: {error}") from None
         check_ranges(event_type, records)
-        _check_offsets(sequence_offsets, records.num_rows)
-        return cls(
-            event_type,
-            records,
-            publisher=publisher,
-            first_sequence=first_sequence,
-            sequence_offsets=sequence_offsets,
-            ingress_ns=ingress_ns,
-        )
+        _check_offsets(stamp.get("sequence_offsets"), records.num_rows)
+        return cls(event_type, records, **stamp)
 
     @classmethod
-    def from_pandas(
-        cls,
-        event_type: EventType,
-        frame: Any,
-        *,
-        publisher: str = "",
-        first_sequence: int = 0,
-        ingress_ns: int = 0,
-    ) -> EventBatch:
+    def from_pandas(cls, event_type: EventType, frame: Any, **stamp: Unpack[Stamp]) -> EventBatch:
         """A batch from a pandas DataFrame with one column per attribute, in any order; its index is ignored.
 
         None, NaN, NaT and a missing column mean absent. A float64 column is accepted for an int64 attribute
         where its values are integers, since pandas stores integers so where some are missing. Raises
         `EventError` as `from_pylist` and `from_arrow` do.
         """
-        return cls.from_arrow(
-            event_type,
-            records_of_frame(event_type, frame),
-            publisher=publisher,
-            first_sequence=first_sequence,
-            ingress_ns=ingress_ns,
-        )
+        return cls.from_arrow(event_type, records_of_frame(event_type, frame), **stamp)
 
     @classmethod
     def deserialize(
@@ -180,11 +159,8 @@ class EventBatch:
         event_type: EventType,
         buffer: bytes,
         *,
-        publisher: str = "",
-        first_sequence: int = 0,
-        sequence_offsets: npt.NDArray[np.uint32] | None = None,
-        ingress_ns: int = 0,
         checked: bool = False,
+        **stamp: Unpack[NumberedStamp],
     ) -> EventBatch:
         """A batch from the bytes that `serialized` gave, zero-copy and checked whole.
 
@@ -198,17 +174,9 @@ class EventBatch:
         records = read_record_batch(message, event_type.arrow_schema, event_type.name)
         if not checked:
             check_ranges(event_type, records)
-        _check_offsets(sequence_offsets, records.num_rows)
+        _check_offsets(stamp.get("sequence_offsets"), records.num_rows)
         serialized = buffer if isinstance(buffer, bytes) else None
-        return cls(
-            event_type,
-            records,
-            publisher=publisher,
-            first_sequence=first_sequence,
-            sequence_offsets=sequence_offsets,
-            ingress_ns=ingress_ns,
-            serialized=serialized,
-        )
+        return cls(event_type, records, serialized=serialized, **stamp)
 
     @classmethod
     def unpack(
@@ -217,24 +185,13 @@ class EventBatch:
         buffer: bytes,
         count: int,
         *,
-        publisher: str = "",
-        first_sequence: int = 0,
-        sequence_offsets: npt.NDArray[np.uint32] | None = None,
-        ingress_ns: int = 0,
         checked: bool = False,
+        **stamp: Unpack[NumberedStamp],
     ) -> EventBatch:
         """A batch of `count` events from the bytes of packed columns; otherwise as `deserialize`."""
         columns = PackedColumns.unpack(event_type, buffer, count, checked=checked)
-        if sequence_offsets is not None:
-            _check_offsets(sequence_offsets, count)
-        return cls(
-            event_type,
-            columns,
-            publisher=publisher,
-            first_sequence=first_sequence,
-            sequence_offsets=sequence_offsets,
-            ingress_ns=ingress_ns,
-        )
+        _check_offsets(stamp.get("sequence_offsets"), count)
+        return cls(event_type, columns, **stamp)
 
     @classmethod
     def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
@@ -315,16 +272,7 @@ class EventBatch:
                 for name, kind in event_type.attributes.items()
             ]
             events = pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
-        return EventBatch(
-            event_type,
-            events,
-            publisher=self.publisher,
-            first_sequence=self.first_sequence,
-            sequence_offsets=self.sequence_offsets,
-            ingress_ns=self.ingress_ns,
-            results=self.results,
-            contexts=self.contexts,
-        )
+        return self._with(events, self.first_sequence, self.sequence_offsets, self.results, event_type)
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
         """`length` events from position `start` on (all that follow, by default), zero-copy."""
@@ -350,9 +298,10 @@ class EventBatch:
         first_sequence: int,
         offsets: npt.NDArray[np.uint32] | None,
         results: Results | None,
+        event_type: EventType | None = None,
     ) -> EventBatch:
         return EventBatch(
-            self.event_type,
+            event_type or self.event_type,
             events,
             publisher=self.publisher,
             first_sequence=first_sequence,
@@ -532,7 +481,6 @@ class EventBatch:
 
 
 def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
-    """Lengths as int64, 0 for nulls."""
     column: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return column
 
@@ -560,7 +508,6 @@ def _joined_contexts(batches: Sequence[EventBatch]) -> TraceContexts:
 
 
 def _joint_sequences(batches: Sequence[EventBatch]) -> tuple[int, npt.NDArray[np.uint32] | None]:
-    """`first_sequence` and `sequence_offsets` of several batches in one."""
     start = following = batches[0].first_sequence
     for batch in batches:
         if batch.sequence_offsets is not None or batch.first_sequence != following:

@@ -308,7 +308,6 @@ def _plain(values: Values, kind: Kind) -> Values | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether UTF-8 can encode a string: it has no surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +102,21 @@ def is_text(kind: pa.DataType) -> bool:
     """Whether an Arrow type is one of strings."""
     is_view = getattr(is_, "is_string_view", None)
     return bool(is_.is_string(kind) or is_.is_large_string(kind) or (is_view is not None and is_view(kind)))
+
+
+def is_column(value: object) -> TypeGuard[Any]:
+    """Whether one of `columns_of` is a column."""
+    return isinstance(value, list) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1)
+
+
+def element_of(values: Mapping[str, Any], position: int) -> dict[str, Any]:
+    """The values of one of many subscriptions."""
+    return {name: value[position] if is_column(value) else value for name, value in values.items()}
+
+
+def elements_of(values: Mapping[str, Any], positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """The values of some of many subscriptions."""
+    return {name: elements(value, positions) for name, value in values.items()}
 
 
 def elements(column: Any, positions: npt.NDArray[np.int64]) -> Any:

@@ -1,27 +1,52 @@
-"""The check that a predicate fits its event type: its attribute, operator and operands.
+"""The check that an expression fits its event type: attributes, operators and operands of predicates, the
+arguments of calls, and the free variables of constraints.
 
-Filters from text and from Python pass it, and so fail with the same messages. Checked predicates are in
-normal form: constants as `values.normal` gives them, scales and offsets as `values.shortest` does.
+Filters from text and from Python pass it, and so fail with the same messages. Checked expressions are in
+normal form: constants as `values.normal` gives them, scales and offsets as `values.shortest` does. A call of
+an operator that is unknown here is an error, unless it is accepted as it is, as brokers do.
+
+A filter with free variables is true for an event if some choice of its calls' solutions satisfies it. So a
+call binds each free variable of a constraint in every alternative: in every conjunction of the disjunctive
+normal form, which is not computed for this. (Range restriction; Liu et al., section 2.1.)
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from math import isfinite
 
-from covey.matcher.errors import FilterError
+from covey.matcher.errors import FilterError, VariableError, closest_of
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.calls import common_family, family_of
+from covey.matcher.expressions.calls import argument_kinds, common_family, family_of, operand_kinds
+from covey.matcher.expressions.constraints import positive
 from covey.matcher.expressions.expression import (
+    And,
+    Argument,
+    Call,
+    Column,
     Constant,
+    Constraint,
+    Expression,
+    Free,
     Operand,
+    Or,
     Predicate,
     Scalar,
     Variable,
+    all_of,
+    any_of,
+    leaves,
 )
-from covey.matcher.expressions.operators import SPECS, Operator, spellings
-from covey.matcher.expressions.values import FAMILY, Family, coerce, normal, shortest
+from covey.matcher.expressions.operators import COMPARISONS, SPECS, Operator, spellings
+from covey.matcher.expressions.values import FAMILY, Family, coerce, evaluate, normal, shortest
+from covey.matcher.operators.named_operator import NamedOperator, Takes
+from covey.matcher.operators.table import find, names, why_missing
+
+# --- predicates -----------------------------------------------------------------------------------
+
 
 DEPTH_LIMIT = 200
 """How deep parentheses may be nested. As `or` may hold `and` in each, a tree is at most twice as deep."""
@@ -157,3 +182,317 @@ def check_predicate(event_type: EventType, predicate: Predicate, variables: Vari
     for operand in operands:
         variables.use(operand, attribute, kind)
     return Predicate(attribute, operator, operands)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+_TAKEN = {
+    Takes.ATTRIBUTE: "an attribute",
+    Takes.CONSTANT: "a constant or a variable",
+    Takes.FREE: "a free variable",
+}
+
+
+def operator_of(name: str, unknown_operators: bool = False) -> NamedOperator | None:
+    """The operator of a name; None where it is unknown and may be. `FilterError` says what there is."""
+    operator = find(name)
+    if operator is not None or unknown_operators:
+        return operator
+    reason = why_missing(name)
+    if reason != "unknown":
+        raise FilterError(f"operator {name}: {reason}")
+    raise FilterError(f"unknown operator {name!r}{closest_of(name, names()) if names() else ''}")
+
+
+def check_call(event_type: EventType, call: Call, variables: Variables, unknown_operators: bool) -> Call:
+    """The call in normal form, its variables recorded; `FilterError` when it does not fit its operator."""
+    operator = operator_of(call.operator, unknown_operators)
+    check_count(call, operator)
+    arguments = [
+        check_argument(event_type, operator, call.operator, place, argument, variables)
+        for place, argument in enumerate(call.arguments)
+    ]
+    return check_whole(replace(call, arguments=tuple(arguments)), operator)
+
+
+def check_count(call: Call, operator: NamedOperator | None) -> None:
+    """`FilterError` for too few or too many arguments."""
+    least, most = (1, None) if operator is None else operator.argument_counts
+    count = len(call.arguments)
+    if count < least or (most is not None and count > most):
+        signature = call.operator if operator is None else operator.signature
+        expected = f"{least}"
+        if most != least:
+            expected += " or more" if most is None else f" to {most}"
+        raise FilterError(f"{call.operator} has {counted(count)}: expected {expected}, as in {signature}")
+
+
+def counted(count: int) -> str:
+    """A number of arguments, in words."""
+    return "1 argument" if count == 1 else f"{count} arguments"
+
+
+def check_argument(
+    event_type: EventType,
+    operator: NamedOperator | None,
+    name: str,
+    place: int,
+    argument: Argument,
+    variables: Variables,
+) -> Argument:
+    """The argument at a place in normal form, its variable recorded; `FilterError` names the parameter."""
+    parameter = None if operator is None else operator.parameter(place)
+    if parameter is None or operator is None:
+        where, kind = f"argument {place + 1} of {name}", None
+    else:
+        where, kind = f"{parameter.name} of {operator.signature}", parameter.kind
+        taken = _taken(argument)
+        if taken not in parameter.takes:
+            expected = " or ".join([text for each, text in _TAKEN.items() if each in parameter.takes])
+            raise FilterError(f"{where}: expected {expected}, not {_TAKEN[taken]}")
+    if isinstance(argument, Free):
+        if not isinstance(argument.name, str) or not NAME.match(argument.name):
+            raise FilterError(f"free variable {argument.name!r}: expected a name of letters, digits and _")
+        return argument
+    if isinstance(argument, Column):
+        its_kind = event_type.attributes.get(argument.attribute)
+        if its_kind is None:
+            raise FilterError(unknown_attribute(event_type, argument.attribute))
+        if parameter is not None and its_kind not in parameter.kinds:
+            expected = " or ".join(sorted(parameter.kinds))
+            raise FilterError(f"{where}: expected {expected}, not {argument.attribute}, which is {its_kind}")
+        return argument
+    operand = check_operand(where, kind, argument)
+    if kind is Kind.INT64 and isinstance(operand, Constant) and not isinstance(operand.value, int):
+        raise FilterError(f"{where}: expected an integer of 64 bits, not {operand.value!r}")
+    variables.use(operand, where, kind)
+    return operand
+
+
+def check_whole(call: Call, operator: NamedOperator | None) -> Call:
+    """The call, whose arguments fit each by itself. `FilterError` where they do not together."""
+    if not call.attributes:
+        raise FilterError(f"{call.operator} has no attribute among its arguments: expected at least one")
+    if call.free and not call.expected:
+        raise FilterError(
+            f"not before {call.operator}, which binds ?{call.free[0]}: expected a negated constraint instead"
+        )
+    problem = _refused(operator, [a.value if isinstance(a, Constant) else None for a in call.arguments])
+    if problem is not None:
+        raise FilterError(problem)
+    return call
+
+
+def check_call_values(calls: Iterable[Call], values: Mapping[str, Scalar]) -> None:
+    """`VariableError` where these checked values are such as an operator cannot take."""
+    for call in calls:
+        operator = find(call.operator)
+        if operator is None or (operator.check is None and not operator.takes_integers):
+            continue
+        arguments: list[Scalar | None] = []
+        for place, (argument, kind) in enumerate(zip(call.arguments, argument_kinds(call), strict=True)):
+            value: Scalar | None = None
+            if isinstance(argument, Constant) or (isinstance(argument, Variable) and argument.name in values):
+                value = evaluate(argument, values, kind)
+                if kind is Kind.INT64 and not isinstance(value, int):
+                    where = f"{operator.parameter(place).name} of {operator.signature}"
+                    raise VariableError(f"{where}: expected an integer of 64 bits, not {value!r}")
+            arguments.append(value)
+        problem = _refused(operator, arguments)
+        if problem is not None:
+            raise VariableError(problem)
+
+
+def _refused(operator: NamedOperator | None, arguments: Sequence[Scalar | None]) -> str | None:
+    if operator is None or operator.check is None:
+        return None
+    try:
+        operator.check(arguments)
+    except Exception as error:  # of a function that Covey does not know
+        return f"{operator.name}: {error}"
+    return None
+
+
+def _taken(argument: object) -> Takes:
+    if isinstance(argument, Column):
+        return Takes.ATTRIBUTE
+    if isinstance(argument, Free):
+        return Takes.FREE
+    if isinstance(argument, Constant | Variable):
+        return Takes.CONSTANT
+    raise FilterError(f"argument {argument!r}: expected a Column, Constant, Variable or Free")
+
+
+# --- free variables -------------------------------------------------------------------------------
+
+
+FREE_LIMIT = 64
+"""The most free variables of a filter."""
+
+_COMPARISONS = frozenset(COMPARISONS.values())
+
+
+class LeafError(FilterError):
+    """A `FilterError` about one leaf."""
+
+    def __init__(self, message: str, leaf: Call | Constraint) -> None:
+        super().__init__(message)
+        self.leaf = leaf
+
+
+def check_free_variables(event_type: EventType, expression: Expression, variables: Variables) -> Expression:
+    """The expression with its constraints in normal form, their variables recorded; `LeafError` where a
+    constraint does not fit.
+    """
+    check = _FreeVariables(event_type, variables)
+    check.read(expression)
+    if not check.has_constraints:
+        return expression
+    return check.checked(expression, 0)
+
+
+class _FreeVariables:
+    def __init__(self, event_type: EventType, variables: Variables) -> None:
+        self.kinds: dict[str, Kind | None] = {**event_type.attributes}
+        self.variables = variables
+        self.bits: dict[str, int] = {}
+        """Of each free variable that a call binds."""
+        self.bound: dict[int, int] = {}
+        """Of a node by identity: the bits of the free variables that each of its alternatives binds."""
+        self.has_constraints = False
+
+    def read(self, expression: Expression) -> None:
+        for leaf in leaves(expression):
+            if isinstance(leaf, Call):
+                self.bind(leaf)
+            self.has_constraints |= isinstance(leaf, Constraint)
+
+    def bind(self, call: Call) -> None:
+        for argument, kind in zip(call.arguments, argument_kinds(call), strict=True):
+            if not isinstance(argument, Free):
+                continue
+            if self.bits.setdefault(argument.name, 1 << len(self.bits)) == 1 << FREE_LIMIT:
+                raise LeafError(f"filter has more than {FREE_LIMIT} free variables", call)
+            name = f"?{argument.name}"
+            earlier = self.kinds.get(name)
+            if earlier is not None and kind is not None and FAMILY[earlier] is not FAMILY[kind]:
+                raise LeafError(
+                    f"{name} is {FAMILY[earlier]} in an earlier call and {FAMILY[kind]} in {call.operator}: "
+                    "expected one family",
+                    call,
+                )
+            self.kinds[name] = kind if earlier is None else earlier
+
+    def bits_of(self, expression: Expression) -> int:
+        """The bits of the free variables that every alternative binds; of the false expression, all."""
+        if isinstance(expression, Call):
+            return sum([self.bits[name] for name in expression.free])
+        if not isinstance(expression, (And, Or)):
+            return 0
+        known = self.bound.get(id(expression))
+        if known is None:
+            known = 0 if isinstance(expression, And) else -1
+            for part in expression.parts:
+                bits = self.bits_of(part)
+                known = known | bits if isinstance(expression, And) else known & bits
+            self.bound[id(expression)] = known
+        return known
+
+    def checked(self, expression: Expression, bound: int) -> Expression:
+        """The expression in normal form where the expressions around it bind these bits."""
+        if isinstance(expression, Constraint):
+            return self.constraint(expression, bound)
+        if not isinstance(expression, (And, Or)):
+            return expression
+        if isinstance(expression, And):
+            bound |= self.bits_of(expression)
+        parts: list[Expression] = []
+        for part in expression.parts:
+            parts.append(self.checked(part, bound))  # noqa: PERF401 (saves stack)
+        return all_of(parts) if isinstance(expression, And) else any_of(parts)
+
+    def constraint(self, constraint: Constraint, bound: int) -> Constraint:
+        for _, name in constraint.terms:
+            if not self.bits.get(name, 0) & bound:
+                where = " in every alternative" if name in self.bits else ""
+                raise LeafError(f"no call binds ?{name}{where}: expected one, joined by and", constraint)
+        try:
+            return self.fitting(positive(constraint))
+        except FilterError as error:
+            raise LeafError(str(error), constraint) from None
+
+    def fitting(self, constraint: Constraint) -> Constraint:
+        names = [name for _, name in constraint.terms]
+        plain = len(names) == 1 and constraint.terms[0][0] == 1
+        for name in names:
+            kind = self.kinds[f"?{name}"]
+            if not plain and kind is not None and FAMILY[kind] is not Family.NUMBER:
+                raise FilterError(f"?{name} is {kind}: expected ?{name} as it is, without a sum or a scale")
+        (kind,) = operand_kinds(constraint, self.kinds)
+        shown = f"?{names[0]}" if plain else "a sum of free variables"
+        if kind is not None:
+            check_operator(shown, kind, constraint.operator)
+        operand = check_operand(shown, kind, constraint.operand)
+        self.variables.use(operand, shown, kind)
+        return Constraint(constraint.terms, constraint.operator, operand)
+
+
+def check_terms(constraint: Constraint) -> Constraint:
+    """The constraint, its operand unchecked; `FilterError` for what is no comparison of free variables."""
+    if constraint.operator not in _COMPARISONS:
+        raise FilterError(f"operator {constraint.operator} in a constraint: expected a comparison")
+    names = [name for _, name in constraint.terms]
+    if not names or len(set(names)) != len(names):
+        raise FilterError(f"constraint of {names}: expected free variables, each once")
+    for _, name in constraint.terms:
+        if not isinstance(name, str) or not NAME.match(name):
+            raise FilterError(f"free variable {name!r}: expected a name of letters, digits and _")
+    if any(scale == 0 for scale, _ in constraint.terms):
+        raise FilterError(f"constraint of {names}: scale 0, expected a number other than 0")
+    terms = [(check_factor(scale, f"?{name}", "scale"), name) for scale, name in constraint.terms]
+    return Constraint(tuple(terms), constraint.operator, constraint.operand)
+
+
+# --- whole expressions ----------------------------------------------------------------------------
+
+
+def check_expression(
+    event_type: EventType, expression: Expression, unknown_operators: bool = False
+) -> Expression:
+    """The expression in normal form; `FilterError` says what does not fit, or that it is too deep."""
+    return _Check(event_type, unknown_operators).whole(expression)
+
+
+class _Check:
+    def __init__(self, event_type: EventType, unknown_operators: bool) -> None:
+        self.event_type = event_type
+        self.unknown_operators = unknown_operators
+        self.variables = Variables()
+        self.has_calls = False
+
+    def whole(self, expression: Expression) -> Expression:
+        checked = self.checked(expression, 0)
+        if self.has_calls:
+            return check_free_variables(self.event_type, checked, self.variables)
+        return checked
+
+    def checked(self, expression: Expression, depth: int) -> Expression:
+        if isinstance(expression, Predicate):
+            return check_predicate(self.event_type, expression, self.variables)
+        if not isinstance(expression, (And, Or)):
+            return self.leaf(expression)
+        if depth > 2 * DEPTH_LIMIT + 1:
+            raise FilterError(f"filter is nested more than {DEPTH_LIMIT} deep")
+        parts: list[Expression] = []
+        for part in expression.parts:
+            parts.append(self.checked(part, depth + 1))  # noqa: PERF401 (saves stack)
+        return all_of(parts) if isinstance(expression, And) else any_of(parts)
+
+    def leaf(self, leaf: Call | Constraint) -> Call | Constraint:
+        self.has_calls = True
+        if isinstance(leaf, Call):
+            return check_call(self.event_type, leaf, self.variables, self.unknown_operators)
+        if not isinstance(leaf, Constraint):
+            raise FilterError(f"expression {leaf!r}: expected a Predicate, Call, Constraint, And or Or")
+        return check_terms(leaf)

@@ -6,7 +6,7 @@ have a complement. The rules of truth are in docs/filters.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -155,3 +155,31 @@ def any_of(parts: Iterable[Expression]) -> Expression:
         else:
             flat.append(part)
     return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+def leaves(expression: Expression) -> Iterator[Leaf]:
+    """The leaves of an expression, from left to right."""
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, (And, Or)):
+            pending += part.parts[::-1]
+        else:
+            yield part
+
+
+def mapped(
+    expression: Expression, change: Callable[[Leaf], Expression], simplify: bool = False
+) -> Expression:
+    """The expression with every leaf changed, from left to right; in normal form where leaves stay leaves,
+    or with `simplify`.
+    """
+    if not isinstance(expression, (And, Or)):
+        return change(expression)
+    parts: list[Expression] = []
+    for part in expression.parts:
+        nested = isinstance(part, (And, Or))
+        parts.append(mapped(part, change, simplify) if nested else change(part))  # type: ignore[arg-type]
+    if not simplify:
+        return expression.__class__(tuple(parts))
+    return all_of(parts) if isinstance(expression, And) else any_of(parts)

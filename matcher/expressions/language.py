@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 from covey.matcher.errors import FilterError, FilterSyntaxError
 from covey.matcher.events.event_type import RESERVED, EventType, Kind
-from covey.matcher.expressions.call_checking import (
-    check_argument,
-    check_count,
-    check_whole,
-    counted,
-    operator_of,
-)
 from covey.matcher.expressions.checking import (
     DEPTH_LIMIT,
     EXPECTED,
+    LeafError,
     Variables,
+    check_argument,
+    check_count,
+    check_free_variables,
     check_operand,
     check_operator,
+    check_whole,
+    counted,
+    operator_of,
     unknown_attribute,
 )
 from covey.matcher.expressions.constraints import Sum, constraint_of
@@ -42,7 +42,6 @@ from covey.matcher.expressions.expression import (
     all_of,
     any_of,
 )
-from covey.matcher.expressions.free_variables import LeafError, check_free_variables
 from covey.matcher.expressions.operators import COMPARISONS, SPECS, WORDS, Operator, Syntax, spellings
 from covey.matcher.expressions.tokens import TEXT_LIMIT, Token, TokenKind, Tokens
 from covey.matcher.expressions.values import FAMILY
@@ -435,7 +434,6 @@ def _after(tokens: Tokens) -> str:
 
 
 def _meant(token: Token) -> str:
-    """A hint for what other languages would have taken."""
     suggestions = {
         "AND": "and",
         "OR": "or",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from covey.matcher.events.event_type import Kind
@@ -29,7 +29,8 @@ from covey.matcher.expressions.expression import (
     Scalar,
     Variable,
     all_of,
-    any_of,
+    leaves,
+    mapped,
 )
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.values import FAMILY, Family, evaluate
@@ -41,15 +42,11 @@ _SHARED = 1 << 12
 def attributes_of(expression: Expression) -> set[str]:
     """The attributes that an expression names."""
     attributes: set[str] = set()
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Predicate):
-            attributes.add(part.attribute)
-        elif isinstance(part, (And, Or)):
-            pending.extend(part.parts)
-        elif isinstance(part, Call):
-            attributes.update(part.attributes)
+    for leaf in leaves(expression):
+        if isinstance(leaf, Predicate):
+            attributes.add(leaf.attribute)
+        elif isinstance(leaf, Call):
+            attributes.update(leaf.attributes)
     return attributes
 
 
@@ -60,7 +57,7 @@ def contents_of(
     different calls, in order, each as one that is expected to be true.
     """
     families: dict[str, Family] = {}
-    others: list[Call | Constraint] | None = None
+    others: list[Call | Constraint] = []
     pending = [expression]
     while pending:
         part = pending.pop()
@@ -69,51 +66,48 @@ def contents_of(
                 if isinstance(operand, Variable):
                     families[operand.name] = FAMILY[attributes[part.attribute]]
         elif isinstance(part, (And, Or)):
-            pending.extend(reversed(part.parts))
+            pending += part.parts[::-1]
         else:
-            others = [] if others is None else others
             others.append(part)
             for operand in operands_of(part):
                 if isinstance(operand, Variable):
                     families.setdefault(operand.name, Family.ANY)
-    if others is None:
+    if not others:
         return families, ()
-    calls = {part if part.expected else part.negated(): None for part in others if isinstance(part, Call)}
+    calls = {leaf if leaf.expected else leaf.negated(): None for leaf in others if isinstance(leaf, Call)}
     kinds = kinds_of(attributes, calls)
-    for part in others:
-        for operand, kind in zip(operands_of(part), operand_kinds(part, kinds), strict=True):
+    for leaf in others:
+        for operand, kind in zip(operands_of(leaf), operand_kinds(leaf, kinds), strict=True):
             if isinstance(operand, Variable):
-                families[operand.name] = (
-                    common_family(families[operand.name], family_of(operand, kind)) or families[operand.name]
-                )
+                known = families[operand.name]
+                families[operand.name] = common_family(known, family_of(operand, kind)) or known
     return families, tuple(calls)
 
 
 def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kinds) -> Expression:
     """The expression with constants for the variables that have a value."""
-    if isinstance(expression, Predicate):
-        kind = kinds[expression.attribute]
-        operands: list[Operand] = []
-        for operand in expression.operands:
-            if isinstance(operand, Variable) and operand.name in values:
-                operand = Constant(evaluate(operand, values, kind))
-            operands.append(operand)
-        return Predicate(expression.attribute, expression.operator, tuple(operands))
-    if isinstance(expression, (And, Or)):
-        parts: list[Expression] = []
-        for part in expression.parts:
-            parts.append(substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
-        return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
-    pairs = zip(operands_of(expression), operand_kinds(expression, kinds), strict=True)
-    return with_operands(
-        expression,
-        [
-            Constant(evaluate(operand, values, kind))
-            if isinstance(operand, Variable) and operand.name in values
-            else operand
-            for operand, kind in pairs
-        ],
-    )
+
+    def change(leaf: Leaf) -> Leaf:
+        if isinstance(leaf, Predicate):
+            kind = kinds[leaf.attribute]
+            operands: list[Operand] = []
+            for operand in leaf.operands:
+                if isinstance(operand, Variable) and operand.name in values:
+                    operand = Constant(evaluate(operand, values, kind))
+                operands.append(operand)
+            return Predicate(leaf.attribute, leaf.operator, tuple(operands))
+        pairs = zip(operands_of(leaf), operand_kinds(leaf, kinds), strict=True)
+        return with_operands(
+            leaf,
+            [
+                Constant(evaluate(operand, values, kind))
+                if isinstance(operand, Variable) and operand.name in values
+                else operand
+                for operand, kind in pairs
+            ],
+        )
+
+    return mapped(expression, change)
 
 
 def lifted(
@@ -122,70 +116,55 @@ def lifted(
     """The expression with the variables "1", "2", ... as operands; its own operands and their kinds are
     appended to the lists.
     """
-    if isinstance(expression, Predicate):
+
+    def change(leaf: Leaf) -> Leaf:
         first = len(operands) + 1
-        operands += expression.operands
-        their_kinds += [kinds[expression.attribute]] * len(expression.operands)
-        return _numbered(expression.attribute, expression.operator, first, len(operands))
-    if isinstance(expression, (And, Or)):
-        parts: list[Expression] = []
-        for part in expression.parts:
-            parts.append(lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
-        return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
-    first = len(operands) + 1
-    operands += operands_of(expression)
-    their_kinds += operand_kinds(expression, kinds)
-    return with_operands(expression, [Variable(str(i)) for i in range(first, len(operands) + 1)])
+        if isinstance(leaf, Predicate):
+            operands.extend(leaf.operands)
+            their_kinds.extend([kinds[leaf.attribute]] * len(leaf.operands))
+            return _numbered(leaf.attribute, leaf.operator, first, len(operands))
+        operands.extend(operands_of(leaf))
+        their_kinds.extend(operand_kinds(leaf, kinds))
+        return with_operands(leaf, [Variable(str(i)) for i in range(first, len(operands) + 1)])
+
+    return mapped(expression, change)
 
 
 @lru_cache(_SHARED)
 def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
-    """A predicate of structures: its operands are variables with these numbers."""
     return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))
 
 
-def gate_of(expression: Expression) -> Expression:
-    """The expression with every call and constraint replaced by true, simplified: as there is no `not` node,
-    it is true wherever the expression is.
+_NO_BOUNDS: Mapping[Call, Expression] = {}
+
+
+def gate_of(expression: Expression, bounds: Mapping[Call, Expression] = _NO_BOUNDS) -> Expression:
+    """The expression with true for every constraint, and for every call its bounds, or true where it has
+    none: as there is no `not` node, it is true wherever the expression is.
     """
-    if isinstance(expression, (And, Or)):
-        parts: list[Expression] = []
-        for part in expression.parts:
-            parts.append(gate_of(part))  # noqa: PERF401 (saves stack)
-        return all_of(parts) if isinstance(expression, And) else any_of(parts)
-    return expression if isinstance(expression, Predicate) else TRUE
+
+    def change(leaf: Leaf) -> Expression:
+        if isinstance(leaf, Predicate):
+            return leaf
+        return bounds.get(leaf, TRUE) if isinstance(leaf, Call) else TRUE
+
+    return mapped(expression, change, True)
 
 
 def stateless_of(expression: Expression, is_stateful: Callable[[str], bool]) -> Expression:
     """The expression with true for every call of an operator with state, and for every constraint on a free
     variable of one, simplified: it is true wherever the expression is.
     """
-    stateful = [leaf for leaf in _leaves(expression) if isinstance(leaf, Call) and is_stateful(leaf.operator)]
+    stateful = [leaf for leaf in leaves(expression) if isinstance(leaf, Call) and is_stateful(leaf.operator)]
     unbound = {name for call in stateful for name in call.free}
 
-    def without(part: Expression) -> Expression:
-        if isinstance(part, And | Or):
-            parts: list[Expression] = []
-            for inner in part.parts:
-                parts.append(without(inner))  # noqa: PERF401 (saves stack)
-            return all_of(parts) if isinstance(part, And) else any_of(parts)
-        if isinstance(part, Call) and is_stateful(part.operator):
-            return TRUE
-        if isinstance(part, Constraint) and any(name in unbound for _, name in part.terms):
-            return TRUE
-        return part
+    def change(leaf: Leaf) -> Expression:
+        if isinstance(leaf, Call):
+            return TRUE if is_stateful(leaf.operator) else leaf
+        is_unbound = isinstance(leaf, Constraint) and any(name in unbound for _, name in leaf.terms)
+        return TRUE if is_unbound else leaf
 
-    return without(expression) if stateful else expression
-
-
-def _leaves(expression: Expression) -> Iterator[Leaf]:
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, And | Or):
-            pending.extend(part.parts)
-        else:
-            yield part
+    return mapped(expression, change, True) if stateful else expression
 
 
 _TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
@@ -193,8 +172,7 @@ _TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
 
 def texts_of(expression: Expression) -> tuple[Predicate, ...]:
     """The predicates whose constants engines have columns for."""
-    leaves = _leaves(expression)
-    return tuple([leaf for leaf in leaves if isinstance(leaf, Predicate) and leaf.operator in _TEXTS])
+    return tuple([p for p in leaves(expression) if isinstance(p, Predicate) and p.operator in _TEXTS])
 
 
 def residue_of(expression: Expression) -> Expression:
@@ -203,15 +181,6 @@ def residue_of(expression: Expression) -> Expression:
     """
     if not isinstance(expression, And):
         return expression
-    return all_of([part for part in expression.parts if _has_calls(part)])
-
-
-def _has_calls(expression: Expression) -> bool:
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, (And, Or)):
-            pending.extend(part.parts)
-        elif not isinstance(part, Predicate):
-            return True
-    return False
+    return all_of(
+        [part for part in expression.parts if not all(isinstance(leaf, Predicate) for leaf in leaves(part))]
+    )

@@ -16,12 +16,8 @@ from math import inf
 from covey.matcher.covering.call_atoms import CallPlan
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
-    TRUE,
-    And,
     Call,
-    Constraint,
     Expression,
-    Or,
     Predicate,
     Scalar,
     Variable,
@@ -40,7 +36,8 @@ class CallBounds:
     def __init__(self, event_type: EventType, calls: Iterable[Call], values: Mapping[str, Scalar]) -> None:
         self._plans: list[tuple[CallPlan, dict[str, list[tuple[str, str]]]]] = []
         """Per call the variables of the intervals of each attribute."""
-        self._boxes: dict[Call, Expression] = {}
+        self.boxes: dict[Call, Expression] = {}
+        """The bounds of each call that has some."""
         for number, call in enumerate(calls):
             plan = CallPlan(event_type, call)
             names: dict[str, list[tuple[str, str]]] = {}
@@ -49,21 +46,10 @@ class CallBounds:
                 names[attribute] = [(f"{prefix}<", f"{prefix}>") for prefix in prefixes]
             if names:
                 self._plans.append((plan, names))
-                self._boxes[call] = all_of([_between(attribute, pairs) for attribute, pairs in names.items()])
+                self.boxes[call] = all_of([_between(attribute, pairs) for attribute, pairs in names.items()])
 
     def __bool__(self) -> bool:
         return bool(self._plans)
-
-    def gate_of(self, expression: Expression) -> Expression:
-        """As `rewriting.gate_of`, with the bounds of calls that have some in their places."""
-        if isinstance(expression, And | Or):
-            parts: list[Expression] = []
-            for part in expression.parts:
-                parts.append(self.gate_of(part))  # noqa: PERF401 (saves stack)
-            return all_of(parts) if isinstance(expression, And) else any_of(parts)
-        if isinstance(expression, Predicate):
-            return expression
-        return TRUE if isinstance(expression, Constraint) else self._boxes.get(expression, TRUE)
 
     def values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Checked values of a filter, and those of the variables of its bounds."""
@@ -82,7 +68,6 @@ def _between(attribute: str, pairs: list[tuple[str, str]]) -> Expression:
 
 
 def _fitted(intervals: _Intervals, count: int) -> _Intervals:
-    """As many intervals that hold these."""
     if len(intervals) <= count:
         return intervals + [_NOTHING] * (count - len(intervals))
     last = intervals[count - 1 :]

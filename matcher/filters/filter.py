@@ -16,14 +16,14 @@ from typing import Any
 
 from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
+from covey.matcher.covering.cutting import Getter, getter
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import check_mapping
-from covey.matcher.expressions.call_checking import check_call_values
 from covey.matcher.expressions.calls import Kinds, kinds_of
-from covey.matcher.expressions.evaluation import holds
+from covey.matcher.expressions.checking import check_call_values, check_expression
+from covey.matcher.expressions.evaluation import has_solution, holds
 from covey.matcher.expressions.expression import Call, Expression, Operand, Predicate, Scalar, Variable
-from covey.matcher.expressions.expression_checking import check_expression
 from covey.matcher.expressions.language import parse_expression
 from covey.matcher.expressions.rewriting import (
     attributes_of,
@@ -35,13 +35,30 @@ from covey.matcher.expressions.rewriting import (
     substituted,
     texts_of,
 )
-from covey.matcher.expressions.solutions import has_solution
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.bounded_gate import CallBounds
-from covey.matcher.filters.lifting import LiftingStep, lifting_steps
 from covey.matcher.operators import table
-from covey.matcher.operators.rules import is_stateful
+from covey.matcher.operators.table import is_stateful
+
+LiftingStep = tuple[str, str, float, float, Getter]
+"""A variable of the structure and the operand it stands for. The most frequent operand, a float variable, is
+given by its name, scale and offset, which need no call; the name is empty for others.
+"""
+
+
+def lifting_steps(operands: tuple[Operand, ...], kinds: tuple[Kind | None, ...]) -> tuple[LiftingStep, ...]:
+    """The steps for the operands of a filter, on attributes of these kinds."""
+    pairs = zip(operands, kinds, strict=True)
+    return tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
+
+
+def _step(name: str, operand: Operand, kind: Kind | None) -> LiftingStep:
+    get = getter(operand, kind)
+    if kind is Kind.FLOAT64 and isinstance(operand, Variable):
+        return name, operand.name, float(operand.scale), float(operand.offset), get
+    return name, "", 1.0, 0.0, get
+
 
 _NO_VALUES: Mapping[str, Scalar] = {}
 
@@ -132,14 +149,12 @@ class Filter:
         return self._over
 
     def _fits(self, event_type: EventType) -> bool:
-        """Whether another schema has the attributes that this filter names, with the same kinds."""
         mine, theirs = self.event_type.attributes, event_type.attributes
         return self.event_type.name == event_type.name and all(
             theirs.get(attribute) is mine[attribute] for attribute in attributes_of(self.expression)
         )
 
     def _misfit(self, event_type: EventType) -> FilterError:
-        """The error for the first attribute that another schema lacks, or has with another kind."""
         mine, theirs = self.event_type.attributes, event_type.attributes
         name = next(name for name in attributes_of(self.expression) if theirs.get(name) is not mine[name])
         if name in theirs:
@@ -294,7 +309,9 @@ class Filter:
             return self, dict(values)
         if self._bounded is None:
             bounds = CallBounds(self.event_type, self.calls, values)
-            bounded = Filter.of_checked(self.event_type, bounds.gate_of(self.expression)) if bounds else None
+            bounded = (
+                Filter.of_checked(self.event_type, gate_of(self.expression, bounds.boxes)) if bounds else None
+            )
             if bounded is None or (bounded.boxes() is None and self.gate.boxes() is not None):
                 self._bounded = self.gate, None
             else:

@@ -96,7 +96,6 @@ def source_stamp(module: str) -> str:
 
 @cache
 def _read(file: Path) -> tuple[bytes, list[str]]:
-    """A source, and the modules and names that it imports."""
     source = file.read_bytes()
     imports = []
     for node in ast.parse(source).body:

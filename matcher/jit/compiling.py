@@ -32,8 +32,7 @@ KERNEL_MODULES = (
     "covey.matcher.engines.cluster.tuning.schema_kernels",
     "covey.matcher.covering.region_kernels",
     # of the engine of trees
-    "covey.matcher.engines.reference.answer_kernels",
-    "covey.matcher.engines.reference.predicate_kernels",
+    "covey.matcher.engines.reference.store_kernels",
     "covey.matcher.engines.trees.tree_kernels",
 )
 

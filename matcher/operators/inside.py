@@ -33,7 +33,6 @@ _TYPES = ("Polygon", "MultiPolygon")
 
 @parsed_once
 def _polygon(text: str) -> Any:
-    """The prepared polygon; ValueError says what is wrong with the text."""
     shown = repr(text if len(text) <= 60 else text[:57] + "...")
     try:
         geometry = _of_geojson(text) if text.lstrip().startswith("{") else _of_wkt(text)
@@ -101,7 +100,6 @@ def _encloses(wider: str, narrower: str) -> bool:
 
 
 def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
-    """The box around the polygon."""
     polygon = _polygon(arguments[2])
     if shapely.is_empty(polygon):
         return [[], [], None]

@@ -27,7 +27,6 @@ _TEXTS = frozenset({Kind.STRING})
 
 @parsed_once
 def _compiled(pattern: str) -> Any:
-    """The compiled pattern; ValueError says what is wrong with it."""
     options = re2.Options()
     options.log_errors = False
     shown = repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")

@@ -50,7 +50,6 @@ def _are_among(lists: pa.ListArray, values: tuple[str, ...]) -> Bools:
 
 
 def _counts(lists: pa.ListArray, is_counted: Bools) -> Int64s:
-    """How many strings of each list are counted."""
     sums = np.append(0, np.cumsum(is_counted))
     counts: Int64s = np.diff(sums[np.append(0, np.cumsum(_lengths(lists)))])
     return counts

@@ -96,7 +96,6 @@ def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
 
 
 def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
-    """The box around the circle, at the longitudes that are equal modulo 360°."""
     lat, lon, metres = arguments[2:]
     if lat is None or lon is None or metres is None:
         return [None] * 5

@@ -24,8 +24,8 @@ from covey.matcher.dialects import translate
 from covey.matcher.errors import CoveyError, FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.runner import Compute, Outcome, run_at_once
-from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
+from covey.matcher.events.python_rows import is_data_frame
 from covey.matcher.jit.compiling import load_in_background
 from covey.matcher.jit.kernel_loader import loader
 from covey.matcher.operators.named_operator import NamedOperator

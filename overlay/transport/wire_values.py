@@ -24,8 +24,8 @@ from google.protobuf.message import DecodeError
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
+from covey.matcher.events.arrow_columns import MALFORMED, read_record_batch
 from covey.matcher.events.event_type import Kind
-from covey.matcher.events.record_batches import MALFORMED, read_record_batch
 from covey.matcher.events.results import RESULT_BYTES, Answers, Results
 from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext, TraceContexts, present
 from covey.matcher.expressions.expression import Scalar

@@ -1,13 +1,11 @@
 """`python -m benchmarks metrics`: a run is multiplied, and every count of its metrics with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from benchmarks import metrics as spark_metrics
-from benchmarks.metrics import MetricsPlan, _tasks, measure_metrics, multiplied
+from benchmarks.metrics import MetricsPlan, measure_metrics, multiplied
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import summarise
@@ -57,23 +55,3 @@ def test_a_trace_that_was_not_completed_is_written_again_into_a_folder_that_is_m
     place = tmp_path / "new" / "run-1e-06-gib"
     assert find_traces([place]).runs[place.name].complete
     assert len([*place.glob("attempt-*")]) == 1
-
-
-def test_what_tasks_did_is_the_sum_over_the_event_log() -> None:
-    ended = {
-        "Event": "SparkListenerTaskEnd",
-        "Stage ID": 3,
-        "Task Metrics": {
-            "Executor CPU Time": 1_500_000_000,
-            "Disk Bytes Spilled": 7,
-            "Shuffle Write Metrics": {"Shuffle Bytes Written": 11},
-        },
-    }
-    failed = {"Event": "SparkListenerTaskEnd", "Stage ID": 3}
-    assert _tasks([{"Event": "SparkListenerJobEnd"}, ended, ended | {"Stage ID": 4}, failed]) == {
-        "stages": 2,
-        "tasks": 2,
-        "task_cpu_s": 3.0,
-        "shuffled_bytes": 22,
-        "spilled_bytes": 14,
-    }

@@ -1,7 +1,5 @@
 """`benchmarks soak`: its judgement. It runs itself, for minutes, beside the tests of `make test-all`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import typer

@@ -1,7 +1,5 @@
 """Mapping files: what they mean, and one sentence for each mistake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bridge between Covey and a real mosquitto: both ways, mistakes of peers, and one side that is away."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Topic filters of MQTT, and templates of topics."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.bridge.topics import Template, check_filter, levels_of, matches

@@ -1,7 +1,5 @@
 """`covey bridge`: one line for each mistake, and the exit status."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

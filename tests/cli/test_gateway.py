@@ -1,7 +1,5 @@
 """`covey gateway`: what it says, how it ends, and one line for each mistake."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -21,9 +19,7 @@ def test_it_serves_until_it_is_stopped() -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--listen", address], **pipes, text=True) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == f"gateway to 127.0.0.1:1 at http://{address}\n"
-            assert process.stderr is not None
             assert process.stderr.readline().startswith("warning: no broker answers at 127.0.0.1:1 (")
             with urllib.request.urlopen(f"http://{address}/health", timeout=60) as answer:
                 assert json.load(answer)["sessions"] == 0

@@ -1,7 +1,5 @@
 """`covey operators`: the table, for people and for programs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Events from standard input: a closed client, and invalid lines; and lists in CSV files."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator
@@ -25,9 +23,7 @@ class ClosedClient:
         raise ConnectError("a client of this name is here already")
 
 
-def test_a_closed_client_ends_the_command_while_it_waits_for_input(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_closed_client_ends_the_command_while_it_waits_for_input(monkeypatch: pytest.MonkeyPatch) -> None:
     async def typed() -> AsyncIterator[str]:
         yield '{"price": 1}'
         await asyncio.Event().wait()

@@ -1,7 +1,5 @@
 """`covey subscribe`: values of variables from words, and what it prints of operators."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

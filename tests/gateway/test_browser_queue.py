@@ -1,7 +1,5 @@
 """The queue of one browser: bounds, policies, and what a new connection gets again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions of browsers, with a broker's client that is made by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """OpenAPI and AsyncAPI say what the gateway does, since both are made of its own tables."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -31,7 +29,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 
 def test_paths_are_those_of_the_application() -> None:
-    routes = {route.path for route in application("localhost:1").routes}  # type: ignore[attr-defined]
+    routes = {route.path for route in application("localhost:1").routes}
     document = asyncapi()
     assert routes == {*PATHS, document["channels"]["socket"]["address"]}
     assert {*openapi()["paths"]} == {*PATHS}

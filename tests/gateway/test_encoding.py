@@ -1,7 +1,5 @@
 """Frames of batches: every value of every kind, encoded once for all browsers that get the same events."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, datetime

@@ -1,15 +1,12 @@
 """Server-sent events: what a browser's EventSource gets, and from where it goes on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from gateways import EventSource, gateway_to, no_session_left
-from running import QUOTE, Brokers, free_ports, on_a_loop
+from gateways import EventSource, gateway_to, no_session_left, served
+from running import QUOTE, free_ports, on_a_loop
 
 from covey.gateway import Limits
-from covey.overlay import Client
 
 
 def quotes(*prices: float) -> list[dict[str, object]]:
@@ -18,76 +15,70 @@ def quotes(*prices: float) -> list[dict[str, object]]:
 
 @on_a_loop
 async def test_a_stream_goes_on_behind_its_last_event() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1")) as address,
-            EventSource(address, "/events/Quote", filter="price < $x", values='{"x": 50}') as source,
-        ):
-            assert source.status == 200
-            assert source.headers["content-type"] == "text/event-stream; charset=utf-8"
-            assert not (await source.next())["resumed"]
-            seen: list[object] = []
-            for turn in range(4):
-                first = turn * 10
-                await exchange.publish_batch("Quote", quotes(*range(first, first + 5), 99), confirm=True)
-                seen += await source.prices(5)
-                source.writer.transport.abort()
-                await exchange.publish_batch("Quote", quotes(*range(first + 5, first + 10)), confirm=True)
-                await source.open()
-                assert (await source.next())["resumed"]
-            seen += await source.prices(40 - len(seen))
-            assert seen == [*range(40)]
-            # Another filter is another stream.
-            async with EventSource(address, "/events/Quote") as other:
-                pass
-            other.last_id = source.last_id
-            await other.open()
-            assert not (await other.next())["resumed"]
-            other.writer.close()
+    async with (
+        served(QUOTE) as (exchange, address),
+        EventSource(address, "/events/Quote", filter="price < $x", values='{"x": 50}') as source,
+    ):
+        assert source.status == 200
+        assert source.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert not (await source.next())["resumed"]
+        seen: list[object] = []
+        for turn in range(4):
+            first = turn * 10
+            await exchange.publish_batch("Quote", quotes(*range(first, first + 5), 99), confirm=True)
+            seen += await source.prices(5)
+            source.writer.transport.abort()
+            await exchange.publish_batch("Quote", quotes(*range(first + 5, first + 10)), confirm=True)
+            await source.open()
+            assert (await source.next())["resumed"]
+        seen += await source.prices(40 - len(seen))
+        assert seen == [*range(40)]
+        # Another filter is another stream.
+        async with EventSource(address, "/events/Quote") as other:
+            pass
+        other.last_id = source.last_id
+        await other.open()
+        assert not (await other.next())["resumed"]
+        other.writer.close()
 
 
 @on_a_loop
 async def test_what_was_in_flight_and_is_kept_no_more_is_told() -> None:
     limits = Limits(window_bytes=2_000)
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), limits=limits) as address,
-            EventSource(address, "/events/Quote") as source,
-        ):
-            await source.next()
-            await exchange.publish_batch("Quote", quotes(0), confirm=True)
-            assert await source.prices(1) == [0]
-            last_id = source.last_id
-            for number in range(1, 41):
-                await exchange.publish_batch("Quote", quotes(number), confirm=True)
-                assert await source.prices(1) == [number]
-            source.writer.transport.abort()
-            source.last_id = last_id  # as if all the others had been in flight
-            await source.open()
-            assert (await source.next())["resumed"]
-            gap = await source.next()
-            assert (gap["kind"], gap["cause"]) == ("gap", "resume")
-            assert 1 <= gap["count"] < 40
-            assert await source.prices(40 - gap["count"]) == [*range(1 + gap["count"], 41)]
+    async with (
+        served(QUOTE, limits=limits) as (exchange, address),
+        EventSource(address, "/events/Quote") as source,
+    ):
+        await source.next()
+        await exchange.publish_batch("Quote", quotes(0), confirm=True)
+        assert await source.prices(1) == [0]
+        last_id = source.last_id
+        for number in range(1, 41):
+            await exchange.publish_batch("Quote", quotes(number), confirm=True)
+            assert await source.prices(1) == [number]
+        source.writer.transport.abort()
+        source.last_id = last_id  # as if all the others had been in flight
+        await source.open()
+        assert (await source.next())["resumed"]
+        gap = await source.next()
+        assert (gap["kind"], gap["cause"]) == ("gap", "resume")
+        assert 1 <= gap["count"] < 40
+        assert await source.prices(40 - gap["count"]) == [*range(1 + gap["count"], 41)]
 
 
 @on_a_loop
 async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), limits=Limits(lease_s=1)) as address,
-            EventSource(address, "/events/Quote") as source,
-        ):
-            await source.next()
-            await exchange.publish_batch("Quote", quotes(0), confirm=True)
-            assert await source.prices(1) == [0]
-            source.writer.transport.abort()
-            await no_session_left(address)
-            await source.open()
-            assert not (await source.next())["resumed"]
+    async with (
+        served(QUOTE, limits=Limits(lease_s=1)) as (exchange, address),
+        EventSource(address, "/events/Quote") as source,
+    ):
+        await source.next()
+        await exchange.publish_batch("Quote", quotes(0), confirm=True)
+        assert await source.prices(1) == [0]
+        source.writer.transport.abort()
+        await no_session_left(address)
+        await source.open()
+        assert not (await source.next())["resumed"]
 
 
 @on_a_loop
@@ -127,20 +118,12 @@ async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
         ("/events/Quote", {"overflow": "keep"}, 400, "events: overflow is 'keep': expected one of"),
     ],
 )
-def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
-    @on_a_loop
-    async def run() -> None:
-        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-            await exchange.advertise(QUOTE)
-            async with (
-                gateway_to(overlay.address("b1")) as address,
-                EventSource(address, path, **parameters) as source,
-            ):
-                body = await source.body()
-                assert (source.status, body["kind"]) == (status, "error")
-                assert why in body["message"]
-                counts = EventSource(address, "/health")
-                await counts.open()
-                assert (await counts.body())["sessions"] == 0
-
-    run()
+@on_a_loop
+async def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
+    async with served(QUOTE) as (_, address), EventSource(address, path, **parameters) as source:
+        body = await source.body()
+        assert (source.status, body["kind"]) == (status, "error")
+        assert why in body["message"]
+        counts = EventSource(address, "/health")
+        await counts.open()
+        assert (await counts.body())["sessions"] == 0

@@ -1,7 +1,5 @@
 """The examples with FastAPI: a page whose threshold moves, in Chromium, and the backend of a map."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import runpy

@@ -1,7 +1,5 @@
 """What Prometheus reads of a gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """What hostile browsers send: one clear message each, bounded memory, and everybody else goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -10,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
-from gateways import Browser, EventSource, gateway_to
-from running import QUOTE, Brokers, on_a_loop, until
+from gateways import Browser, EventSource, gateway_to, served
+from running import QUOTE, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -19,7 +17,6 @@ from covey.gateway import Limits
 from covey.gateway.hosts import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
-from covey.overlay import Client
 
 SUBSCRIBE = {"kind": "subscribe", "request": 4, "subscription": 9, "type": "Quote"}
 UPDATE = {"kind": "update", "request": 4, "subscription": 1}
@@ -66,16 +63,14 @@ STATUSES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_D
 @asynccontextmanager
 async def everybody_else(limits: Limits | None = None, **options: object) -> AsyncIterator[str]:
     """A gateway's address; at the end another browser of it still gets events."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), limits=limits, publish=["Q*"], **options) as address,
-            Browser(address) as other,
-        ):
-            await other.request("subscribe", subscription=1, type="Quote", filter="firm == 'other'")
-            yield address
-            await exchange.publish("Quote", firm="other", price=1.0, volume=1)
-            assert (await other.events(1))[0]["firm"] == "other"
+    async with (
+        served(QUOTE, limits=limits, publish=["Q*"], **options) as (exchange, address),
+        Browser(address) as other,
+    ):
+        await other.request("subscribe", subscription=1, type="Quote", filter="firm == 'other'")
+        yield address
+        await exchange.publish("Quote", firm="other", price=1.0, volume=1)
+        assert (await other.events(1))[0]["firm"] == "other"
 
 
 @on_a_loop
@@ -208,11 +203,11 @@ async def test_a_browser_that_sends_and_never_reads_is_read_no_more() -> None:
 async def test_pages_from_elsewhere() -> None:
     async with everybody_else(origins=["https://app.example"]) as address:
         for origin in ("https://app.example", f"http://{address}"):
-            async with connect(f"ws://{address}/socket", origin=origin):  # type: ignore[arg-type]
+            async with connect(f"ws://{address}/socket", origin=origin):
                 pass
         for origin in ("https://evil.example", "null", "http://[::1"):
             with pytest.raises(InvalidStatus) as refusal:
-                await connect(f"ws://{address}/socket", origin=origin)  # type: ignore[arg-type]
+                await connect(f"ws://{address}/socket", origin=origin)
             assert refusal.value.response.status_code == 403
             assert f"origin is {origin!r}" in (refusal.value.response.body or b"").decode()
 
@@ -287,10 +282,7 @@ async def test_browsers_without_a_token_block_nobody() -> None:
 
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
-    async with (
-        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=3)) as address,
-        AsyncExitStack() as stack,
-    ):
+    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address, AsyncExitStack() as stack:
         # All of them share one attempt: by turns the last would wait for all the others'.
         sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
         with counted_attempts() as attempts:
@@ -307,7 +299,7 @@ async def test_a_broker_that_is_away() -> None:
 def test_bounds_that_are_none() -> None:
     for wrong in (0, -1, True, 1.5, "7", None):
         with pytest.raises(InputError, match=r"queue_bytes is .*: expected an integer from 1 to"):
-            Limits(queue_bytes=wrong)  # type: ignore[arg-type]
+            Limits(queue_bytes=wrong)
 
 
 @on_a_loop

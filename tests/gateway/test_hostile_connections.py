@@ -1,7 +1,5 @@
 """Peers that speak below the messages: connections, handshakes and frames that would cost without an end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -13,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from gateways import Browser, EventSource, gateway_to
+from gateways import Browser, EventSource, gateway_to, served
 from made_certificates import tls_of
 from running import QUOTE, Brokers, on_a_loop
 from test_hostile_browsers import everybody_else
@@ -24,7 +22,6 @@ from covey.gateway import Limits, protocols
 from covey.gateway.limits import Addresses, networks
 from covey.gateway.server import BindError, bind, server
 from covey.matcher.errors import InputError
-from covey.overlay import Client
 
 UPGRADE = (
     "GET /socket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -99,9 +96,7 @@ async def test_handshakes_of_tls_are_counted_and_end() -> None:
     ):
         trusted = ssl.create_default_context(cafile=str(tls_of().authority))
         with soon("_REQUEST_WITHIN_S"):
-            silent = [
-                await opened(address, text) for text in ("", "\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n")
-            ]
+            silent = [await opened(address, text) for text in ("", "\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n")]
             for reader, _ in silent:
                 await ended(reader)
         async with connect(f"wss://{address}/socket", ssl=trusted) as browser:
@@ -216,20 +211,18 @@ async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(protocols, "_STALL_S", 1.0)
     monkeypatch.setattr(protocols, "_LOOK_S", 0.1)
     limits = Limits(queue_bytes=100_000, window_bytes=20_000)
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1"), limits=limits) as address:
-            source = EventSource(address, "/events/Quote")
-            await source.open()
-            source.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            quotes = [{"firm": "x" * 200, "price": float(number)} for number in range(200)]
-            health = EventSource(address, "/health")
-            connections = 1
-            while connections:
-                await exchange.publish_batch("Quote", quotes, confirm=True)
-                await health.open()
-                connections = (await health.body())["connections"]
-                health.writer.close()
+    async with served(QUOTE, limits=limits) as (exchange, address):
+        source = EventSource(address, "/events/Quote")
+        await source.open()
+        source.writer.transport.pause_reading()
+        quotes = [{"firm": "x" * 200, "price": float(number)} for number in range(200)]
+        health = EventSource(address, "/health")
+        connections = 1
+        while connections:
+            await exchange.publish_batch("Quote", quotes, confirm=True)
+            await health.open()
+            connections = (await health.body())["connections"]
+            health.writer.close()
 
 
 @pytest.mark.parametrize("proxy", ["x", "", "*", "10.0.0.0/33", "10.1.2.3/8"])
@@ -256,9 +249,10 @@ def test_addresses_that_are_counted_together() -> None:
 @on_a_loop
 async def test_behind_a_proxy_the_browser_is_whom_the_proxy_names() -> None:
     limits = Limits(max_connections_per_address=2)
-    async with Brokers() as overlay, gateway_to(
-        overlay.address("b1"), limits=limits, proxies=("127.0.0.1",)
-    ) as address:
+    async with (
+        Brokers() as overlay,
+        gateway_to(overlay.address("b1"), limits=limits, proxies=("127.0.0.1",)) as address,
+    ):
         held = [
             await connect(f"ws://{address}/socket", additional_headers={"X-Forwarded-For": f"{said}{real}"})
             for real in ("192.0.2.1", "192.0.2.2")
@@ -301,4 +295,3 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=why):
             server(app, Limits(), certificate=certificate, key=Path(str(key)))
-

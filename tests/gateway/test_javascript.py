@@ -1,7 +1,5 @@
 """The JavaScript client in Node, and on a page in headless Chromium where the gateway is mounted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 from chromium import Page, chromium
-from gateways import gateway_to, token, token_rules
+from gateways import gateway_to, served, token, token_rules
 from made_certificates import overlay_files, tls_of
 from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop, until
 from starlette.applications import Starlette
@@ -64,6 +62,25 @@ async def node(address: str, token: str = "", form: str = "json") -> AsyncIterat
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@asynccontextmanager
+async def two_gateways(
+    event_type: EventType, form: str = "json"
+) -> AsyncIterator[tuple[Client, Proxy, Node, list[int]]]:
+    """A publisher, a proxy to the first of two gateways, the client behind it, and the ports of both."""
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as exchange,
+        gateway_to(overlay.address("b1")) as first,
+        gateway_to(overlay.address("b1")) as second,
+    ):
+        await exchange.advertise(event_type)
+        ports = [int(address.rpartition(":")[2]) for address in (first, second)]
+        proxy = await Proxy(ports[0]).start()
+        async with node(proxy.address, form=form) as step:
+            yield exchange, proxy, step, ports
+        await proxy.stop()
 
 
 def quotes(*prices: float) -> list[dict[str, object]]:
@@ -125,121 +142,106 @@ def test_unsubscribing_from_what_ends_meanwhile_is_no_error() -> None:
 @needs_node
 @on_a_loop
 async def test_the_client_in_node() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), publish=["Quote"], limits=Limits(lease_s=1)) as address,
-            node(address) as step,
+    async with (
+        served(QUOTE, publish=["Quote"], limits=Limits(lease_s=1)) as (exchange, address),
+        node(address) as step,
+    ):
+        await step("opened")
+        assert await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10}) == {
+            "firm": "string", "price": "float64", "volume": "int64"
+        }  # fmt: skip
+        await exchange.publish_batch("Quote", quotes(9, 11))
+        assert await step("got", 1) == [9]
+        await step("update", "a", {"limit": 20})
+        await step("publish", "Quote", quotes(19, 21))
+        assert await step("got", 1) == [19]
+        for wrong, why in (
+            (("subscribe", "b", "Quote", "price <<", {}), "INVALID_ARGUMENT: expected a number"),
+            (("update", "a", {"limit": "x"}), "INVALID_ARGUMENT: variable"),
+            (("publish", "Quote", quotes(1) * 10_000), "RESOURCE_EXHAUSTED: a message of"),
         ):
-            await step("opened")
-            assert await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10}) == {
-                "firm": "string", "price": "float64", "volume": "int64"
-            }  # fmt: skip
-            await exchange.publish_batch("Quote", quotes(9, 11))
-            assert await step("got", 1) == [9]
-            await step("update", "a", {"limit": 20})
-            await step("publish", "Quote", quotes(19, 21))
-            assert await step("got", 1) == [19]
-            for wrong, why in (
-                (("subscribe", "b", "Quote", "price <<", {}), "INVALID_ARGUMENT: expected a number"),
-                (("update", "a", {"limit": "x"}), "INVALID_ARGUMENT: variable"),
-                (("publish", "Quote", quotes(1) * 10_000), "RESOURCE_EXHAUSTED: a message of"),
-            ):
-                with pytest.raises(AssertionError, match=why):
-                    await step(*wrong)
-            assert await step("values", "a") == {"limit": 20}
-            some = [{"limit": "x"}, {"limit": 30}, {"limit": "y"}]
-            assert await step("updates", "a", *some) == ["rejected", "fulfilled", "rejected"]
-            assert await step("values", "a") == {"limit": 30}
-            for mistake, why in (
-                (("paced", "b", "Quote", 1, {"maxrate": 5}), "subscribe: option maxrate: expected maxRate"),
-                (("wrong", "http://localhost", {"colour": 1}), "Client: option colour: expected token, over"),
-                (("wrong", "foo bar", {}), 'url is "foo bar": expected "http://HOST:PORT"'),
-                (("wrong", "localhost:8080", {}), 'url is "localhost:8080": expected'),
-                (("wrong", "http://localhost", {}, True), "WebSocket is undefined: expected the option Web"),
-            ):
-                with pytest.raises(AssertionError, match=re.escape(f"INVALID_ARGUMENT: {why}")):
-                    await step(*mistake)
-            await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
-            assert len(await step("got", 20_000)) == 20_000
-            await step("unsubscribe", "a")
-            await step("subscribe", "a", "Quote", "price < 1", {})
-            await exchange.publish_batch("Quote", quotes(2, 0))
-            assert await step("got", 1) == [0]
-            await step("close")
-            with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
-                await step("publish", "Quote", quotes(1))
+            with pytest.raises(AssertionError, match=why):
+                await step(*wrong)
+        assert await step("values", "a") == {"limit": 20}
+        some = [{"limit": "x"}, {"limit": 30}, {"limit": "y"}]
+        assert await step("updates", "a", *some) == ["rejected", "fulfilled", "rejected"]
+        assert await step("values", "a") == {"limit": 30}
+        for mistake, why in (
+            (("paced", "b", "Quote", 1, {"maxrate": 5}), "subscribe: option maxrate: expected maxRate"),
+            (("wrong", "http://localhost", {"colour": 1}), "Client: option colour: expected token, over"),
+            (("wrong", "foo bar", {}), 'url is "foo bar": expected "http://HOST:PORT"'),
+            (("wrong", "localhost:8080", {}), 'url is "localhost:8080": expected'),
+            (("wrong", "http://localhost", {}, True), "WebSocket is undefined: expected the option Web"),
+        ):
+            with pytest.raises(AssertionError, match=re.escape(f"INVALID_ARGUMENT: {why}")):
+                await step(*mistake)
+        await exchange.publish_batch("Quote", quotes(*range(10)) * 2_000)  # more than the window
+        assert len(await step("got", 20_000)) == 20_000
+        await step("unsubscribe", "a")
+        await step("subscribe", "a", "Quote", "price < 1", {})
+        await exchange.publish_batch("Quote", quotes(2, 0))
+        assert await step("got", 1) == [0]
+        await step("close")
+        with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
+            await step("publish", "Quote", quotes(1))
 
 
 @needs_node
 @on_a_loop
 async def test_a_rate_of_a_subscription() -> None:
     ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(ship)
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address, node(address) as step:
-            await step("paced", "a", "Ship", 0.01)
-            await exchange.publish_batch("Ship", [{"id": 1, "x": x} for x in range(5)])
-            assert await step("got", 1) == [4]
-            (gap,) = await step("notices")
-            assert (gap["kind"], gap["cause"], gap["count"]) == ("gap", "conflated", 4)
-            with pytest.raises(AssertionError, match=r"FAILED_PRECONDITION: .* Quote has no key"):
-                await step("paced", "b", "Quote", 1)
+    async with served(ship, QUOTE) as (exchange, address), node(address) as step:
+        await step("paced", "a", "Ship", 0.01)
+        await exchange.publish_batch("Ship", [{"id": 1, "x": x} for x in range(5)])
+        assert await step("got", 1) == [4]
+        (gap,) = await step("notices")
+        assert (gap["kind"], gap["cause"], gap["count"]) == ("gap", "conflated", 4)
+        with pytest.raises(AssertionError, match=r"FAILED_PRECONDITION: .* Quote has no key"):
+            await step("paced", "b", "Quote", 1)
 
 
 @needs_node
 @on_a_loop
 async def test_a_validity_period_over_two_gateways() -> None:
     """In a new session a subscription has the rest of its period, not all of it."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                await step("lasting", "a", "Quote", 1_000)
-                await step("lasting", "b", "Quote", 1_000)
-                await step("renew", "b", 500)
-                for wrong in ({"validFor": 5}, "x"):
-                    with pytest.raises(AssertionError, match=r"INVALID_ARGUMENT: validFor is .*: expected"):
-                        await step("lasting", "c", "Quote", wrong)
-                with pytest.raises(AssertionError, match="renew: valid_for is 0: expected"):
-                    await step("renew", "a", 0)
-                await step("pass", 600)
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                while not await step("expired", "b"):
-                    await asyncio.sleep(0.05)
-                assert "ended" in [notice["kind"] for notice in await step("notices")]
-                await step("update", "a", {})  # which is answered behind its subscription
-                await exchange.publish_batch("Quote", quotes(1))
-                assert await step("got", 1) == [1]
-                assert not await step("expired", "a")
-            await proxy.stop()
+    async with two_gateways(QUOTE) as (exchange, proxy, step, ports):
+        await step("lasting", "a", "Quote", 1_000)
+        await step("lasting", "b", "Quote", 1_000)
+        await step("renew", "b", 500)
+        for wrong in ({"validFor": 5}, "x"):
+            with pytest.raises(AssertionError, match=r"INVALID_ARGUMENT: validFor is .*: expected"):
+                await step("lasting", "c", "Quote", wrong)
+        with pytest.raises(AssertionError, match="renew: valid_for is 0: expected"):
+            await step("renew", "a", 0)
+        await step("pass", 600)
+        proxy.target = ports[1]
+        proxy.cut()
+        while not await step("expired", "b"):
+            await asyncio.sleep(0.05)
+        assert "ended" in [notice["kind"] for notice in await step("notices")]
+        await step("update", "a", {})  # which is answered behind its subscription
+        await exchange.publish_batch("Quote", quotes(1))
+        assert await step("got", 1) == [1]
+        assert not await step("expired", "a")
 
 
 @needs_node
 @on_a_loop
 async def test_a_validity_period_begins_with_its_answer() -> None:
     """What a request waits for a connection is no part of it."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
-                    proxy.freeze()
-                    await step("begin", *asked)
-                    await step("pass", 3_000)
-                    proxy.thaw()
-                    await step("begun")
-                    proxy._target = int((second, first)[at].rpartition(":")[2])  # where a new session begins
-                    proxy.cut()
-                    await step("update", "a", {})
-                    await exchange.publish_batch("Quote", quotes(at))
-                    assert await step("got", 1) == [at]
-                    assert not await step("expired", "a")
-            await proxy.stop()
+    async with two_gateways(QUOTE) as (exchange, proxy, step, ports):
+        for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
+            proxy.freeze()
+            await step("begin", *asked)
+            await step("pass", 3_000)
+            proxy.thaw()
+            await step("begun")
+            proxy.target = ports[1 - at]  # where a new session begins
+            proxy.cut()
+            await step("update", "a", {})
+            await exchange.publish_batch("Quote", quotes(at))
+            assert await step("got", 1) == [at]
+            assert not await step("expired", "a")
 
 
 @needs_node
@@ -251,100 +253,83 @@ async def test_a_view_over_two_gateways() -> None:
     def at(**places: int) -> list[dict[str, object]]:
         return [{"id": int(name[1:]), "x": x} for name, x in places.items()]
 
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(ship)
+    async with two_gateways(ship) as (exchange, proxy, step, ports):
         await exchange.publish_batch("Ship", at(_1=1, _2=2, _3=13), confirm=True)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                assert await step("view", "v", "Ship", "x between $x0 and $x1", {"x0": 0, "x1": 9}) == "id"
-                assert await step("got", 2) == [["enter", 1], ["enter", 2]]
-                await step("update", "v", {"x0": 2, "x1": 19})
-                assert sorted(await step("got", 2)) == [["enter", 3], ["leave", 1]]
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
-                await step("update", "v", {"x1": 20})
-                assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
-                assert [change for change in await step("got", 3) if change[1] != 3] == [
-                    ["enter", 4],
-                    ["leave", 2],
-                ]
-                box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
-                await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
-                assert await step("got", 1) == [["enter", 4]]
-                await step("update", "w", {"x1": 3})
-                assert await step("inside", "w") == at(_4=4)
-                await step("update", "w", {"x0": -9, "x1": -2})
-                assert await step("got", 1) == [["leave", 4]]
-                with pytest.raises(AssertionError, match="view: option leaves: expected leave"):
-                    await step("view", "x", *box, {"leaves": "x > 0"})
-            await proxy.stop()
+        assert await step("view", "v", "Ship", "x between $x0 and $x1", {"x0": 0, "x1": 9}) == "id"
+        assert await step("got", 2) == [["enter", 1], ["enter", 2]]
+        await step("update", "v", {"x0": 2, "x1": 19})
+        assert sorted(await step("got", 2)) == [["enter", 3], ["leave", 1]]
+        proxy.target = ports[1]
+        proxy.cut()
+        await exchange.publish_batch("Ship", at(_2=99, _3=14, _4=4), confirm=True)
+        await step("update", "v", {"x1": 20})
+        assert sorted(await step("inside", "v"), key=str) == at(_3=14, _4=4)
+        assert [change for change in await step("got", 3) if change[1] != 3] == [["enter", 4], ["leave", 2]]
+        box = "Ship", "x between $x0 and $x1", {"x0": 2, "x1": 9}
+        await step("view", "w", *box, {"leave": "x between $x0 and $x1 + 5"})
+        assert await step("got", 1) == [["enter", 4]]
+        await step("update", "w", {"x1": 3})
+        assert await step("inside", "w") == at(_4=4)
+        await step("update", "w", {"x0": -9, "x1": -2})
+        assert await step("got", 1) == [["leave", 4]]
+        with pytest.raises(AssertionError, match="view: option leaves: expected leave"):
+            await step("view", "x", *box, {"leaves": "x > 0"})
 
 
 @needs_node
 @on_a_loop
 async def test_connections_that_break() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address:
-            proxy = await Proxy(int(address.rpartition(":")[2])).start()
-            async with node(proxy.address) as step:
-                await step("subscribe", "a", "Quote", "price >= $least", {"least": 0})
-                seen: list[float] = []
-                for turn in range(5):
-                    some = quotes(*range(turn * 10, turn * 10 + 10))
-                    await exchange.publish_batch("Quote", some, confirm=True)
-                    proxy.cut()
-                    await step("update", "a", {"least": turn - 1})  # sent again where it was lost
-                while len(seen) < 50:
-                    seen += await step("got", 1)
-                assert seen == [*range(50)]
-                states = await step("states")
-                assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
-            await proxy.stop()
+    async with served(QUOTE) as (exchange, address):
+        proxy = await Proxy(int(address.rpartition(":")[2])).start()
+        async with node(proxy.address) as step:
+            await step("subscribe", "a", "Quote", "price >= $least", {"least": 0})
+            seen: list[float] = []
+            for turn in range(5):
+                some = quotes(*range(turn * 10, turn * 10 + 10))
+                await exchange.publish_batch("Quote", some, confirm=True)
+                proxy.cut()
+                await step("update", "a", {"least": turn - 1})  # sent again where it was lost
+            while len(seen) < 50:
+                seen += await step("got", 1)
+            assert seen == [*range(50)]
+            states = await step("states")
+            assert [why for connected, why in states if connected] == ["afresh"] + ["resumed"] * 5
+        await proxy.stop()
 
 
 @needs_node
 @on_a_loop
 async def test_a_gateway_that_is_not_there_yet_and_is_away_for_a_time() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address:
-            proxy = Proxy(int(address.rpartition(":")[2]))
-            (proxy.port,) = free_ports(1)
-            async with node(proxy.address) as step:
-                assert await step("attempts", 3) == 3  # one behind the other
-                await proxy.start()
-                await step("opened")
-                await step("subscribe", "a", "Quote", "", {})
-                before = await step("attempts", 0)
-                await proxy.stop()
-                await step("attempts", before + 2)
-                await proxy.start()
-                await exchange.publish_batch("Quote", quotes(1))
-                assert await step("got", 1) == [1]
-                assert [connected for connected, _ in await step("states")] == [True, False, True]
+    async with served(QUOTE) as (exchange, address):
+        proxy = Proxy(int(address.rpartition(":")[2]))
+        (proxy.port,) = free_ports(1)
+        async with node(proxy.address) as step:
+            assert await step("attempts", 3) == 3  # one behind the other
+            await proxy.start()
+            await step("opened")
+            await step("subscribe", "a", "Quote", "", {})
+            before = await step("attempts", 0)
             await proxy.stop()
+            await step("attempts", before + 2)
+            await proxy.start()
+            await exchange.publish_batch("Quote", quotes(1))
+            assert await step("got", 1) == [1]
+            assert [connected for connected, _ in await step("states")] == [True, False, True]
+        await proxy.stop()
 
 
 @needs_node
 @on_a_loop
 async def test_another_gateway_gets_the_subscriptions_again() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as first, gateway_to(overlay.address("b1")) as second:
-            proxy = await Proxy(int(first.rpartition(":")[2])).start()
-            async with node(proxy.address, form="arrow") as step:
-                await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10})
-                await step("update", "a", {"limit": 20})
-                proxy._target = int(second.rpartition(":")[2])
-                proxy.cut()
-                await step("update", "a", {"limit": 30})
-                await exchange.publish_batch("Quote", quotes(29, 31))
-                assert await step("got", 1) == [[[1], 0]]
-                assert (await step("states"))[-1] == [True, "afresh"]
-            await proxy.stop()
+    async with two_gateways(QUOTE, form="arrow") as (exchange, proxy, step, ports):
+        await step("subscribe", "a", "Quote", "price < $limit", {"limit": 10})
+        await step("update", "a", {"limit": 20})
+        proxy.target = ports[1]
+        proxy.cut()
+        await step("update", "a", {"limit": 30})
+        await exchange.publish_batch("Quote", quotes(29, 31))
+        assert await step("got", 1) == [[[1], 0]]
+        assert (await step("states"))[-1] == [True, "afresh"]
 
 
 @pytest.mark.thorough  # it waits for the end of a token

@@ -1,7 +1,5 @@
 """The JavaScript client where sessions are lost, callbacks throw and arguments are wrong; in Node."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

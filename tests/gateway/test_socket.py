@@ -1,10 +1,8 @@
 """Browsers at a gateway: requests, events, sessions that go on, and what the slow ones get."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
-from gateways import Browser, gateway_to, no_session_left
+from gateways import Browser, gateway_to, no_session_left, served
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -57,52 +55,43 @@ async def test_requests_are_answered_when_they_hold() -> None:
 @on_a_loop
 async def test_browsers_publish_what_a_type_was_widened_by() -> None:
     wider = EventType("Quote", {**QUOTE.attributes, "venue": "string"})
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with (
-            gateway_to(overlay.address("b1"), publish=["Quote"]) as address,
-            Browser(address) as browser,
-        ):
-            (narrow,) = quotes(1.0)
-            await browser.request("publish", type="Quote", events=[narrow])
-            refused = await browser.request("publish", type="Quote", events=[{"venue": "N"}])
-            assert "venue" in refused["message"]
-            await exchange.widen(wider)
-            sold = await exchange.subscribe("Quote", "exists(venue)")
-            answer = await browser.request("publish", type="Quote", events=[narrow, {"venue": "N"}])
-            assert answer["kind"] == "answer"
-            assert (await anext(sold))["venue"] == "N"
+    async with served(QUOTE, publish=["Quote"]) as (exchange, address), Browser(address) as browser:
+        (narrow,) = quotes(1.0)
+        await browser.request("publish", type="Quote", events=[narrow])
+        refused = await browser.request("publish", type="Quote", events=[{"venue": "N"}])
+        assert "venue" in refused["message"]
+        await exchange.widen(wider)
+        sold = await exchange.subscribe("Quote", "exists(venue)")
+        answer = await browser.request("publish", type="Quote", events=[narrow, {"venue": "N"}])
+        assert answer["kind"] == "answer"
+        assert (await anext(sold))["venue"] == "N"
 
 
 @on_a_loop
 async def test_requests_that_are_not_awaited_take_effect_in_order() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address, Browser(address) as browser:
-            await browser.say("subscribe", request=1, subscription=1, **below(0))
-            for number in range(2, 40):
-                await browser.say("update", request=number, subscription=1, values={"limit": number})
-            await browser.say("unsubscribe", request=40, subscription=1)
-            await browser.say("subscribe", request=41, subscription=1, **below(5))
-            assert (await browser.until("answer", request=41))["attributes"]
-            answered = [each["request"] for each in browser.other]
-            assert sorted(answered) == [*range(1, 41)]
-            await exchange.publish_batch("Quote", quotes(6.0, 4.0))
-            assert prices(await browser.events(1)) == [4.0]
+    async with served(QUOTE) as (exchange, address), Browser(address) as browser:
+        await browser.say("subscribe", request=1, subscription=1, **below(0))
+        for number in range(2, 40):
+            await browser.say("update", request=number, subscription=1, values={"limit": number})
+        await browser.say("unsubscribe", request=40, subscription=1)
+        await browser.say("subscribe", request=41, subscription=1, **below(5))
+        assert (await browser.until("answer", request=41))["attributes"]
+        answered = [each["request"] for each in browser.other]
+        assert sorted(answered) == [*range(1, 41)]
+        await exchange.publish_batch("Quote", quotes(6.0, 4.0))
+        assert prices(await browser.events(1)) == [4.0]
 
 
 @on_a_loop
 async def test_arrow_on_request() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address, Browser(address, format="arrow") as browser:
-            await browser.request("subscribe", subscription=3, type="Quote", filter="price < 10")
-            await exchange.publish_batch("Quote", quotes(9.5, float("nan"), 8.5))
-            message = await browser.until("events", subscription=3)
-            with pa.ipc.open_stream(message["arrow"]) as stream:
-                table = stream.read_all()
-            assert table.schema.equals(QUOTE.arrow_schema)
-            assert (table["price"].to_pylist(), message["sequences"]) == ([9.5, 8.5], [1, 3])
+    async with served(QUOTE) as (exchange, address), Browser(address, format="arrow") as browser:
+        await browser.request("subscribe", subscription=3, type="Quote", filter="price < 10")
+        await exchange.publish_batch("Quote", quotes(9.5, float("nan"), 8.5))
+        message = await browser.until("events", subscription=3)
+        with pa.ipc.open_stream(message["arrow"]) as stream:
+            table = stream.read_all()
+        assert table.schema.equals(QUOTE.arrow_schema)
+        assert (table["price"].to_pylist(), message["sequences"]) == ([9.5, 8.5], [1, 3])
 
 
 @on_a_loop
@@ -128,28 +117,26 @@ async def test_browsers_with_the_same_subscription_share_a_client_and_the_text()
 
 @on_a_loop
 async def test_a_session_goes_on_behind_a_broken_connection() -> None:
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        async with gateway_to(overlay.address("b1")) as address, Browser(address) as browser:
-            await browser.request("subscribe", subscription=1, **below(100))
-            seen: list[object] = []
-            for turn in range(5):
-                first = turn * 10
-                await exchange.publish_batch("Quote", quotes(*range(first, first + 5)), confirm=True)
-                seen += prices(await browser.events(1)) if turn % 2 else []
-                browser.socket.transport.abort()
-                await exchange.publish_batch("Quote", quotes(*range(first + 5, first + 10)), confirm=True)
-                await browser.resume()
-                assert browser.welcome["resumed"]
-                assert browser.welcome["request"] == 1
-                if turn == 2:
-                    await browser.say("acknowledge", received=browser.received)
-            while len(seen) < 50:
-                seen += prices(await browser.events(1))
-            assert seen == [*range(50)]
-            await browser.socket.close(1000)
+    async with served(QUOTE) as (exchange, address), Browser(address) as browser:
+        await browser.request("subscribe", subscription=1, **below(100))
+        seen: list[object] = []
+        for turn in range(5):
+            first = turn * 10
+            await exchange.publish_batch("Quote", quotes(*range(first, first + 5)), confirm=True)
+            seen += prices(await browser.events(1)) if turn % 2 else []
+            browser.socket.transport.abort()
+            await exchange.publish_batch("Quote", quotes(*range(first + 5, first + 10)), confirm=True)
             await browser.resume()
-            assert not browser.welcome["resumed"]  # which 1000 has ended
+            assert browser.welcome["resumed"]
+            assert browser.welcome["request"] == 1
+            if turn == 2:
+                await browser.say("acknowledge", received=browser.received)
+        while len(seen) < 50:
+            seen += prices(await browser.events(1))
+        assert seen == [*range(50)]
+        await browser.socket.close(1000)
+        await browser.resume()
+        assert not browser.welcome["resumed"]  # which 1000 has ended
 
 
 @on_a_loop
@@ -176,53 +163,47 @@ SMALL = Limits(queue_bytes=20_000, window_bytes=20_000)
 
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "disconnect", "block"])
-def test_who_does_not_acknowledge(policy: str) -> None:
+@on_a_loop
+async def test_who_does_not_acknowledge(policy: str) -> None:
     """Delays nobody else, and is told what it loses; with `block` it loses nothing while it goes on."""
-
-    @on_a_loop
-    async def run() -> None:
-        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-            await exchange.advertise(QUOTE)
-            async with (
-                gateway_to(overlay.address("b1"), limits=SMALL, allow_block=True) as address,
-                Browser(address, overflow=policy) as slow,
-                Browser(address) as quick,
-            ):
-                for browser in (slow, quick):
-                    await browser.request("subscribe", subscription=1, type="Quote", filter="volume >= 0")
-                total, seen = 0, 0
-                for start in range(0, 6_000, 100):
-                    await exchange.publish_batch("Quote", quotes(*range(start, start + 100)))
-                    total += 100
-                    while seen < total:
-                        seen += len(await quick.events(1))
-                        await quick.say("acknowledge", received=quick.received)
-                assert seen == 6_000
-                if policy == "disconnect":
-                    error = await slow.until("error")
-                    assert error["message"] == "the browser does not keep up: queue_bytes is 20000"
-                    await slow.socket.wait_closed()
-                    assert slow.socket.close_code == 1013
-                    return
-                got: list[float] = []
-                lost = 0
-                while len(got) + lost < 6_000:
-                    message = await slow.next()
-                    await slow.say("acknowledge", received=slow.received)
-                    if message["kind"] == "events":
-                        got += [event["price"] for event in message["events"]]
-                    elif message["kind"] == "gap":
-                        assert message["cause"] == "overflow"
-                        assert message["first_ms"] <= message["last_ms"]
-                        lost += message["count"]
-                    else:
-                        assert (message["kind"], message["policy"]) == ("overflow", policy)
-                assert len(set(got)) == len(got)
-                assert got == sorted(got)
-                assert (lost == 0) is (policy == "block")
-                assert (got[-1] == 5_999) is (policy != "drop_newest")
-
-    run()
+    async with (
+        served(QUOTE, limits=SMALL, allow_block=True) as (exchange, address),
+        Browser(address, overflow=policy) as slow,
+        Browser(address) as quick,
+    ):
+        for browser in (slow, quick):
+            await browser.request("subscribe", subscription=1, type="Quote", filter="volume >= 0")
+        total, seen = 0, 0
+        for start in range(0, 6_000, 100):
+            await exchange.publish_batch("Quote", quotes(*range(start, start + 100)))
+            total += 100
+            while seen < total:
+                seen += len(await quick.events(1))
+                await quick.say("acknowledge", received=quick.received)
+        assert seen == 6_000
+        if policy == "disconnect":
+            error = await slow.until("error")
+            assert error["message"] == "the browser does not keep up: queue_bytes is 20000"
+            await slow.socket.wait_closed()
+            assert slow.socket.close_code == 1013
+            return
+        got: list[float] = []
+        lost = 0
+        while len(got) + lost < 6_000:
+            message = await slow.next()
+            await slow.say("acknowledge", received=slow.received)
+            if message["kind"] == "events":
+                got += [event["price"] for event in message["events"]]
+            elif message["kind"] == "gap":
+                assert message["cause"] == "overflow"
+                assert message["first_ms"] <= message["last_ms"]
+                lost += message["count"]
+            else:
+                assert (message["kind"], message["policy"]) == ("overflow", policy)
+        assert len(set(got)) == len(got)
+        assert got == sorted(got)
+        assert (lost == 0) is (policy == "block")
+        assert (got[-1] == 5_999) is (policy != "drop_newest")
 
 
 @on_a_loop
@@ -242,5 +223,3 @@ async def test_a_broker_that_comes_back() -> None:
             await exchange.publish_batch("Quote", quotes(1.0))
             assert prices(await browser.events(1)) == [1.0]
             assert {"kind": "connection", "connected": True, "message": "resumed"} in browser.other
-
-

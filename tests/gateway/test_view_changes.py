@@ -1,7 +1,5 @@
 """What waits of a view for a browser, against changes that are told one by one."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -73,7 +71,6 @@ def test_what_waited_leaves_before_what_has_come_since(monkeypatch: pytest.Monke
     pending._together_at = 0
     pending.put(pa.RecordBatch.from_pydict({"id": [1, 5], "version": [1, 1]}), change)
     first = pending.take(4)
-    assert first is not None
     assert first[0].to_pydict() == {"id": [1, 2, 3, 4], "version": [1, 0, 0, 0]}
     assert pending.has_left(came)
     assert len(pending) == 1

@@ -1,11 +1,9 @@
 """Views as server-sent events: what is inside first, and where a stream goes on or starts again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
-from gateways import EventSource, gateway_to, no_session_left
+from gateways import EventSource, gateway_to, no_session_left, served
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -75,7 +73,7 @@ async def test_a_stream_goes_on_behind_its_last_change() -> None:
 
 @on_a_loop
 async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> None:
-    limits = Limits(window_bytes=2_000, lease_s=3)
+    limits = Limits(window_bytes=2_000, lease_s=1)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)
         await exchange.publish_batch("Ship", ships((1, 0), (2, 0)), confirm=True)
@@ -147,18 +145,9 @@ async def test_more_is_inside_than_a_queue_holds() -> None:
         ("/views/Ship", {"filter": "x > 1", "leave": "x > 2"}, 400, "leave 'x > 2': expected a filter"),
     ],
 )
-def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
-    @on_a_loop
-    async def run() -> None:
-        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-            await exchange.advertise(QUOTE)
-            await exchange.advertise(SHIP)
-            async with (
-                gateway_to(overlay.address("b1")) as address,
-                EventSource(address, path, **parameters) as source,
-            ):
-                body = await source.body()
-                assert (source.status, body["kind"]) == (status, "error")
-                assert why in body["message"]
-
-    run()
+@on_a_loop
+async def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
+    async with served(QUOTE, SHIP) as (_, address), EventSource(address, path, **parameters) as source:
+        body = await source.body()
+        assert (source.status, body["kind"]) == (status, "error")
+        assert why in body["message"]

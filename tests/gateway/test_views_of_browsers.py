@@ -1,12 +1,10 @@
 """Views of browsers: what is inside, also for those that are behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from gateways import Browser, gateway_to
+from gateways import Browser, gateway_to, served
 from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -100,49 +98,47 @@ async def test_keys_leave_later_than_they_enter() -> None:
 async def test_who_does_not_read_is_behind_and_never_wrong() -> None:
     """And nobody else is behind; a subscription beside it drops."""
     limits = Limits(queue_bytes=20_000, window_bytes=5_000)
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(SHIP)
-        async with (
-            gateway_to(overlay.address("b1"), limits=limits) as address,
-            Browser(address) as slow,
-            Browser(address) as quick,
-        ):
-            for browser in (slow, quick):
-                await browser.request("view", subscription=1, type="Ship", filter="x >= 0")
-            await slow.request("subscribe", subscription=2, type="Ship")
-            inside: dict[str, dict[int, int]] = {"slow": {}, "quick": {}}
-            newest: dict[int, int] = {}
-            counts = {"changes": 0, "conflated": 0, "overflow": 0}
-            for turn in range(60):
-                batch = [(ship, turn if (ship + turn) % 7 else -1) for ship in range(100)]
-                newest.update(batch)
-                await exchange.publish_batch("Ship", ships(*batch), confirm=True)
-            expected = {ship: x for ship, x in newest.items() if x >= 0}
+    async with (
+        served(SHIP, limits=limits) as (exchange, address),
+        Browser(address) as slow,
+        Browser(address) as quick,
+    ):
+        for browser in (slow, quick):
+            await browser.request("view", subscription=1, type="Ship", filter="x >= 0")
+        await slow.request("subscribe", subscription=2, type="Ship")
+        inside: dict[str, dict[int, int]] = {"slow": {}, "quick": {}}
+        newest: dict[int, int] = {}
+        counts = {"changes": 0, "conflated": 0, "overflow": 0}
+        for turn in range(60):
+            batch = [(ship, turn if (ship + turn) % 7 else -1) for ship in range(100)]
+            newest.update(batch)
+            await exchange.publish_batch("Ship", ships(*batch), confirm=True)
+        expected = {ship: x for ship, x in newest.items() if x >= 0}
 
-            def take(name: str, message: dict[str, Any]) -> None:
-                if message["kind"] == "changes":
-                    for kind, event in zip(message["changes"], message["events"], strict=True):
-                        assert (event["id"] in inside[name]) is (kind != "enter")
-                        if kind == "leave":
-                            del inside[name][event["id"]]
-                        else:
-                            inside[name][event["id"]] = event["x"]
-                if name == "slow" and message["kind"] == "changes":
-                    counts["changes"] += len(message["events"])
-                elif name == "slow" and message["kind"] == "gap":
-                    counts[message["cause"]] += message["count"]
+        def take(name: str, message: dict[str, Any]) -> None:
+            if message["kind"] == "changes":
+                for kind, event in zip(message["changes"], message["events"], strict=True):
+                    assert (event["id"] in inside[name]) is (kind != "enter")
+                    if kind == "leave":
+                        del inside[name][event["id"]]
+                    else:
+                        inside[name][event["id"]] = event["x"]
+            if name == "slow" and message["kind"] == "changes":
+                counts["changes"] += len(message["events"])
+            elif name == "slow" and message["kind"] == "gap":
+                counts[message["cause"]] += message["count"]
 
-            for name, browser in (("quick", quick), ("slow", slow)):
-                while inside[name] != expected:
-                    take(name, await browser.next())
-                    await browser.say("acknowledge", received=browser.received)
-            await slow.say("update", request=90, subscription=1, values={})
-            while (message := await slow.next()).get("request") != 90:
-                take("slow", message)
-                await slow.say("acknowledge", received=slow.received)
-            assert inside["slow"] == expected
-            assert counts["conflated"] > 0
-            assert counts["overflow"] > 0
+        for name, browser in (("quick", quick), ("slow", slow)):
+            while inside[name] != expected:
+                take(name, await browser.next())
+                await browser.say("acknowledge", received=browser.received)
+        await slow.say("update", request=90, subscription=1, values={})
+        while (message := await slow.next()).get("request") != 90:
+            take("slow", message)
+            await slow.say("acknowledge", received=slow.received)
+        assert inside["slow"] == expected
+        assert counts["conflated"] > 0
+        assert counts["overflow"] > 0
 
 
 @on_a_loop
@@ -180,51 +176,43 @@ async def test_arrow_and_bounds() -> None:
 
 
 @pytest.mark.parametrize("policy", ["block", "disconnect"])
-def test_other_policies(policy: str) -> None:
+@on_a_loop
+async def test_other_policies(policy: str) -> None:
     """A browser that blocks has all changes."""
-
-    @on_a_loop
-    async def run() -> None:
-        limits = Limits(queue_bytes=20_000, window_bytes=5_000)
-        async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-            await exchange.advertise(SHIP)
-            async with (
-                gateway_to(overlay.address("b1"), limits=limits, allow_block=True) as address,
-                Browser(address, overflow=policy) as browser,
-            ):
-                await browser.request("view", subscription=1, type="Ship")
-                for turn in range(30):
-                    await exchange.publish_batch("Ship", ships(*((each, turn) for each in range(100))))
-                seen, got = {}, 0
-                while seen != dict.fromkeys(range(100), 29):
-                    message = await browser.next()
-                    await browser.say("acknowledge", received=browser.received)
-                    if message["kind"] == "changes":
-                        seen.update({event["id"]: event["x"] for event in message["events"]})
-                        got += len(message["events"])
-                assert got <= 3_000
-
-    run()
+    limits = Limits(queue_bytes=20_000, window_bytes=5_000)
+    async with (
+        served(SHIP, limits=limits, allow_block=True) as (exchange, address),
+        Browser(address, overflow=policy) as browser,
+    ):
+        await browser.request("view", subscription=1, type="Ship")
+        for turn in range(30):
+            await exchange.publish_batch("Ship", ships(*((each, turn) for each in range(100))))
+        seen, got = {}, 0
+        while seen != dict.fromkeys(range(100), 29):
+            message = await browser.next()
+            await browser.say("acknowledge", received=browser.received)
+            if message["kind"] == "changes":
+                seen.update({event["id"]: event["x"] for event in message["events"]})
+                got += len(message["events"])
+        assert got <= 3_000
 
 
 @on_a_loop
 async def test_a_browser_that_asks_for_more_attributes_changes_no_view_of_another() -> None:
     """Both are of one client at the broker, which has the attributes of both from then on."""
     named = EventType("Ship", {"id": "int64", "x": "int64", "name": "string"}, key="id")
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(SHIP)
-        async with gateway_to(overlay.address("b1")) as address, Browser(address) as first:
-            await first.request("view", subscription=1, type="Ship", filter="x >= 0")
-            await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
-            await first.until("changes")
-            await exchange.widen(named)
-            async with Browser(address) as second:
-                await second.request("view", subscription=1, type="Ship", filter="name == 'Ada'")
-                await exchange.publish("Ship", id=1, x=2, name="Ada", confirm=True)
-                change = await second.until("changes")
-                assert change["events"] == [{"id": 1, "x": 2, "name": "Ada"}]
-                change = await first.until("changes", changes=["change"])
-                assert change["events"] == [{"id": 1, "x": 2}]
+    async with served(SHIP) as (exchange, address), Browser(address) as first:
+        await first.request("view", subscription=1, type="Ship", filter="x >= 0")
+        await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
+        await first.until("changes")
+        await exchange.widen(named)
+        async with Browser(address) as second:
+            await second.request("view", subscription=1, type="Ship", filter="name == 'Ada'")
+            await exchange.publish("Ship", id=1, x=2, name="Ada", confirm=True)
+            change = await second.until("changes")
+            assert change["events"] == [{"id": 1, "x": 2, "name": "Ada"}]
+            change = await first.until("changes", changes=["change"])
+            assert change["events"] == [{"id": 1, "x": 2}]
 
 
 @on_a_loop
@@ -254,7 +242,6 @@ async def test_a_client_of_views_that_has_ended_is_followed_by_another() -> None
             arguments = ("Ship", "x < 9", None, {}, 10, 60.0)
             first, second = [await upstream.view(*arguments) for _ in range(2)]
             assert first._subscription._owner is second._subscription._owner
-            assert upstream._viewing is not None
             await upstream._viewing.close()
             with pytest.raises(StopAsyncIteration):
                 await anext(first)

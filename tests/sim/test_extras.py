@@ -1,7 +1,5 @@
 """An installation without the extra `sim`: what needs it says so in one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The source and the sink with TLS, certificates and tokens, called as Spark calls them."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Iterator

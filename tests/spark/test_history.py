@@ -1,7 +1,5 @@
 """Traces as DataFrames."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """Queries of Spark over live brokers: a stream into memory, and DataFrames into the sink."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime

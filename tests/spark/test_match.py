@@ -1,7 +1,5 @@
 """`match` against the oracle, and every form of filters and of results."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Without Spark, or with one that is too old, importing `covey.spark` says so in one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Every mistake is one sentence with the option and its value; in Spark it is the end of the exception."""
 
-from __future__ import annotations
-
 import pytest
 from live_brokers import LiveBrokers
 from pyspark.sql.datasource import CaseInsensitiveDict

@@ -1,8 +1,6 @@
 """The examples of docs/how-to-spark.md and docs/spark.md, run in their order, and the benchmark of Spark
 on a few rows."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

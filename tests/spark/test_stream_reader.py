@@ -1,7 +1,5 @@
 """The reader of a stream, called as Spark calls it: offsets, partitions that repeat, bounds, loss."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Clients that have nothing to do with what a test does to a broker, and must not notice it; and floods."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Coroutine

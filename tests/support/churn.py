@@ -7,8 +7,6 @@ counts and interfaces are compared. All 50 seeds with the bounds of kernels chec
     COVEY_DEBUG_BOUNDS=1 python tests/support/churn.py 50
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The runs that the tests of a cluster plan: small, and long enough to be interrupted."""
 
-from __future__ import annotations
-
 from covey.sim.experiments.runs.run_all import PlannedRun
 from covey.sim.scenario.scenario import Scenario
 

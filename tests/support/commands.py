@@ -1,7 +1,5 @@
 """The command line, run in the process of a test."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.__main__ import benchmark

@@ -1,7 +1,5 @@
 """One broker that handles messages in turn and is checked after each."""
 
-from __future__ import annotations
-
 from covey.overlay.core.messages import Action, Connect, Message, Send
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.invariants import check
@@ -11,7 +9,7 @@ class Driven:
     """A broker, x; `interfaces` are connected, `options` are the broker's."""
 
     def __init__(self, *interfaces: str, **options: object) -> None:
-        self.broker = Broker("x", **{"engine": "naive", **options})  # type: ignore[arg-type]
+        self.broker = Broker("x", **{"engine": "naive", **options})
         for name in interfaces:
             self(name, Connect())
 

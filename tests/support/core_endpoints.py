@@ -1,7 +1,5 @@
 """Endpoints of brokers without a node: connections that only note what becomes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from covey.matcher import EventType

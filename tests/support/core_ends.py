@@ -1,16 +1,9 @@
 """Two ends of a link, and what passes between them."""
 
-from __future__ import annotations
-
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Link
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import (
-    Deliver,
-    Message,
-    Publish,
-    Update,
-)
+from covey.overlay.core.messages import Deliver, Message, Publish, Update
 
 QUOTE = EventType("Quote", {"price": "float64"})
 BELOW = parse("price < $limit", QUOTE)

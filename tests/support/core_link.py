@@ -1,7 +1,5 @@
 """One broker's side of a link to a neighbour, roots to messages, and what the neighbour makes of them."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from core_posets import matching_points

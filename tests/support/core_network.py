@@ -5,8 +5,6 @@ Every direction of a link has two lanes, as real links have: control messages ov
 reliable links is possible.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterable

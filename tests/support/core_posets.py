@@ -1,7 +1,5 @@
 """Interests for posets, from text or drawn, and a comparison of roots."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The checker of routing state (`sim/checkers/routes.py`) for a `Network` of bare cores."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 It shares nothing with `covey.sim.metrics`. Which event answers which change is derived with `Filter.matches`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -9,8 +9,6 @@
 Random tests have the mark `random`, slow ones that only `make test-all` runs the mark `thorough`.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from dataclasses import dataclass

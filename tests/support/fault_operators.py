@@ -2,8 +2,6 @@
 each is true for x > 5.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

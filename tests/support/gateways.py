@@ -1,7 +1,5 @@
 """Gateways in this process, and browsers that speak to them in plain messages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile
@@ -15,13 +13,14 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import jwt
-from running import free_ports, until
+from running import Brokers, free_ports, until
 from websockets.asyncio.client import ClientConnection, connect
 
 from covey.gateway import Limits, application
 from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
-from covey.overlay import Tls
+from covey.matcher import EventType
+from covey.overlay import Client, Tls
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.node.authentication import ClientRules, TokenOptions
 
@@ -66,6 +65,16 @@ async def gateway_to(
     finally:
         serving.should_exit = True
         await done
+
+
+@asynccontextmanager
+async def served(*types: EventType, **options: Any) -> AsyncIterator[tuple[Client, str]]:
+    """A client that publishes these types at a broker, and the address of a gateway to it."""
+    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
+        for each in types:
+            await exchange.advertise(each)
+        async with gateway_to(overlay.address("b1"), **options) as address:
+            yield exchange, address
 
 
 async def no_session_left(address: str) -> None:
@@ -183,7 +192,7 @@ class EventSource:
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         self.status = int((await self.reader.readline()).split()[1])
         self.headers = {}
-        while (line := (await self.reader.readline()).decode().strip()):
+        while line := (await self.reader.readline()).decode().strip():
             name, _, value = line.partition(": ")
             self.headers[name.lower()] = value
 

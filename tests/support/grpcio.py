@@ -1,7 +1,5 @@
 """grpcio as the independent peer of Covey's own gRPC."""
 
-from __future__ import annotations
-
 import grpc.aio
 
 Channel = grpc.aio.Channel

@@ -1,10 +1,13 @@
 """Random histories of the fuzzer that have to hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
+
+
+def kind(options: FuzzOptions) -> str:
+    """What differs from the usual options, as in the command: the id of a test."""
+    return " ".join(options.command(0).split()[5:])
 
 
 def play_all(seeds: Iterable[int], options: FuzzOptions) -> int:

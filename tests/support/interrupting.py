@@ -1,7 +1,5 @@
 """Ctrl-C in a terminal, which is SIGINT to every process of a command; or a signal to its first process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Brokers and clients on an event loop of their own thread, for tests of code that is not asynchronous."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar

@@ -1,13 +1,12 @@
 """Brokers of a `LocalOverlay` as tasks of the test's event loop: a process takes a second or two to start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import yaml
+from running import soon_recovered
 
 from covey.overlay.node.config import load_overlay
 from covey.sim.experiments.local_overlay import LocalOverlay
@@ -39,7 +38,7 @@ async def _spawn(local: LocalOverlay, broker: str) -> None:
     (local._folder / f"{broker}.log").touch()
     task = LocalBroker(load_overlay(file), broker)
     await task.start()
-    local._processes[broker] = BrokerTask(task)  # type: ignore[assignment]
+    local._processes[broker] = BrokerTask(task)
 
 
 KINDS = ("tasks", pytest.param("processes", marks=pytest.mark.thorough))
@@ -51,7 +50,8 @@ def brokers_as(kind: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if kind == "tasks":
             patch.setattr(LocalOverlay, "_spawn", _spawn)
-        yield
+        with soon_recovered() if kind == "tasks" else nullcontext():
+            yield
 
 
 @pytest.fixture(params=KINDS)

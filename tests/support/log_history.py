@@ -3,8 +3,6 @@
 The model reads the bytes of segments by the format's description, not by the log's code.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from contextlib import suppress

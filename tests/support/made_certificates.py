@@ -1,7 +1,5 @@
 """Certificates of an overlay "test" with brokers b1 and b2, made once per session of tests."""
 
-from __future__ import annotations
-
 import tempfile
 from datetime import timedelta
 from functools import cache

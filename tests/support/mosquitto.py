@@ -1,7 +1,5 @@
 """A mosquitto of a test's own, at a free port, and bridges to it in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 import os

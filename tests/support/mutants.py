@@ -10,8 +10,6 @@ number 28 leaves to the kernels, these leave alone.
 
 # ruff: noqa: E501 (a table)
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -40,8 +38,8 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     ("covering/boxes.py", "if low < high else None", "if low <= high else None", "covering"),
     ("covering/boxes.py", "return attribute not in self.tests and", "return", "covering"),
     ("covering/boxes.py", "if kind is Kind.FLOAT64:\n        gaps.append", "if False:\n        gaps.append", "covering"),
-    ("covering/intervals.py", "if merged and low <= merged[-1]", "if merged and low < merged[-1]", "covering"),
-    ("covering/intervals.py", "or inner[i + 1] > outer[j + 1]", "", "covering"),
+    ("covering/cuts.py", "if merged and low <= merged[-1]", "if merged and low < merged[-1]", "covering"),
+    ("covering/cuts.py", "or inner[i + 1] > outer[j + 1]", "", "covering"),
     ("covering/cuts.py", "float_cut(nearest) + (nearest <= value)", "float_cut(nearest) + 1", "covering encoding"),
     ("covering/call_atoms.py", "(b, a) if a.expected else (a, b)", "(b, a)", "covering"),
     ("covering/call_atoms.py", "< len(constraint.terms):\n        return False", "< 0:\n        return False", "covering"),
@@ -51,7 +49,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     ("evaluation/asking.py", "if not call.columns:  # of", "if False:  # of", "evaluation"),
     ("embedded/matcher.py", "                engine.remove_many(ids)\n            self._forget", "                pass\n            self._forget", "embedded"),
     ("embedded/matcher.py", "for changed, earlier in parts[:done]:", "for changed, earlier in parts[:0]:", "embedded"),
-    ("embedded/table.py", "                    if family is Family.STRING:\n                        self.texts.release(old)\n", "", "embedded"),
+    ("embedded/value_table.py", "                    if family is Family.STRING:\n                        self.texts.release(old)\n", "", "embedded"),
     ("embedded/snapshot.py", "if found != count:", "if found < 0:", "embedded"),
     ("engines/rows/plans.py", "if use.subscriptions == 0:\n            del", "if use.subscriptions <= 1:\n            del", ENGINES),
     ("engines/rows/engine.py", "len(firsts) if plan.overlaps else 0\n        self._interfaces", "0\n        self._interfaces", ENGINES),
@@ -62,13 +60,13 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{TUNED}/placement.py", "            self.was_interrupted = True\n            raise", "            raise", f"{CLUSTER} engines/test_room.py"),
     (f"{TUNED}/placing_kernels.py", "if stays and zones > 0:", "if False:", f"{STORES} engines/test_cluster_zones.py"),
     (f"{TUNED}/placing_kernels.py", "store.buckets[bucket, a.BUCKET_KEYS + part] == store.keys[part]\n    zones", "store.keys[part] == store.keys[part]\n    zones", STORES),
-    (f"{TUNED}/probe_kernels.py", "first = max(code - reach, 0) >> shift", "first = max(code - reach + 2, 0) >> shift", STORES),
+    (f"{TUNED}/match_kernels.py", "first = max(code - reach, 0) >> shift", "first = max(code - reach + 2, 0) >> shift", STORES),
     (f"{TUNED}/match_kernels.py", "if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:", "if whole and not shared:", f"{STORES} engines/test_cluster_zones.py"),
     (f"{TUNED}/row_bounds_kernels.py", "elif shape <= a.FIXED and is_high and", "elif shape <= a.FIXED and not is_high and", "engines/test_engines.py"),
-    (f"{REFERENCE}/predicate_kernels.py", "        if table.users[p] > 0:\n            continue\n", "", STORES),
+    (f"{REFERENCE}/store_kernels.py", "        if table.users[p] > 0:\n            continue\n", "", STORES),
     (f"{REFERENCE}/reference_store.py", "self._members[placed] = -1", "pass", STORES),
-    (f"{REFERENCE}/index_kernels.py", "if key > index.tops[column]:\n            continue", "", STORES),
-    (f"{REFERENCE}/index_kernels.py", "segments[RANGE, 1], key + 1)", "segments[RANGE, 1], key)", STORES),
+    (f"{REFERENCE}/store_kernels.py", "if key > index.tops[column]:\n            continue", "", STORES),
+    (f"{REFERENCE}/store_kernels.py", "segments[RANGE, 1], key + 1)", "segments[RANGE, 1], key)", STORES),
     (f"{REFERENCE}/counting.py", "always=np.flatnonzero(tests.sizes == 0)", "always=np.flatnonzero(tests.sizes < 0)", STORES),
     (f"{REFERENCE}/propagation_kernels.py", "if at > last:", "if at >= first:", STORES),
     (f"{REFERENCE}/propagation.py", "[starts[row] + 1 + test]", "[starts[row] + test]", STORES),
@@ -76,7 +74,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{REFERENCE}/search_tree_kernels.py", "if via == BY_STAR and nodes[child, STAR] == NONE:", "if via == BY_STAR:", STORES),
     (f"{REFERENCE}/search_tree.py", "roots[rows, k.ROOT_MASK] |= 1 << level", "roots[rows, k.ROOT_MASK] |= 1", STORES),
     (f"{REFERENCE}/scan.py", "highs[holds & ((highs < tops) | (lows == FIRST))] + 1", "highs[holds & (highs < tops)] + 1", STORES),
-    (f"{REFERENCE}/noncanonical_kernels.py", "value == (operator == AND)", "value == (operator != AND)", STORES),
+    (f"{REFERENCE}/counting_kernels.py", "value == (operator == AND)", "value == (operator != AND)", STORES),
 )  # fmt: skip
 
 

@@ -3,8 +3,6 @@
 Their solutions are few and overlap between operators, so that joins and constraints meet often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

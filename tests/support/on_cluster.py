@@ -6,8 +6,6 @@ Arguments: the master, a folder, the broker of the stream, the process ids of th
 stderr what took how long.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

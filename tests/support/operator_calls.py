@@ -1,7 +1,5 @@
 """Calls of named operators on plain Python values."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An engine's answers against those of the naive engine."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from covey.matcher import Engine, EventBatch, Matches

@@ -3,8 +3,6 @@
 It writes packed columns and reads these and Arrow, of int64 attributes alone, and evaluates no filter again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import struct

@@ -1,7 +1,5 @@
 """Operators over small domains, random filters that call them, and their truth by trying every binding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

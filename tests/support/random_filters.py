@@ -1,7 +1,5 @@
 """Random event types, filters, values and events over small pools, so that bounds and values meet often."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from math import inf, nan
 from typing import Any

@@ -1,7 +1,5 @@
 """Random trees as texts, deep ones and long ones, each with what it means: an oracle that knows no filter."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The rows of a trace, for tests that judge what a run recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Metrics of runs that never ran, as `summarise` gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,21 +1,23 @@
 """Brokers of one overlay in this process, on loopback, and a proxy whose connections can be cut or
 stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, Self
+from unittest.mock import patch
 
 from draws import UVLOOP
 
 from covey.cli.administration.first_overlay import METRICS_ABOVE
 from covey.matcher import EventType, compile_kernels
+from covey.overlay import Client
+from covey.overlay.core.endpoint import recovery
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.transport import event_loop
 from covey.sim.experiments.local_overlay import free_addresses
@@ -24,7 +26,7 @@ from covey.testing.local_brokers import LocalBrokers, until
 
 __all__ = [
     "QUOTE", "Brokers", "Proxy", "at_rest", "eventually", "free_port_of_init", "free_ports", "on_a_loop",
-    "run_on_loop", "until",
+    "run_on_loop", "two_clients", "until",
 ]  # fmt: skip
 
 run_on_loop = event_loop.run if UVLOOP else asyncio.run
@@ -99,7 +101,7 @@ class Proxy:
     """Passes TCP on to a port, until it is blocked."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self.target = target
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -123,7 +125,7 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
@@ -165,8 +167,19 @@ class Proxy:
         self.cut()
 
 
+@contextmanager
+def soon_recovered() -> Iterator[None]:
+    """Restarted brokers wait for their clients half as long, a little longer than these pause: both are on
+    this event loop, so that a busy machine delays both.
+    """
+    with patch.object(recovery, "CLIENTS_NS", 1_200_000_000):
+        yield
+
+
 class Brokers(LocalBrokers):
-    """`LocalBrokers` at ports. `proxied` links go through a `Proxy`, by (listener, dialer)."""
+    """`LocalBrokers` at ports. `proxied` links go through a `Proxy`, by (listener, dialer); `differing` are
+    fields of the overlay that some brokers have otherwise.
+    """
 
     def __init__(
         self,
@@ -174,6 +187,7 @@ class Brokers(LocalBrokers):
         *,
         names: Sequence[str] = ("b1",),
         proxied: Sequence[tuple[str, str]] = (),
+        differing: Mapping[str, Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
         names = sorted({name for link in links for name in link}) or list(names)
@@ -181,10 +195,12 @@ class Brokers(LocalBrokers):
         addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
         super().__init__(links, names=names, addresses=addresses, **options)
         self._proxied = proxied
+        self.differing = dict(differing or {})
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
     async def __aenter__(self) -> Self:
+        self._cleanup.enter_context(soon_recovered())
         for listener, dialer in self._proxied:
             self.proxies[listener, dialer] = await Proxy(self.ports[listener]).start()
         return await super().__aenter__()
@@ -211,10 +227,39 @@ class Brokers(LocalBrokers):
             proxy = self.proxies.get((other, name))
             address = proxy.address if proxy is not None else self.address(other)
             brokers[other] = BrokerAddress(other, address, self.address(other))
-        return self._overlay_of(brokers)
+        return replace(self._overlay_of(brokers), **self.differing.get(name, {}))
+
+    @asynccontextmanager
+    async def unlinked(self, *names: str) -> AsyncIterator[Self]:
+        """These brokers or all, whose links need not open."""
+        try:
+            for name in names or self.names:
+                await self.start(name)
+            yield self
+        finally:
+            for name in list(self.nodes):
+                await self.crash(name)
 
     async def quiet(self) -> None:
         """And every invariant holds."""
         await super().quiet()
         for node in self.nodes.values():
             check(node.core)
+
+
+@asynccontextmanager
+async def two_clients(
+    event_type: EventType,
+    links: Sequence[tuple[str, str]] = (),
+    feed_at: str = "b1",
+    reader_at: str = "b1",
+    **options: Any,
+) -> AsyncIterator[tuple[Brokers, Client, Client]]:
+    """Brokers, a client "feed" at one of them, which has advertised a type, and a client "reader"."""
+    async with (
+        Brokers(links, **options) as overlay,
+        Client(overlay.address(feed_at), "feed") as feed,
+        Client(overlay.address(reader_at), "reader") as reader,
+    ):
+        await feed.advertise(event_type)
+        yield overlay, feed, reader

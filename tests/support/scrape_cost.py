@@ -3,8 +3,6 @@
 python tests/support/scrape_cost.py [SESSIONS [SUBSCRIPTIONS]]
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -4,8 +4,6 @@ Ports are chosen by the system. Each process leads a group of its own, so that a
 executors, and nothing is left behind, whatever happens in a test.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

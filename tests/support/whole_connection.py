@@ -1,7 +1,5 @@
 """A connection whose turns follow each other at once, of a peer that is trusted."""
 
-from __future__ import annotations
-
 from covey.overlay.http2.connection import Event, Http2Connection
 from covey.overlay.http2.frames import Http2Options
 

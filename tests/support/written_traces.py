@@ -1,7 +1,5 @@
 """Traces written by hand: rows of the tables of `sim/trace/tables.py`, and a manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

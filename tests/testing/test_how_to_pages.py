@@ -1,7 +1,5 @@
 """The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`covey.testing`: an overlay for the tests of others, from code with an event loop and without."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,8 +1,9 @@
-"""Kernels that match events: a search in the buckets of every table; leaves are searched before
-(`leaves/search_kernels.py`).
+"""Kernels that match events: an event finds its buckets, and their rows are compared; leaves are searched
+before (`leaves/search_kernels.py`).
 
-Several events are in flight at a time: their buckets are looked up together, so that cache misses overlap,
-and the buckets that come next are prefetched while one is searched.
+An event has one access predicate per table, or a few where a range is hashed, and probes for each. Several
+events are in flight at a time: their buckets are looked up together, so that cache misses overlap, and the
+buckets that come next are prefetched while one is searched.
 """
 
 from __future__ import annotations
@@ -12,8 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_at, id_in, row_at
-from covey.matcher.engines.cluster.buckets.search_kernels import search_block, search_plainly
+from covey.matcher.engines.cluster.buckets.block_kernels import (
+    capacity_of,
+    column_at,
+    id_at,
+    id_in,
+    low_at,
+    row_at,
+    tests_of,
+)
+from covey.matcher.engines.cluster.buckets.search_kernels import search_block
 from covey.matcher.engines.cluster.buckets.zone_kernels import is_whole, searched_block, span_zones
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.arrays import LEAF_ROWS
@@ -27,25 +36,18 @@ from covey.matcher.engines.cluster.leaves.search_kernels import (
     LeafMatches,
     set_interface,
 )
-from covey.matcher.engines.cluster.probe_kernels import (
-    QUEUE_BUCKET,
-    QUEUE_EVENT,
-    QUEUE_TABLE,
-    enqueue,
-    fetch_bucket,
-    fetch_codes,
-    fetch_ids,
-    find_queued,
-)
 from covey.matcher.engines.rows.row_kernels import first_of
+from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit.kernel import (
     array,
     boolean,
+    first_hash,
     frozen,
     inlined,
     int32,
     int64,
     kernel,
+    mix,
     prefetch,
     record,
     uint8,
@@ -53,6 +55,134 @@ from covey.matcher.jit.kernel import (
     uint64,
 )
 from covey.matcher.jit.sort_kernels import sort_range
+
+# --- buckets of events ----------------------------------------------------------------------------
+
+
+# per part of an access predicate: its first cell, and how many cells
+PROBE_FIRST, PROBE_CELLS, PROBE_FIELDS = 0, 1, 2
+# per bucket to look up: table, place or bucket, event, keys
+QUEUE_TABLE, QUEUE_BUCKET, QUEUE_EVENT, QUEUE_KEYS = range(4)
+QUEUE_FIELDS = QUEUE_KEYS + a.ACCESS
+LINES = 64
+"""Lines of a block's codes that are prefetched at most; the processor fetches those that follow by itself."""
+
+
+@inlined
+def set_probe(store, table, keys, codes, e, probe):  # type: ignore[no-untyped-def]
+    """The cells of every part of an event's access predicates in a table; returns how many predicates."""
+    probes = np.int64(1)
+    for part in range(store.tables[table, a.TABLE_WIDTH]):
+        at = a.TABLE_PARTS + a.PART_FIELDS * part
+        column = store.tables[table, at + a.PART_COLUMN]
+        reach = store.tables[table, at + a.PART_REACH]
+        key = keys[e, column]
+        if key == MISSING:
+            return np.int64(0)
+        if reach == a.NONE:
+            probe[part, PROBE_FIRST], probe[part, PROBE_CELLS] = key, 1
+        else:
+            code, shift = np.int64(codes[e, column]), store.tables[table, at + a.PART_SHIFT]
+            first = max(code - reach, 0) >> shift
+            probe[part, PROBE_FIRST] = first
+            probe[part, PROBE_CELLS] = (code >> shift) - first + 1
+            probes *= probe[part, PROBE_CELLS]
+    return probes
+
+
+@inlined
+def enqueue(store, table, keys, codes, e, ahead, probe, queue, queued):  # type: ignore[no-untyped-def]
+    """Queue the places of an event's access predicates in a table; returns how many are queued."""
+    width, mask = store.tables[table, a.TABLE_WIDTH], store.places.size - 1
+    for number in range(set_probe(store, table, keys, codes, e, probe)):
+        h, left = first_hash(table), number
+        for part in range(width):
+            key, cells = probe[part, PROBE_FIRST], probe[part, PROBE_CELLS]
+            if cells > 1:
+                key += left % cells
+                left //= cells
+            queue[queued, QUEUE_KEYS + part] = key
+            h = mix(h, key)
+        queue[queued, QUEUE_TABLE], queue[queued, QUEUE_BUCKET] = table, h & mask
+        queue[queued, QUEUE_EVENT] = e
+        if ahead:
+            prefetch(store.places, h & mask)
+        queued += 1
+    return queued
+
+
+@inlined
+def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
+    """Replace queued places by the buckets found there; returns how many.
+
+    `ahead`: cache lines are prefetched for all places at once, then for all buckets, then for their blocks,
+    so that their latencies overlap.
+    """
+    mask = store.places.size - 1
+    if ahead:
+        for i in range(queued):
+            bucket = max(np.int64(store.places[queue[i, QUEUE_BUCKET]]), 0)
+            prefetch(store.buckets, bucket * store.buckets.shape[1])
+    buckets = np.int64(0)
+    for i in range(queued):
+        table, place = queue[i, QUEUE_TABLE], queue[i, QUEUE_BUCKET]
+        width = store.tables[table, a.TABLE_WIDTH]
+        while store.places[place] != a.NONE:
+            bucket = np.int64(store.places[place])
+            if bucket >= 0 and store.buckets[bucket, a.BUCKET_TABLE] == table:
+                part = 0
+                while (
+                    part < width
+                    and store.buckets[bucket, a.BUCKET_KEYS + part] == queue[i, QUEUE_KEYS + part]
+                ):
+                    part += 1
+                if part == width:
+                    queue[buckets, QUEUE_TABLE], queue[buckets, QUEUE_BUCKET] = table, bucket
+                    queue[buckets, QUEUE_EVENT] = queue[i, QUEUE_EVENT]
+                    buckets += 1
+                    if ahead and store.buckets[bucket, a.BUCKET_ZONES] == 0:
+                        prefetch(store.blocks, store.buckets[bucket, a.BUCKET_HEAD] * a.BLOCK_FIELDS)
+                    break
+            place = (place + 1) & mask
+    return buckets
+
+
+@inlined
+def fetch_ids(store, block):  # type: ignore[no-untyped-def]
+    """Prefetch the ids of a block, of not too many rows."""
+    first = id_at(store, block)
+    for line in range(1 + min(store.blocks[block, a.BLOCK_COUNT] >> 4, 15)):
+        prefetch(store.words, first + 16 * line)
+
+
+@inlined
+def fetch_codes(store, block, start, alike):  # type: ignore[no-untyped-def]
+    """Prefetch the codes of a block from test `start` on, and the columns of first tests unless they are
+    `alike`.
+    """
+    capacity, tests = capacity_of(store, block), tests_of(store, block)
+    first = low_at(store, block, capacity, start)
+    for line in range(min((2 * capacity * (tests - start) >> 5) + 1, LINES)):
+        prefetch(store.shorts, first + 32 * line)
+    if not alike:
+        first = column_at(store, block, capacity, tests, 0)
+        for line in range((capacity >> 6) + 1):
+            prefetch(store.bytes, first + 64 * line)
+
+
+@inlined
+def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
+    """Prefetch the first block of a bucket; or its directory."""
+    head = store.buckets[bucket, a.BUCKET_HEAD]
+    if store.buckets[bucket, a.BUCKET_ZONES] > 0:
+        prefetch(store.longs, head)
+    else:
+        fetch_codes(store, head, np.int64(0), store.tables[table, a.TABLE_COLUMNS] > 0)
+        prefetch(store.words, id_at(store, head))
+
+
+# --- matching -------------------------------------------------------------------------------------
+
 
 AHEAD = 3
 """How many buckets ahead cache lines are prefetched."""
@@ -121,10 +251,9 @@ def match_events(  # type: ignore[no-untyped-def]
 
     `product`: IDS are written to `out`, CSR in `offsets`; COUNTS to offsets[1:], INTERFACES to `bits`. The
     search of an event ends once left[e], at first `most`, subscriptions or interfaces match. `ahead`: so many
-    events look up their buckets together, the next buckets are prefetched while one is searched, and rows are
-    compared a block at a time; if negative, the same without any prefetch; if 0, row by row. `shared`: some
-    subscription has several rows: seen[its first row] is the last event that it matched, by the counter in
-    seen[-1].
+    events look up their buckets together, and the next buckets are prefetched while one is searched; if
+    negative, the same without any prefetch. `shared`: some subscription has several rows: seen[its first row]
+    is the last event that it matched, by the counter in seen[-1].
     """
     end = offsets[start]
     queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
@@ -132,7 +261,7 @@ def match_events(  # type: ignore[no-untyped-def]
     q, queued, known = np.int64(0), np.int64(0), start
     for e in range(start, stop):
         if e == known:
-            known = min(e + max(abs(ahead), 1), stop)
+            known = min(e + abs(ahead), stop)
             q, queued = np.int64(0), np.int64(0)
             for event in range(e, known):
                 for table in range(store.state[a.TABLES]):
@@ -178,11 +307,8 @@ def match_events(  # type: ignore[no-untyped-def]
                             end += count
                         left[e] -= count
                 else:
-                    if ahead != 0:
-                        listed = shared or product != COUNTS
-                        matched = search_block(store, block, table, whole, listed, keys, codes, e, buffers)
-                    else:
-                        matched = search_plainly(store, block, keys, codes, e, hits)
+                    listed = shared or product != COUNTS
+                    matched = search_block(store, block, table, whole, listed, keys, codes, e, buffers)
                     if shared and product != INTERFACES:
                         fresh = np.int64(0)
                         for i in range(matched):

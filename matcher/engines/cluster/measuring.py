@@ -27,7 +27,7 @@ from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps, pa
 from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
-from covey.matcher.engines.rows.signatures import Signatures
+from covey.matcher.engines.rows.store import Signatures
 
 _SAMPLED_ROWS = 1 << 17
 """Rows whose bounds are sampled."""

@@ -42,7 +42,7 @@ from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, parts
 from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
-from covey.matcher.engines.rows.signatures import Signatures
+from covey.matcher.engines.rows.store import Signatures
 from covey.matcher.errors import CoveyError
 from covey.matcher.events.int64 import LAST
 
@@ -95,7 +95,6 @@ def _chunks(orders: Numbers, *, at_once: bool) -> Iterator[Numbers]:
 
 
 def _run_lengths(values: Numbers) -> Numbers:
-    """How often each value stands in its run of equal ones."""
     ends = np.append(np.flatnonzero(np.diff(values)) + 1, len(values))
     lengths = np.diff(ends, prepend=0)
     return np.repeat(lengths, lengths)
@@ -281,7 +280,6 @@ class Placement:
         return was_replaced
 
     def _is_worn(self) -> bool:
-        """Whether bounds have drifted, rows test columns without cuts, or lie scattered."""
         changed = self._written + self._turnover - self._turnover_before
         return (
             changed > _RENEWED * self._configured + _MANY

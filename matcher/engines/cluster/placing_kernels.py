@@ -46,8 +46,7 @@ from covey.matcher.engines.cluster.leaves.placing_kernels import (
     stays_in_leaf,
 )
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel, prefetch, uint16
+from covey.matcher.jit.kernel import array, first_hash, frozen, inlined, int64, kernel, mix, prefetch, uint16
 
 COLUMN_BITS, CLASS_BITS = 9, 6
 IN_LEAVES = 1 << 62

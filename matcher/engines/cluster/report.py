@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
-from covey.matcher.engines.rows.signatures import Signatures
+from covey.matcher.engines.rows.store import Signatures
 
 
 def render_store(
@@ -54,7 +54,6 @@ def _leaves(
 
 
 def _tests(signatures: Signatures) -> dict[tuple[int, ...], int]:
-    """Rows by the columns that they test."""
     tests: dict[tuple[int, ...], int] = {}
     for number in signatures.in_use():
         columns = signatures.columns[number]

@@ -166,12 +166,10 @@ def _places(generation: int, rows: int, entries: int) -> dict[str, Any]:
 
 
 def _empty_index(entries: int) -> npt.NDArray[np.int32]:
-    """An index that so many entries fill at most to a quarter."""
     return np.full(max(64, 1 << (4 * entries).bit_length()), a.NONE, dtype=np.int32)
 
 
 def _live_entries(arrays: a.StoreArrays) -> int:
-    """How many tables and buckets there are."""
     tables = int(arrays.state[a.TABLES])
     return int(arrays.tables[:tables, a.TABLE_BUCKETS].sum()) + tables
 

@@ -8,8 +8,8 @@ from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, row
 from covey.matcher.engines.cluster.buckets.zone_kernels import nth_block
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import HASHED, code_row, nth_bound
+from covey.matcher.engines.cluster.match_kernels import QUEUE_BUCKET, enqueue, find_queued
 from covey.matcher.engines.cluster.placing_kernels import choose_ranges
-from covey.matcher.engines.cluster.probe_kernels import QUEUE_BUCKET, enqueue, find_queued
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, float64, frozen, int64, kernel, uint16
 

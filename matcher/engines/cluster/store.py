@@ -98,7 +98,6 @@ class ClusterStore(RowStore):
         return number
 
     def _write_signatures(self, signatures: list[int]) -> None:
-        """Write the lines of signatures that differ in columns alone, of equal kinds."""
         columns, shapes = self.signatures.columns[signatures[0]], self.signatures.shapes[signatures[0]]
         widths = {Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
         kinds = self.schema.kinds  # of attributes; the others are ranks and derived bools
@@ -198,7 +197,6 @@ class ClusterStore(RowStore):
     def _insert_alike(
         self, rows: Numbers, signatures: list[int], of_signature: Numbers, lows: Keys, highs: Keys
     ) -> None:
-        """Insert rows of signatures that differ in columns alone."""
         places = self._places(len(rows), signatures[0])
         self.arrays.rows[rows, ROW_SIGNATURE] = np.array(signatures)[of_signature]
         counts = np.bincount(of_signature, minlength=len(signatures))
@@ -228,7 +226,6 @@ class ClusterStore(RowStore):
         return self._bound_bytes.allocate(count, size)
 
     def _fit_bounds(self, count: int, size: int) -> None:
-        """Make room for the bounds of so many rows, of `size` bytes each."""
         needed, room = self._bound_bytes.top_after(count, size) + a.BOUND_BYTES, len(self.arrays.bounds)
         if needed > room:
             self.placement.replace(bounds=resized(self.arrays.bounds, max(needed, room * 9 // 8)))
@@ -296,7 +293,6 @@ class ClusterStore(RowStore):
             self._trim()
 
     def _trim(self) -> None:
-        """Shrink arrays by row with much room."""
         size = self.row_top + self.row_top // SPARE + 16
         if size < len(self.arrays.ids):
             self._resize_rows(size)

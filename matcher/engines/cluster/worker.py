@@ -19,7 +19,7 @@ from covey.matcher.engines.cluster.buckets.zone_kernels import SPAN_FIELDS
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.arrays import LEAF_ROWS, Leaves
 from covey.matcher.engines.cluster.leaves.search_kernels import IDS, INTERFACES
-from covey.matcher.engines.cluster.probe_kernels import PROBE_FIELDS, QUEUE_FIELDS
+from covey.matcher.engines.cluster.match_kernels import PROBE_FIELDS, QUEUE_FIELDS
 from covey.matcher.engines.cluster.room import leaf_buffers, leaf_matches
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.store import ALL

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive, interface_array
 from covey.matcher.errors import SubscriptionError, VariableError
-from covey.matcher.evaluation.options import EvaluationOptions, evaluator_of
+from covey.matcher.evaluation.evaluator import EvaluationOptions, evaluator_of
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.events.value_columns import columns_of, taken_all
+from covey.matcher.events.value_columns import columns_of, element_of, taken_all
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter, check_filter
-from covey.matcher.load import Load, is_column
+from covey.matcher.load import Load
 from covey.matcher.matches import Matches, Search
 
 
@@ -82,10 +82,7 @@ class NaiveEngine(Engine):
                 zip(load.ids.tolist(), load.numbers.tolist(), strict=True)
             ):
                 filter, here = load.filters[number], np.array([position])
-                mine = {
-                    name: element[0] if is_column(element) else element
-                    for name, element in load.values_of(filter, here).items()
-                }
+                mine = element_of(load.values_of(filter, here), 0)
                 self.add_many([i], filter, mine, interface=int(load.interfaces[position]))
         except Exception:
             self._subscriptions = before

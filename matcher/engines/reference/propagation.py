@@ -16,12 +16,17 @@ import numpy.typing as npt
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import propagation_kernels as p
-from covey.matcher.engines.reference.index_kernels import POINT
-from covey.matcher.engines.reference.predicate_index import classes_of, index_bytes, index_predicates
-from covey.matcher.engines.reference.reference_store import ReferenceStore, Tests
+from covey.matcher.engines.reference.reference_store import (
+    ReferenceStore,
+    Tests,
+    classes_of,
+    index_bytes,
+    index_predicates,
+)
+from covey.matcher.engines.reference.store_kernels import POINT
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.evaluation.options import EvaluationOptions
+from covey.matcher.evaluation.evaluator import EvaluationOptions
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.reference.index_kernels import INDEX, satisfied
-from covey.matcher.engines.reference.predicate_kernels import ROWS, finish_event
+from covey.matcher.engines.reference.store_kernels import INDEX, ROWS, finish_event, satisfied
 from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch, record, uint8
 
 SIZE, COUNT, CELL, PLACE = range(4)

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.engines.reference import predicate_kernels as k
-from covey.matcher.engines.reference.answer_kernels import interface_bits, resolve_rows
+from covey.matcher.engines.reference import store_kernels as k
+from covey.matcher.engines.reference.store_kernels import interface_bits, resolve_rows
 from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown, wide
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType
-from covey.matcher.events.int64 import LAST, MISSING
+from covey.matcher.events.int64 import FIRST, LAST, MISSING
 
 _SMALLEST = 16
 _FEW_YOUNG = 8
@@ -76,7 +76,6 @@ class SearchedStore(RowStore):
         interface_bits(self.arrays.rows, *self._match_all(keys), bits)
 
     def _match_all(self, keys: Keys) -> tuple[Numbers, Numbers]:
-        """CSR offsets and rows."""
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
         room = self._most_matches()
         if len(self._matching_rows) < room + 64:
@@ -198,7 +197,6 @@ class ReferenceStore(SearchedStore):
         self._rows = None
 
     def _acquire(self, columns: Keys, lows: Keys, highs: Keys) -> npt.NDArray[np.int32]:
-        """The numbers [t, i] of predicates, each with one user more."""
         out = np.empty(lows.shape, dtype=np.int32)
         done, lows, highs = 0, np.ascontiguousarray(lows), np.ascontiguousarray(highs)
         while (done := k.acquire_predicates(self.predicates, columns, lows, highs, done, out)) < len(out.T):
@@ -294,3 +292,49 @@ class ReferenceStore(SearchedStore):
     def summary(self) -> str:
         """How many predicates and young rows there are, for people."""
         return f"{int(np.count_nonzero(self.predicates.columns >= 0))} predicates, {self._young} young rows"
+
+
+# --- the index of predicates ----------------------------------------------------------------------
+
+
+def classes_of(lows: Keys, highs: Keys, tops: Keys) -> Numbers:
+    """The class of every interval."""
+    classes = np.where(lows == FIRST, k.BELOW, np.where(highs == tops, k.ABOVE, k.RANGE))
+    return np.where(lows > highs, k.EMPTY, np.where(lows == highs, k.POINT, classes)).astype(np.int64)
+
+
+def index_predicates(tests: Tests, store: ReferenceStore) -> tuple[k.Index, Numbers]:
+    """An index of the predicates of tests, and the rank of each test's."""
+    _, first, of_test = np.unique(tests.predicates, return_index=True, return_inverse=True)
+    columns, lows, highs = tests.columns[first], tests.lows[first], tests.highs[first]
+    width = int(columns.max(initial=-1)) + 1
+    classes = classes_of(lows, highs, store.tops_of(columns))
+    edges = np.where(classes == k.BELOW, highs, lows)
+    segments = columns * k.CLASSES + classes
+    order = np.lexsort((edges, segments))
+    ends = np.searchsorted(segments[order], np.arange(width * k.CLASSES + 1))
+    highs = highs[order]
+    index = k.Index(
+        segments=np.stack([ends[:-1], ends[1:]], axis=1).reshape(width, k.CLASSES, 2),
+        tops=store.tops_of(np.arange(width)),
+        edges=edges[order],
+        highs=highs,
+        near=_zones(highs, k.NEAR),
+        far=_zones(highs, k.FAR),
+        spans=np.zeros((len(order) + 1, 2), dtype=np.int64),
+    )
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return index, ranks[of_test.reshape(-1)]
+
+
+def index_bytes(index: k.Index) -> int:
+    """Its memory, without working memory."""
+    return sum(part.nbytes for part in index[:-1])
+
+
+def _zones(highs: Keys, bits: int) -> Keys:
+    padded = np.full(((len(highs) >> bits) + 1) << bits, MISSING, dtype=np.int64)
+    padded[: len(highs)] = highs
+    zones: Keys = padded.reshape(-1, 1 << bits).max(axis=1)
+    return zones

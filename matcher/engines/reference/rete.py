@@ -17,8 +17,12 @@ import numpy.typing as npt
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import rete_kernels as k
-from covey.matcher.engines.reference.predicate_index import index_bytes, index_predicates
-from covey.matcher.engines.reference.reference_store import ReferenceStore, Tests
+from covey.matcher.engines.reference.reference_store import (
+    ReferenceStore,
+    Tests,
+    index_bytes,
+    index_predicates,
+)
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.engine import RowEngine
 

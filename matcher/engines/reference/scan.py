@@ -145,7 +145,6 @@ class ScanStore(ReferenceStore):
         return np.where(order < 0, -1, np.append(tests.rows, -1)[order]).astype(np.int32)
 
     def _cuts(self, tests: Tests) -> list[ColumnCuts]:
-        """The cuts of every column."""
         width = int(tests.columns.max(initial=-1)) + 1
         order = np.argsort(tests.columns, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(tests.columns, minlength=width))[:-1]) if width else []

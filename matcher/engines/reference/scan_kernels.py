@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.reference.predicate_kernels import ROWS, finish_event
+from covey.matcher.engines.reference.store_kernels import ROWS, finish_event
 from covey.matcher.events.int64 import FIRST
 from covey.matcher.jit.kernel import (
     array,

@@ -18,7 +18,7 @@ from covey.matcher.engines.reference import search_tree_kernels as k
 from covey.matcher.engines.reference.reference_store import ReferenceStore, Tests
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.evaluation.options import EvaluationOptions
+from covey.matcher.evaluation.evaluator import EvaluationOptions
 from covey.matcher.events.event_type import EventType
 
 _ALMOST_ALL = 0.9
@@ -189,7 +189,6 @@ def _by_root(roots: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _lines(via: int, parents: Numbers, keys: Keys) -> Numbers:
-    """Nodes below these parents, which nothing is below yet."""
     lines = np.zeros((len(parents), k.NODE_FIELDS), dtype=np.int64)
     lines[:, k.VIA], lines[:, k.PARENT], lines[:, k.KEY] = via, parents, keys
     lines[:, [k.STAR, k.STAR_COLUMN]] = k.NONE

@@ -28,9 +28,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.reference.predicate_kernels import ROWS, finish_event
-from covey.matcher.jit.hashing import first_hash, mix
-from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int64, kernel, record
+from covey.matcher.engines.reference.store_kernels import ROWS, finish_event
+from covey.matcher.jit.kernel import array, boolean, first_hash, frozen, inlined, int64, kernel, mix, record
 
 NONE = -1
 FREE = np.int64(-1)

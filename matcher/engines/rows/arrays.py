@@ -1,13 +1,22 @@
-"""Arrays that grow, and runs of places in them that are taken and given back."""
+"""Arrays that grow, runs of places in them that are taken and given back, and the memory of Python
+objects.
+"""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterable
+from enum import Enum
+from sys import getsizeof
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from covey.matcher.errors import CoveyError
+from covey.matcher.events.event_type import EventType
 
 Numbers = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
@@ -119,3 +128,26 @@ def positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
     """The positions of each number, by ascending numbers."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
+_SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, Enum, EventType, pa.DataType)
+"""What engines refer to and do not own."""
+
+
+def object_bytes(objects: Iterable[object]) -> int:
+    """The bytes of these objects and of all that they refer to, without the data of arrays; about a
+    microsecond per object.
+    """
+    total, waiting = 0, list(objects)
+    seen = {id(each) for each in waiting}
+    while waiting:
+        each = waiting.pop()
+        total += getsizeof(each)
+        if isinstance(each, np.ndarray):
+            total -= each.nbytes if each.base is None else 0
+            continue
+        for other in gc.get_referents(each):
+            if id(other) not in seen and not isinstance(other, _SHARED):
+                seen.add(id(other))
+                waiting.append(other)
+    return total

@@ -213,7 +213,6 @@ class BoxRows:
                 self.enter_text(column, past, operands[operand])
 
     def _relabel(self, column: int, relabelling: Relabelling) -> None:
-        """Write the bounds of rows on a column of ranks anew."""
         for rows, columns, lows, highs in self._store.testing({column}):
             for t in [t for t, tested in enumerate(columns) if tested == column]:
                 for part, old in ((1 + 2 * t, lows[t]), (2 + 2 * t, highs[t])):
@@ -237,7 +236,6 @@ class BoxRows:
         return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)
 
     def _derived(self, plan: BoxPlan, signature: int) -> tuple[int, ...]:
-        """The derived columns of a signature of a plan."""
         return self._store.signatures.columns[signature][len(plan.tests) :]
 
     def _signatures(

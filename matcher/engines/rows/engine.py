@@ -21,10 +21,7 @@ from covey.matcher.compile.bounds import (
     bound_key,
     check_columns,
     constant_column,
-    element_of,
     evaluate_column,
-    is_column,
-    part_of,
 )
 from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
@@ -42,22 +39,38 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.rows.additions import Addition, check_names, operands_of
-from covey.matcher.engines.rows.arrays import Numbers, positions_by_value
+from covey.matcher.engines.rows.arrays import Numbers, object_bytes, positions_by_value
 from covey.matcher.engines.rows.box_rows import BoxRows
 from covey.matcher.engines.rows.gated import GatedSubscriptions, update_both
 from covey.matcher.engines.rows.ids import IdMap, Interfaces
-from covey.matcher.engines.rows.object_sizes import object_bytes
-from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
+from covey.matcher.engines.rows.plans import (
+    NONE,
+    Addition,
+    PlanGroup,
+    PlanTable,
+    PlanUse,
+    Writes,
+    check_names,
+    moves,
+    operands_of,
+    writes_of,
+)
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, UNORDERED, describe_rows
 from covey.matcher.engines.rows.row_search import RowSearch, ids_of_event, interfaces_of_event
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
-from covey.matcher.evaluation.options import EvaluationOptions, evaluator_of
+from covey.matcher.evaluation.evaluator import EvaluationOptions, evaluator_of
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.value_columns import check_mapping, columns_of, taken_all
+from covey.matcher.events.value_columns import (
+    check_mapping,
+    columns_of,
+    element_of,
+    elements_of,
+    is_column,
+    taken_all,
+)
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load
@@ -415,7 +428,7 @@ class RowEngine(Engine):
             if under is not None:
                 positions = under if positions is None else under[positions]
             chosen = firsts if positions is None else firsts[positions]
-            chosen_values = values if positions is None else part_of(values, positions)
+            chosen_values = values if positions is None else elements_of(values, positions)
             check_names(plan, int(subscription_ids[0 if positions is None else positions[0]]), values)
             checked = check_columns(plan.filter, chosen_values, len(chosen), partial=True)
             if use.in_place(values) is None:
@@ -424,7 +437,7 @@ class RowEngine(Engine):
             changes.append((use, chosen, checked))
         self._boxes.check_texts(moved)
         if len(over):  # raises before it changes anything
-            update_both(self.gated, self.trees, subscription_ids[over], part_of(values, over))
+            update_both(self.gated, self.trees, subscription_ids[over], elements_of(values, over))
         self._boxes.collect_texts()
         for use, chosen, checked in changes:
             writes = use.in_place(values)

@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.bounds import part_of
 from covey.matcher.engine import Engine, IdArray
-from covey.matcher.engines.rows.object_sizes import object_bytes
+from covey.matcher.engines.rows.arrays import object_bytes
 from covey.matcher.errors import VariableError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.problem import TRUE, UNDECIDED
 from covey.matcher.evaluation.residues import Residues
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.events.value_columns import columns_of, taken_all
+from covey.matcher.events.value_columns import columns_of, element_of, elements_of, is_column, taken_all
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter
-from covey.matcher.load import Load, is_column
+from covey.matcher.load import Load
 from covey.matcher.matches import Matches
 
 Mask = npt.NDArray[np.bool_]
@@ -118,7 +117,7 @@ class GatedSubscriptions:
         before = [self._values[number] for number in numbers]
         after = []
         for place, number in enumerate(numbers):
-            mine = {n: value[place] if is_column(value) else value for n, value in values.items()}
+            mine = element_of(values, place)
             filter = self._filters[number]
             unknown = names - set(filter.variables)
             if unknown:
@@ -233,13 +232,13 @@ def update_both(
         mine = ids[here]
     before = {}
     if gated is not None and len(mine):
-        chosen = part_of(values, np.flatnonzero(here))
+        chosen = elements_of(values, np.flatnonzero(here))
         before = gated.values_before(mine, chosen)
         gated.update_many(mine, chosen)
     if other is None or here.all():
         return
     try:
-        other.update_many(ids[~here], part_of(values, np.flatnonzero(~here)))
+        other.update_many(ids[~here], elements_of(values, np.flatnonzero(~here)))
     except BaseException:
         if gated is not None and len(mine):
             gated.update_many(mine, before)

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.jit.hashing import spread
-from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch
+from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch, spread
 
 ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
 """The signature is ~plan where the row is in no structure, as the row of a plan without boxes. The interface

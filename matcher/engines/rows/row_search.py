@@ -75,7 +75,6 @@ def interfaces_of_event(store: RowStore, keys: Keys, interfaces: Interfaces) -> 
 
 
 def _merged(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:
-    """The union of two answers to one batch."""
     events = [np.repeat(np.arange(len(o) - 1, dtype=np.int64), np.diff(o)) for o, _ in (answers, others)]
     order = np.argsort(np.concatenate(events), kind="stable")
     return answers[0] + others[0], np.concatenate([answers[1], others[1]])[order]

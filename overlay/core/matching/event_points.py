@@ -1,6 +1,6 @@
 """Tests events against regions one by one, without an engine.
 
-The values of a batch become points between the cuts of regions (`covey.matcher.covering.intervals`), lazily
+The values of a batch become points between the cuts of regions (`covey.matcher.covering.cuts`), lazily
 per attribute. A pair of an event and a region takes 0.3 µs and more in Python; so this is for few events and
 few regions (`matching.py`), and for the papers' matching by the poset (`baselines/poset_matching.py`).
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.intervals import Cuts
+from covey.matcher.covering.cuts import LINES, Cuts
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import Constant, Predicate
 

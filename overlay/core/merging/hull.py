@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from struct import Struct
 
 from covey.matcher import EventType, Filter
-from covey.matcher.covering.cuts import LINES, Cut
-from covey.matcher.covering.intervals import only_string
+from covey.matcher.covering.cuts import LINES, Cut, only_string
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import INT64_MIN
@@ -22,7 +21,7 @@ from covey.matcher.expressions.expression import And, Predicate, Scalar, Variabl
 from covey.matcher.expressions.operators import Operator
 
 Span = tuple[Cut, Cut]
-"""A half-open interval of cuts, as in `matcher/covering/intervals.py`."""
+"""A half-open interval of cuts, as in `matcher/covering/cuts.py`."""
 
 Hull = dict[str, Span]
 

@@ -25,8 +25,7 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
 
 if TYPE_CHECKING:
-    from covey.matcher.covering.cuts import Cut
-    from covey.matcher.covering.intervals import Cuts
+    from covey.matcher.covering.cuts import Cut, Cuts
     from covey.matcher.covering.region import Region
     from covey.matcher.events.batch import EventBatch
 

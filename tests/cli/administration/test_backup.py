@@ -1,7 +1,5 @@
 """`covey backup` of the directory of a broker that is in use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

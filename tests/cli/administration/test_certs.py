@@ -1,7 +1,5 @@
 """`covey certs`, and commands that connect over TLS."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -87,7 +85,6 @@ def test_a_broker_and_commands_over_tls(tmp_path: Path) -> None:
     words = [*broker, "b2", "--parent", str(os.getpid())]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None
         while "retrying" not in process.stderr.readline():
             assert process.poll() is None
         address = f"127.0.0.1:{ports[1]}"

@@ -1,7 +1,5 @@
 """`covey broker join` and `leave`: brokers join and leave an overlay that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Changes of an overlay file: one at a time, whole or not at all, and readable for whoever could read it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """`covey verify` on the directory of a broker."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lines of a process's output: complete, split, unterminated and overlong."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables on narrow terminals: parts below each other, with whole names."""
 
-from __future__ import annotations
-
 import pytest
 from rich.console import Console
 

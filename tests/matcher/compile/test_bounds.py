@@ -1,7 +1,5 @@
 """Bounds of boxes: those of the kernel equal single bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,6 @@ def kernels() -> None:
 def plan_of(text: str) -> Plan:
     filter = parse(text, T)
     made = make_plan(filter, plan_key(filter)[0], SchemaColumns(filter.event_type))
-    assert made is not None
     return made[0]
 
 

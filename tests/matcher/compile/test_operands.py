@@ -1,7 +1,5 @@
 """Columns of values are checked like the values of each subscription."""
 
-from __future__ import annotations
-
 from math import copysign, nan
 from typing import Any
 
@@ -59,4 +57,4 @@ def test_columns_are_checked_as_their_elements(data: st.DataObject, count: int) 
         for i in range(count):
             value: Any = found[i] if isinstance(found, np.ndarray) else found
             assert value == expected[i][name]
-            assert copysign(1, value) == copysign(1, expected[i][name])  # type: ignore[arg-type]
+            assert copysign(1, value) == copysign(1, expected[i][name])

@@ -1,7 +1,5 @@
 """The disjunctive normal form: its boxes are equivalent to the filter, and few."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import nan
 from typing import Any
@@ -14,8 +12,7 @@ from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import EventType, parse
-from covey.matcher.covering.boxes import CONJUNCTION_CAP, Box
-from covey.matcher.covering.parts import Absent, Bound, Test, Text
+from covey.matcher.covering.boxes import CONJUNCTION_CAP, Absent, Bound, Box, Test, Text
 from covey.matcher.expressions.expression import Constant, Operand, Scalar, Variable
 from covey.matcher.expressions.operators import Operator
 

@@ -1,7 +1,5 @@
 """covers and intersects, against brute force over domains that have a value in every gap."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from datetime import timedelta
@@ -17,8 +15,16 @@ from random_filters import POOLS, TIMES, event_types, events, expressions, filte
 
 from covey.matcher import EventType, Filter, parse
 from covey.matcher.covering.covering import covers_region, intersects_region
-from covey.matcher.covering.cuts import LINES, point_of
-from covey.matcher.covering.intervals import common, difference, intersection, overlap, union, within
+from covey.matcher.covering.cuts import (
+    LINES,
+    common,
+    difference,
+    intersection,
+    overlap,
+    point_of,
+    union,
+    within,
+)
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator, prefix_span
@@ -437,5 +443,4 @@ def test_every_list_has_one_cut_point() -> None:
 
 def test_a_predicate_with_an_unset_variable_is_an_atom() -> None:
     region = parse("i < $x", T).region()
-    assert region.conjunctions is not None
     assert region.conjunctions[0].atoms == {Predicate("i", Operator.LT, (Variable("x"),))}

@@ -1,7 +1,5 @@
 """Covering of filters with calls, against the truth for every event of a small domain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +27,7 @@ from covey.matcher.expressions.expression import (
     Variable,
 )
 from covey.matcher.expressions.operators import Operator
-from covey.matcher.operators import rules
+from covey.matcher.operators import table
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.matcher.operators.table import register, unregister
 
@@ -318,7 +316,7 @@ def test_a_rule_that_fails_says_nothing_and_is_noted_once(covering: Any, bounds:
             assert filter_of(one).intersects(filter_of(other))
     finally:
         unregister(name)
-    noted = [fault for fault in rules.faults() if fault[0] == name]
+    noted = [fault for fault in table.faults() if fault[0] == name]
     assert [rule for _, rule, _ in noted] == (["bounds", "covers"] if covering else ["bounds"])
 
 
@@ -363,4 +361,4 @@ def test_rules_of_times_say_nothing_of_variables_without_values() -> None:
         ("weekday(t, $days, 'UTC')", "weekday(t, $days)"),
     ):
         assert not parse(wider, time).covers(parse(narrower, time))
-    assert not [name for name, *_ in rules.faults() if name in ("time_of_day", "weekday")]
+    assert not [name for name, *_ in table.faults() if name in ("time_of_day", "weekday")]

@@ -1,7 +1,5 @@
 """Regions, lifted values and covering from precomputed plans equal those evaluated step by step."""
 
-from __future__ import annotations
-
 import random
 from math import inf
 

@@ -1,7 +1,5 @@
 """The index of regions against covering of every pair: it misses none, and returns few others."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Every example of docs/dialects.md is true."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Event patterns match what their translations match, by an evaluation of the JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

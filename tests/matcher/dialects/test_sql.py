@@ -1,7 +1,5 @@
 """Selectors select what their translations match, by an evaluation in SQL's three values."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping

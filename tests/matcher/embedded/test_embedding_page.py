@@ -1,7 +1,5 @@
 """The examples of docs/embedding.md run, in their order."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

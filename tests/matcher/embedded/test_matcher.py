@@ -1,7 +1,5 @@
 """A matcher against a dict of subscriptions and the naive engine: changes, read back, snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -131,8 +129,8 @@ WRONG: list[Callable[[Matcher], object]] = [
     lambda m: m.add(4, LARGE, {}),
     lambda m: m.add(4, LARGE, {"limit": "a"}),
     lambda m: m.add(4, LARGE, {"limit": 1}, interface=70_000),
-    lambda m: m.add("4", LARGE, {"limit": 1}),  # type: ignore[arg-type]
-    lambda m: m.add(4, "size > 4"),  # type: ignore[arg-type]
+    lambda m: m.add("4", LARGE, {"limit": 1}),
+    lambda m: m.add(4, "size > 4"),
     lambda m: m.add_all([4, 5, 1], [LARGE, BELOW], {"limit": 1, "firm": "a"}, numbers=[0, 1, 0]),
     lambda m: m.add_all([4, 5], [LARGE, BELOW], {"limit": [1, "a"], "firm": "a"}),
     lambda m: m.upsert(1, LARGE, {"limit": "a"}),
@@ -141,7 +139,7 @@ WRONG: list[Callable[[Matcher], object]] = [
     lambda m: m.upsert_all([1, 2], [LARGE, BELOW], {"limit": [1, "a"], "firm": "a"}),
     lambda m: m.upsert_all([1, 2], [LARGE, BELOW], {"limit": 1, "firm": 2}),
     lambda m: m.upsert_all([1, 1], [LARGE, BELOW], {"limit": 1, "firm": "a"}),
-    lambda m: m.update(1, {"limit": None}),  # type: ignore[dict-item]
+    lambda m: m.update(1, {"limit": None}),
     lambda m: m.update(9, {"limit": 1}),
     lambda m: m.update(1, {"firm": "a", "other": 1}),
     lambda m: m.update_many([1, 2, 9], {"limit": 1}),
@@ -339,4 +337,4 @@ def test_families_of_one_name_may_differ_between_filters() -> None:
         matcher.update_many([1, 2], {"x": "c"})
     assert [each.values for each in matcher] == [{"x": "b"}, {"x": 1}]
     with pytest.raises(FilterError):
-        matcher.add(3, "price > 1")  # type: ignore[arg-type]
+        matcher.add(3, "price > 1")

@@ -1,7 +1,5 @@
 """Matchers whose filters call named operators: accounts, faults, upserts and snapshots."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

@@ -1,7 +1,5 @@
 """Snapshots: their format, atomic writing, and files that are none."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from datetime import UTC, datetime

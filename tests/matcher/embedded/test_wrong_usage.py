@@ -1,7 +1,5 @@
 """Wrong usage of the library: every error names the field, the value and what was expected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

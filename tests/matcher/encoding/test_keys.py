@@ -1,7 +1,5 @@
 """Keys keep the order of every kind, and bounds are exact between kinds."""
 
-from __future__ import annotations
-
 from math import inf, nan
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A few events in packed columns have the keys that they have in Arrow columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

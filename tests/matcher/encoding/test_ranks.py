@@ -1,7 +1,5 @@
 """Ranks keep the order of strings, whatever constants come, in whatever order, however narrow the gaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """All texts that a string contains or ends with are found in one walk, whatever texts come and go."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

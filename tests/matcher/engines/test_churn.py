@@ -1,7 +1,5 @@
 """The cluster engine under random churn, against an oracle of NumPy columns (`support/churn.py`)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The cluster engine's own behaviour: where rows are placed, what is freed, how it is rendered."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -113,7 +111,7 @@ def test_plans_are_shared_and_freed_with_their_last_subscription() -> None:
     assert (
         len({engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE)) for i in range(3)}) == 3
     )  # constants
-    assert {engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE))[0] for i in range(3)} == {0}  # type: ignore
+    assert {engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE))[0] for i in range(3)} == {0}
     assert engine.plans[0].subscriptions == 20
     engine.remove_many(np.arange(20))
     engine.add(1, parse("price > 3", QUOTE))
@@ -271,7 +269,7 @@ def test_maintenance_that_moves_most_rows_chooses_first_tests_anew() -> None:
     values = {"b": rng.integers(0, 5, 5000), "s": rng.integers(0, 5, 5000), "p": rng.random(5000)}
     engine.add_many(np.arange(5000), parse("book == $b and side == $s and price > $p", trade), values)
     rows = [{"book": i % 5, "side": i // 5 % 5, "price": 0.01} for i in range(3000)]
-    batch = EventBatch.from_pylist(trade, rows)  # type: ignore[arg-type]
+    batch = EventBatch.from_pylist(trade, rows)
     expected = engine.match(batch).ordered()[1].tolist()
     assert not engine.store.configuration.schemas
     for _ in range(4):

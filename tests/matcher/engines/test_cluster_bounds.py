@@ -1,7 +1,5 @@
 """The cluster engine stores bounds exactly, in as few bytes as they need."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

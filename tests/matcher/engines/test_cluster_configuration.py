@@ -1,7 +1,5 @@
 """Hashing configurations: which schema a signature uses, and which schemas get tables."""
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The cluster engine at sizes where rows fill large buckets, directories and columns."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -4,8 +4,6 @@ Answers are compared with those of the oracle, and every bit is checked after ev
 leaves whatever they cost.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import inf, nan
 
@@ -106,7 +104,7 @@ def points(count: int = 60) -> EventBatch:
         {"x": float(x), "y": float(y), "z": int(z), "name": "ab"}
         for x, y, z in zip(rng.random(count), rng.random(count), rng.integers(0, 60, count), strict=True)
     ]
-    return EventBatch.from_pylist(POINT, rows)  # type: ignore[arg-type]
+    return EventBatch.from_pylist(POINT, rows)
 
 
 def compare(engines: list[Engine], batch: EventBatch) -> None:
@@ -142,16 +140,16 @@ def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
 
     count, engines = 620, [one, oracle]
     for engine in engines:
-        engine.add_many(np.arange(count), filter, values(1, count, 1.0), interface=np.arange(count) % 90)  # type: ignore[arg-type]
+        engine.add_many(np.arange(count), filter, values(1, count, 1.0), interface=np.arange(count) % 90)
     compare(engines, batch)
     assert check_leaves(one) >= 2
     for step in range(3):
         for engine in engines:
             chosen = np.random.default_rng(step).choice(count, 250, replace=False)
-            engine.update_many(chosen, values(step, 250, 0.2 + step / 4))  # type: ignore[arg-type]
-            engine.update(int(chosen[0]), {name: value[0] for name, value in values(9, 1, 1.0).items()})  # type: ignore[index]
+            engine.update_many(chosen, values(step, 250, 0.2 + step / 4))
+            engine.update(int(chosen[0]), {name: value[0] for name, value in values(9, 1, 1.0).items()})
             engine.remove_many(chosen[:100])
-            engine.add_many(chosen[:100], filter, values(step + 50, 100, 0.1), interface=3)  # type: ignore[arg-type]
+            engine.add_many(chosen[:100], filter, values(step + 50, 100, 0.1), interface=3)
         compare(engines, batch)
         assert check_leaves(one) >= 2
     for engine in engines:

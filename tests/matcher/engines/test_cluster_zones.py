@@ -3,8 +3,6 @@
 Answers are compared with those of the oracle, and the order is checked after every step.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -93,16 +91,16 @@ def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
 
     for engine in engines:
         rng = np.random.default_rng(1)
-        engine.add_many(np.arange(700), filter, values(700, 60), interface=np.arange(700) % 90)  # type: ignore[arg-type]
+        engine.add_many(np.arange(700), filter, values(700, 60), interface=np.arange(700) % 90)
     compare(one, oracle, batch)
     assert check_zones(one) >= 4
     for step in range(6 if ALL else 3):
         for engine in engines:
             rng = np.random.default_rng(step)
             chosen = rng.choice(700, 250, replace=False)
-            engine.update_many(chosen, values(250, 20 + 20 * step))  # type: ignore[arg-type]
+            engine.update_many(chosen, values(250, 20 + 20 * step))
             engine.remove_many(chosen[:90])
-            engine.add_many(chosen[:90], filter, values(90, 100), interface=3)  # type: ignore[arg-type]
+            engine.add_many(chosen[:90], filter, values(90, 100), interface=3)
         check_zones(one)
         compare(one, oracle, batch)
         check_zones(one)
@@ -176,8 +174,8 @@ def test_prefetching_is_the_one_difference_between_the_kinds_of_propagation() ->
     assert ahead.lookahead == 1
 
 
-@pytest.mark.parametrize("lookahead", [-1, 0, 1])
-def test_prefetching_and_blocks_change_no_answer(lookahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lookahead", [-1, 1])
+def test_prefetching_changes_no_answer(lookahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     of = Policy.of
     monkeypatch.setattr(Policy, "of", lambda kind: replace(of(kind), lookahead=lookahead))
     engine, oracle = ClusterEngine(QUOTE), NaiveEngine(QUOTE)

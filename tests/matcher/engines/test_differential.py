@@ -5,8 +5,6 @@ update_many, remove, remove_many) to a random set of subscriptions, and compared
 event: the ids, and the interfaces. As many per engine as `draws` states are run, and counted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

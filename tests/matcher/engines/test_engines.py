@@ -1,7 +1,5 @@
 """What holds of every engine, the oracle included: one suite for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from math import inf, nan
@@ -249,9 +247,9 @@ def test_ids_and_interfaces_out_of_range_are_errors(engine: Engine) -> None:
     anything = parse("", QUOTE)
     for ids in (2**63, "1", 1.5):
         with pytest.raises(SubscriptionError, match="expected an integer of 64 bits"):
-            engine.add(ids, anything)  # type: ignore[arg-type]
+            engine.add(ids, anything)
         with pytest.raises(SubscriptionError, match=f"subscription .*{ids}"):
-            engine.explain({}, ids)  # type: ignore[arg-type]
+            engine.explain({}, ids)
     for interface in (-1, 65_536):
         with pytest.raises(SubscriptionError, match="interface"):
             engine.add(1, anything, interface=interface)

@@ -1,7 +1,5 @@
 """Every engine with calls of named operators, against `Filter.matches` under churn; and operators' faults."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Normal form or tree: the paper's equations, exact counts, and the choice of the cluster engine."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -2,8 +2,6 @@
 event types come and go, and each has an engine.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -4,8 +4,6 @@ The suite runs these compiled; `test_compiling.py` runs them once more with NUMB
 index out of bounds is an error and coverage is real.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Matches`: how long it is valid, its forms, and what is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

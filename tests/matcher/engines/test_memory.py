@@ -1,7 +1,5 @@
 """`memory_bytes` is near what the process holds, Python's objects included."""
 
-from __future__ import annotations
-
 import gc
 import json
 import subprocess

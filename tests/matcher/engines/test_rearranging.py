@@ -1,7 +1,5 @@
 """Arrangements that replace one another in steps: bounded work per call, and answers in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

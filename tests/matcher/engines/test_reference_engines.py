@@ -1,7 +1,5 @@
 """The reference engines' own behaviour, besides the suite that every engine runs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

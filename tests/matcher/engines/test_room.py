@@ -1,7 +1,5 @@
 """Where there is no room: numbers past 32 bits, memory that runs out, and lists of what is free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 however events are batched and whatever is asked of the matches.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

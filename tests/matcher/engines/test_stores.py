@@ -3,8 +3,6 @@
 Like `test_kernels.py`, this runs compiled in the suite and once more uncompiled, from `test_compiling.py`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

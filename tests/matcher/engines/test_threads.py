@@ -1,7 +1,5 @@
 """Calls of several threads take turns, on every engine."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 

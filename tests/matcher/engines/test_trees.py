@@ -2,8 +2,6 @@
 access rows are.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -12,8 +10,7 @@ from draws import each_seed
 from random_trees import T, Truth, bushy, deep, events, joined
 
 from covey.matcher import EventBatch, EventType, compile_kernels, create_engine, parse
-from covey.matcher.compile.access_rows import access_rows
-from covey.matcher.compile.tree_plan import AND, OR, inner_word
+from covey.matcher.compile.tree_plan import AND, OR, access_rows, inner_word
 from covey.matcher.engine import engine_names
 from covey.matcher.engines.trees.engine import TreeEngine
 

@@ -1,7 +1,5 @@
 """Engines that are widened in place: subscriptions stay, and answers are those of an engine made wide."""
 
-from __future__ import annotations
-
 import random
 from math import inf, nan
 from typing import Any

@@ -1,7 +1,5 @@
 """Accounts of operators: how many are kept."""
 
-from __future__ import annotations
-
 from covey.matcher.evaluation.accounts import MOST_OPERATORS, Accounts
 
 

@@ -1,7 +1,5 @@
 """The evaluator: residues of every form, each call asked once, and operators that misbehave."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -82,8 +80,7 @@ def operators() -> Iterator[Operators]:
 def batch(count: int = EVENTS) -> EventBatch:
     """Events n = 0, 1, ...; that at ABSENT has no n."""
     return EventBatch.from_pylist(
-        NUMBER,
-        [{"n": None if n == ABSENT else n, "word": "ab"[n % 2], "x": n / 2} for n in range(count)],
+        NUMBER, [{"n": None if n == ABSENT else n, "word": "ab"[n % 2], "x": n / 2} for n in range(count)]
     )
 
 
@@ -105,7 +102,7 @@ def test(attribute: str, operator: str, *operands: Scalar) -> Predicate:
     return Predicate(attribute, Operator(operator), tuple(map(Constant, operands)))
 
 
-test.__test__ = False  # type: ignore[attr-defined]
+test.__test__ = False
 
 
 def decided(expression: Expression, events: EventBatch | None = None, **values: Scalar) -> list[int]:
@@ -318,7 +315,6 @@ def test_many_events_are_decided_in_windows(operators: Operators, monkeypatch: p
     events = batch()
     for _ in range(2):
         assert decided(above(8), events) == [TRUE if n > 8 else FALSE for n in range(EVENTS)]
-    assert events.results is not None
     assert [answers.rows.tolist() for _, answers in events.results.items()] == [
         [n for n in range(EVENTS) if n != ABSENT]
     ]

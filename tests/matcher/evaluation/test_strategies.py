@@ -1,7 +1,5 @@
 """Every strategy decides every pair as brute force does, whatever operators answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Event batches: round trips, refusals that name what does not fit, and damaged bytes."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches from and to pandas DataFrames."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime
 from types import ModuleType
@@ -11,7 +9,7 @@ import pandas as pd
 import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventError, EventType
-from covey.matcher.events.data_frames import is_data_frame
+from covey.matcher.events.python_rows import is_data_frame
 from covey.matcher.events.value_columns import columns_of
 
 QUOTE = EventType(

@@ -1,7 +1,5 @@
 """Schemas of one event type: which agree, what their union is, and batches and filters over them."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from itertools import permutations

@@ -1,7 +1,5 @@
 """List attributes: values in all forms of batches, and filters on their presence."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

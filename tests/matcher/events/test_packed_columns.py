@@ -1,7 +1,5 @@
 """Packed columns: what is done to a few events gives the same as with Arrow columns; others are refused."""
 
-from __future__ import annotations
-
 import struct
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
@@ -42,7 +40,6 @@ def arrow(batch: EventBatch) -> EventBatch:
 
 
 def packed_bytes(batch: EventBatch) -> bytes:
-    assert batch.columns is not None
     return batch.columns.packed()
 
 

@@ -1,7 +1,5 @@
 """Rows agree with the batch of the one event, whatever the values are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """The results of operators stay with the events they are about, whatever a batch is cut from or joined to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -32,7 +30,6 @@ def known(events: EventBatch) -> list[tuple[int, int, bool, list[int]]]:
         return []
     even, below = events.results.get(KEY), events.results.get(OTHER)
     assert even is not None
-    assert below is not None
     assert below.solutions is not None
     assert even.rows.tolist() == below.rows.tolist()
     n = events.values("n")
@@ -87,11 +84,8 @@ def test_answers_with_solutions_of_another_type_are_left_out() -> None:
     of_words = batch(2).with_results(Results({OTHER: words}))
     without.shared_results().add(OTHER, Answers(np.array([0]), np.array([True])))
     joined = EventBatch.concat([of_numbers, of_words, without, of_numbers]).results
-    assert joined is not None
     answers = joined.get(OTHER)
-    assert answers is not None
     assert answers.rows.tolist() == [0, 1, 5, 6, 7]
-    assert answers.solutions is not None
     assert answers.solutions.to_pylist() == [[], [0], [0], [], [0]]
     assert not joined.add(OTHER, words)
     assert joined.get(OTHER) is answers

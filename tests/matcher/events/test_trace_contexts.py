@@ -1,7 +1,5 @@
 """Trace contexts of batches, whatever becomes of the batches."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from covey.matcher import EventBatch, EventType

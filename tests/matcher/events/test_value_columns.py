@@ -1,7 +1,5 @@
 """Columns of values in the forms that users hold them."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from typing import Any
 

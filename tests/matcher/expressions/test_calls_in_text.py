@@ -1,7 +1,5 @@
 """Calls of named operators, free variables and constraints in the filter language."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,8 +24,7 @@ from covey.matcher.expressions.values import Family
 from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
 
 T = EventType(
-    "T",
-    {"i": "int64", "f": "float64", "s": "string", "t": "timestamp", "b": "bool", "near": "float64"},
+    "T", {"i": "int64", "f": "float64", "s": "string", "t": "timestamp", "b": "bool", "near": "float64"}
 )
 TALLY = Call("tally", (Column("s"), Free("n")))
 
@@ -41,10 +38,7 @@ def operators() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("text", "expression"),
     [
-        (
-            "near(f, 1, $radius)",
-            Call("near", (Column("f"), Constant(1.0), Variable("radius"))),
-        ),
+        ("near(f, 1, $radius)", Call("near", (Column("f"), Constant(1.0), Variable("radius")))),
         (
             "not near (f, -$x + 2, 2 * $x)",
             Call("near", (Column("f"), Variable("x", -1, 2), Variable("x", 2)), False),
@@ -55,14 +49,8 @@ def operators() -> Iterator[None]:
             "resembles(s, 'a', $b, \"c\")",
             Call("resembles", (Column("s"), Constant("a"), Variable("b"), Constant("c"))),
         ),
-        (
-            "tally(s, ?n) and ?n > 250",
-            And((TALLY, Constraint(((1, "n"),), Operator.GT, Constant(250.0)))),
-        ),
-        (
-            "250 < ?n and tally(s, ?n)",
-            And((Constraint(((1, "n"),), Operator.GT, Constant(250.0)), TALLY)),
-        ),
+        ("tally(s, ?n) and ?n > 250", And((TALLY, Constraint(((1, "n"),), Operator.GT, Constant(250.0))))),
+        ("250 < ?n and tally(s, ?n)", And((Constraint(((1, "n"),), Operator.GT, Constant(250.0)), TALLY))),
         (
             "tally(s, ?n) and not ?n > $m + 1",
             And((TALLY, Constraint(((1, "n"),), Operator.LE, Variable("m", 1, 1)))),
@@ -348,7 +336,7 @@ def test_the_filter_of_a_text_follows_the_table_of_operators() -> None:
 )
 def test_expressions_that_do_not_fit_are_refused(expression: object, message: str) -> None:
     with pytest.raises(FilterError, match=message):
-        Filter(T, expression)  # type: ignore[arg-type]
+        Filter(T, expression)
 
 
 def test_a_negative_first_scale_is_turned() -> None:

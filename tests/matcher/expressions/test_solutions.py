@@ -1,7 +1,5 @@
 """`Filter.matches` with calls: solutions are joined, constraints select among them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Calls and constraints built in Python equal those parsed from text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -52,7 +50,7 @@ def test_the_builder_and_the_text_give_equal_filters(built: Any, text: str) -> N
 @pytest.mark.parametrize(
     ("built", "message"),
     [
-        (lambda: call(3, F.f), "operator 3: expected its name"),  # type: ignore[arg-type]
+        (lambda: call(3, F.f), "operator 3: expected its name"),
         (lambda: call("near", F.f, None), "near: operand None, expected a constant or a variable"),
         (lambda: call("tally", F.s, 2 * Free("n")), "as an argument: expected a free variable as it is"),
         (lambda: Free("n") > F.f, r"Free\('n'\): operand F\['f'\], expected a constant or a variable"),

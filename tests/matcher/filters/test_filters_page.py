@@ -1,7 +1,5 @@
 """Every example of docs/filters.md is true."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from math import nan

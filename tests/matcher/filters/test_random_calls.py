@@ -1,7 +1,5 @@
 """Laws of random filters with calls: text, structures, values, gates, and matching by enumeration."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -64,9 +62,7 @@ def test_the_text_of_a_filter_is_that_filter(data: st.DataObject) -> None:
 
 @examples(700)
 @given(st.data())
-def test_matching_agrees_with_enumeration_with_substitution_and_with_structures(
-    data: st.DataObject,
-) -> None:
+def test_matching_agrees_with_enumeration_with_substitution_and_with_structures(data: st.DataObject) -> None:
     usual = data.draw(st.sampled_from([True, True, True, False]))
     event_type = EVENTS if usual else data.draw(event_types())
     filter = data.draw(filters_with_calls(event_type))

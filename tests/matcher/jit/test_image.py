@@ -3,8 +3,6 @@
 It is of two small modules of kernels, in a cache of its own.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ once.
 The child compiles the smallest of the kernel modules only, since all of them take a minute.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`inside` against exact arithmetic on polygons of integers, and which polygons cover which."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from math import inf, nan
@@ -57,7 +55,7 @@ def inside(polygon: str) -> list[bool]:
 
 @given(triangles, st.sampled_from([wkt, geojson]))
 def test_a_polygon_includes_its_border(triangle: tuple[Point, Point, Point], form: object) -> None:
-    assert inside(form(triangle)) == [is_in(triangle, point) for point in GRID]  # type: ignore[operator]
+    assert inside(form(triangle)) == [is_in(triangle, point) for point in GRID]
 
 
 @given(triangles)

@@ -1,7 +1,5 @@
 """The bounds that operators state: they hold whatever is true, and the bounds of what an operator covers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

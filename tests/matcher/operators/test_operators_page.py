@@ -1,7 +1,5 @@
 """Every example of docs/operators.md is true, and the page lists the operators that are shipped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """`rate_of_change` against a loop over events, in batches of any size."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import inf, nan

@@ -1,7 +1,5 @@
 """`matches` against Python's `re` on patterns that both understand alike; patterns that are refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`score_operator`: models and functions as operators."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`has_any`, `has_all` and `has_only` against Python's sets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The table of operators: what may be registered, and entry points that cannot be used."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import Any

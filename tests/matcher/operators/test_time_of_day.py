@@ -1,7 +1,5 @@
 """`time_of_day` and `weekday` against `datetime` and `zoneinfo`, and what covers what."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """`within`: distances on the sphere, against vectors in space, and which circles cover which."""
 
-from __future__ import annotations
-
 from math import asin, cos, dist, hypot, inf, nan, pi, radians, sin
 
 import pytest

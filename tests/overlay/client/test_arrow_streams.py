@@ -1,7 +1,5 @@
 """Whatever has Arrow's C streams or arrays is published, and what is read has them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,11 +1,9 @@
 """One stream for all subscriptions of a client, through live brokers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
-from running import Brokers, on_a_loop, until
+from running import Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ClosedError
@@ -56,12 +54,7 @@ NOTE = EventType("Note", {"number": "int64", "text": "string"})
 
 @on_a_loop
 async def test_deliveries_start_with_pending_events_and_release_their_credit() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as me,
-    ):
-        await feed.advertise(NOTE)
+    async with two_clients(NOTE) as (_, feed, me):
         low = await me.subscribe("Note", "number < $limit", limit=20)
         high = await me.subscribe("Note", "number >= 10")
         gone = await me.subscribe("Note", "number >= 0")

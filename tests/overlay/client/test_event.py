@@ -1,7 +1,5 @@
 """Events that wait for a subscription are evaluated again when it has moved meanwhile (STRICTNESS)."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -25,7 +23,6 @@ def waiting(*prices: int, limit: int = 100) -> tuple[ClientSession, Part]:
     batch = EventBatch.from_pylist(QUOTE, [{"price": p} for p in prices], publisher="p", first_sequence=1)
     ones = np.ones(len(batch), np.int64)
     matches = session.matches(Deliver(batch, np.arange(len(batch) + 1), ones, session.epoch))
-    assert matches is not None
     (share,) = matches.divided()
     return session, Part(share, matches.epoch, Claim(1, 1, lambda: None))
 

@@ -1,7 +1,5 @@
 """Calls that publish: what they wait for, and what a lost broker, a refusal and the end do to them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

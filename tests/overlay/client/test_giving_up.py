@@ -1,7 +1,5 @@
 """Who gives up leaves nothing behind: no task, no future, no event, no growing traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import traceback

@@ -1,7 +1,5 @@
 """Subscriptions with a maximal rate over real brokers: the newest of each key, and all else is told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 
@@ -91,7 +89,7 @@ async def test_mistakes() -> None:
         await client.advertise(QUOTE)
         for rate in (0, -1, float("nan"), "5", True, 1e9):
             with pytest.raises(ValueError, match=r"max_rate is .*: expected events per second and key"):
-                await client.subscribe("Ship", max_rate=rate)  # type: ignore[arg-type]
+                await client.subscribe("Ship", max_rate=rate)
         with pytest.raises(ValueError, match="expected an event type with a key, Quote has none"):
             await client.subscribe("Quote", max_rate=5)
         paced = await client.subscribe("Ship", max_rate=5)

@@ -1,13 +1,12 @@
 """Named operators in the process of a client."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from running import on_a_loop
 
 from covey.matcher import EventType
 from covey.matcher.errors import FilterError
@@ -75,15 +74,13 @@ def test_the_reader_evaluates_operators_with_state_and_is_told_of_faults(
     assert line in caplog.messages
 
 
-def test_an_unknown_operator_is_refused_before_anything_is_sent() -> None:
-    async def run() -> None:
-        async with (
-            LocalOverlay(chain(2), event_types=[READING]) as overlay,
-            Client(overlay.addresses["b2"]) as subscriber,
-        ):
-            epoch = subscriber.session.epoch
-            with pytest.raises(FilterError, match="unknown operator 'odds': did you mean odd"):
-                await subscriber.subscribe("Reading", "odds(x)")
-            assert subscriber.session.epoch == epoch
-
-    asyncio.run(run())
+@on_a_loop
+async def test_an_unknown_operator_is_refused_before_anything_is_sent() -> None:
+    async with (
+        LocalOverlay(chain(2), event_types=[READING]) as overlay,
+        Client(overlay.addresses["b2"]) as subscriber,
+    ):
+        epoch = subscriber.session.epoch
+        with pytest.raises(FilterError, match="unknown operator 'odds': did you mean odd"):
+            await subscriber.subscribe("Reading", "odds(x)")
+        assert subscriber.session.epoch == epoch

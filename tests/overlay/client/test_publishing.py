@@ -1,7 +1,5 @@
 """What a client publishes, where its advertisement ends meanwhile or its events are large."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -115,10 +113,7 @@ async def test_a_data_frame_is_published_as_a_batch() -> None:
 
 @on_a_loop
 async def test_without_waiting_a_full_outbox_is_an_error() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1"), "me", outbox_events=3) as client,
-    ):
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me", outbox_events=3) as client:
         await client.advertise(QUOTE)
         mine = await client.subscribe("Quote")
         for volume in range(3):

@@ -1,13 +1,11 @@
 """`Subscription.read`: the next events as a table, up to a time, a condition or a number."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
@@ -24,12 +22,7 @@ def waiting(quotes: Subscription) -> int:
 
 @on_a_loop
 async def test_events_up_to_a_number_a_condition_or_a_time() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as me,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE) as (_, feed, me):
         quotes = await me.subscribe(QUOTE, "price < $limit", limit=100)
         await feed.publish_batch("Quote", [{"firm": "IBM", "price": float(i)} for i in range(10)])
         await feed.publish_batch("Quote", [{"price": float(i)} for i in range(10, 20)])

@@ -1,13 +1,11 @@
 """How a client subscribes: what it takes a type's name for, and what is left where it did not work."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventBatch, EventType, EventTypeError, FilterError
 from covey.overlay import Client, NotSettledError, RefusedError
@@ -17,12 +15,7 @@ from covey.overlay.core.client.actions import DeliverTo
 
 @on_a_loop
 async def test_a_refused_event_type_leaves_nothing_behind() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as me,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE) as (_, feed, me):
         wrong = EventType("Quote", {"volume": "string"})
         with pytest.raises(RefusedError, match="attribute volume is int64, not string"):
             await me.subscribe(wrong, 'volume == "1"')
@@ -36,12 +29,7 @@ async def test_a_refused_event_type_leaves_nothing_behind() -> None:
 
 @on_a_loop
 async def test_a_type_name_is_resolved_to_its_current_type() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as me,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE) as (_, feed, me):
         first = await me.subscribe("Quote", "price < 3")
         await first.unsubscribe()
         await feed.unadvertise("Quote")

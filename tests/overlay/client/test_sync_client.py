@@ -1,7 +1,5 @@
 """Clients of code without an event loop: the names of `Client`, and what ends a call that waits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

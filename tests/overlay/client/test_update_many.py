@@ -1,9 +1,7 @@
 """`Client.update_many`: many subscriptions move in one frame, and each stands by itself."""
 
-from __future__ import annotations
-
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.overlay import Client, ClosedError, NotSettledError, UpdateError
 
@@ -34,12 +32,7 @@ async def test_all_move_in_one_frame_and_have_taken_effect() -> None:
 
 @on_a_loop
 async def test_it_names_those_that_have_failed_and_the_others_stand() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as me,
-        Client(overlay.address("b1")) as other,
-    ):
-        await me.advertise(QUOTE)
+    async with two_clients(QUOTE) as (_, me, other):
         good, wrong, ended = [await me.subscribe(QUOTE, "price < $limit", limit=1) for _ in range(3)]
         await ended.unsubscribe()
         with pytest.raises(UpdateError) as raised:
@@ -51,9 +44,9 @@ async def test_it_names_those_that_have_failed_and_the_others_stand() -> None:
         assert list(raised.value.failed) == [wrong.id, ended.id]
         assert (good.values, wrong.values) == ({"limit": 5.0}, {"limit": 1.0})
         with pytest.raises(ValueError, match="update of 3: expected a subscription of client"):
-            await me.update_many({good: {"limit": 6}, 3: {}})  # type: ignore[dict-item]
+            await me.update_many({good: {"limit": 6}, 3: {}})
         with pytest.raises(ValueError, match="to 6: expected values by variable"):
-            await me.update_many({good: 6})  # type: ignore[dict-item]
+            await me.update_many({good: 6})
         with pytest.raises(ValueError, match="expected a subscription of client"):
             await other.update_many({good: {"limit": 6}})
         assert good.values == {"limit": 5.0}

@@ -1,7 +1,5 @@
 """Options of the core's tests."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """The permits of a connection."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from hypothesis import given

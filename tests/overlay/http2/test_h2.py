@@ -4,8 +4,6 @@ What one side sends on a stream, the other gets, in order and whole; neither bre
 other.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,13 +13,7 @@ from draws import each_seed
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived as H2Data
-from h2.events import (
-    PingAckReceived,
-    RequestReceived,
-    ResponseReceived,
-    StreamEnded,
-    TrailersReceived,
-)
+from h2.events import PingAckReceived, RequestReceived, ResponseReceived, StreamEnded, TrailersReceived
 from h2.events import StreamReset as H2Reset
 from h2.settings import SettingCodes
 from whole_connection import WholeConnection

@@ -1,7 +1,5 @@
 """Messages of a call that arrive in pieces."""
 
-from __future__ import annotations
-
 import sys
 
 from covey.overlay.http2.messages import MessageReader, frame_message

@@ -1,7 +1,5 @@
 """Brokers whose overlay files differ where they must agree: refused, with the option and both values."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -9,21 +7,9 @@ import pytest
 from running import Brokers, on_a_loop, until
 
 from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.node.overlay import Overlay, difference
+from covey.overlay.node.overlay import difference
 
 LINKS = [("b1", "b2"), ("b2", "b3")]
-
-
-class Differing(Brokers):
-    """Brokers of which b2 has another overlay file."""
-
-    def __init__(self, **other: object) -> None:
-        super().__init__(LINKS[:1])
-        self._other = other
-
-    def overlay(self, name: str) -> Overlay:
-        overlay = super().overlay(name)
-        return replace(overlay, **self._other) if name == "b2" else overlay  # type: ignore[arg-type]
 
 
 @on_a_loop
@@ -38,12 +24,9 @@ class Differing(Brokers):
 async def test_a_neighbour_whose_file_differs_is_refused_with_growing_pauses(
     option: str, value: object, name: str, b1_has: str, b2_has: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    overlay = Differing(**{option: value})
     caplog.set_level("INFO", "covey.broker")
     refusal = f"broker 'b2' has {name} {b2_has!r}: expected {b1_has!r}, as broker b1 has"
-    try:
-        await overlay.start("b1")
-        await overlay.start("b2")
+    async with Brokers(LINKS[:1], differing={"b2": {option: value}}).unlinked() as overlay:
         began = time.monotonic()
         await until(lambda: caplog.text.count("refused a connection") >= 5)
         assert time.monotonic() > began + 0.3
@@ -51,9 +34,6 @@ async def test_a_neighbour_whose_file_differs_is_refused_with_growing_pauses(
         (retrying,) = [record for record in caplog.records if "; retrying" in record.getMessage()]
         assert retrying.levelname == "WARNING", "no other attempt succeeds"
         assert not overlay.nodes["b1"].queues["broker/b2"].connected
-    finally:
-        for broker in list(overlay.nodes):
-            await overlay.crash(broker)
 
 
 def test_shared_options() -> None:

@@ -1,30 +1,19 @@
 """Links whose brokers disagree about who dials, and two brokers of one name."""
 
-from __future__ import annotations
-
 import asyncio
-from dataclasses import replace
 
 import pytest
-from running import QUOTE, Brokers, at_rest, on_a_loop, until
+from running import QUOTE, Brokers, at_rest, on_a_loop, two_clients, until
 
 from covey.overlay import Client
 from covey.overlay.core.endpoint import interfaces
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
-from covey.overlay.node.overlay import Overlay
 
 
-class Disagreeing(Brokers):
-    """Two brokers whose overlay files name the link in different orders."""
-
-    def __init__(self, *, both_dial: bool) -> None:
-        super().__init__([("b1", "b2")])
-        self._both_dial = both_dial
-
-    def overlay(self, name: str) -> Overlay:
-        turned = (name == "b1") is self._both_dial
-        return replace(super().overlay(name), links=(("b2", "b1") if turned else ("b1", "b2"),))
+def disagreeing(name: str) -> Brokers:
+    """Brokers of which one has the ends of the link in the other order: with b1 both dial, else none."""
+    return Brokers([("b1", "b2")], differing={name: {"links": (("b2", "b1"),)}})
 
 
 @on_a_loop
@@ -34,7 +23,7 @@ async def test_where_both_dial_one_connection_stays(
 ) -> None:
     """22 reconnects a second for ever, and one link dead for good."""
     caplog.set_level("INFO", "covey.broker")
-    async with Disagreeing(both_dial=True) as overlay:
+    async with disagreeing("b1") as overlay:
         if restarted:
             await overlay.crash("b1")
             await overlay.start("b1")
@@ -66,17 +55,11 @@ async def test_where_neither_dials_the_operator_is_told_who_should(
 ) -> None:
     monkeypatch.setattr(interfaces, "NEVER_LINKED_NS", 200_000_000)
     caplog.set_level("INFO", "covey.broker")
-    overlay = Disagreeing(both_dial=False)
-    try:
-        for name in ("b1", "b2"):
-            await overlay.start(name)
+    async with disagreeing("b2").unlinked():
         await until(lambda: caplog.text.count("by this broker's overlay file it dials") == 2)
         await at_rest(lambda: len(caplog.records))
         warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert sorted(warning.partition(":")[0] for warning in warnings) == ["broker/b1", "broker/b2"]
-    finally:
-        for name in list(overlay.nodes):
-            await overlay.crash(name)
 
 
 @on_a_loop
@@ -85,12 +68,7 @@ async def test_a_second_broker_of_a_name_is_refused_while_the_first_answers(
 ) -> None:
     """1,125 of 2,970 events were never delivered."""
     caplog.set_level("INFO", "covey.broker")
-    async with (
-        Brokers([("b1", "b2")]) as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b2")) as reader,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE, [("b1", "b2")], "b1", "b2") as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         link = overlay.nodes["b1"].queues["broker/b2"]

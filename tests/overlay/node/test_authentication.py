@@ -1,7 +1,5 @@
 """Tokens of clients, verified by the key of a file, and the files of keys that tickets are signed with."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import time

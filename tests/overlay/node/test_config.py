@@ -1,7 +1,5 @@
 """The overlay file: what it may say, and one clear sentence for everything else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +30,7 @@ links: [[b1, b2]]
 """
 
 
-def load(tmp_path: Path, text: str, **environment: str):  # type: ignore[no-untyped-def]
+def load(tmp_path: Path, text: str, **environment: str):
     path = tmp_path / "overlay.yaml"
     path.write_text(text)
     return load_overlay(path, environment)
@@ -121,6 +119,11 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         assert select_broker(overlay, "b1", {"COVEY_LISTEN": listen}).listen == listen
 
 
+def also(text: str) -> tuple[str, str]:
+    """A change that adds something to the file."""
+    return "overlay: two", f"overlay: two\n{text}"
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -137,54 +140,36 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         (("listen:", "listens:"), "brokers.b2.listens is unknown: did you mean listen?"),
         (("overlay: two", "overlay: 2"), "overlay is 2: expected a valid string"),
         (("overlay: two", ""), "overlay is missing"),
+        (also("foo: 1"), "foo is unknown: expected one of overlay, brokers, links, routing"),
+        (also("routing: fast"), "routing is 'fast': expected one of parametric, static"),
+        (also("limits: {max_frame_bytes: 1}"), "limits.max_frame_bytes is 1"),
+        (also("client_delay_ms: -1"), "client_delay_ms is -1: expected a number greater than or equal to 0"),
+        (also("limits: {session_lease_s: no}"), "limits.session_lease_s is False"),
+        (also("limits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
+        (also("limits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
+        (also("limits: {max_batch_events: 1.5}"), "limits.max_batch_events is 1.5: expected a valid integer"),
+        (also("event_types: {Q: {a: text}}"), "event_types.Q is wrong: .*kind 'text'"),
         (
-            ("overlay: two", "overlay: two\nfoo: 1"),
-            "foo is unknown: expected one of overlay, brokers, links, routing",
-        ),
-        (
-            ("overlay: two", "overlay: two\nrouting: fast"),
-            "routing is 'fast': expected one of parametric, static",
-        ),
-        (("overlay: two", "overlay: two\nlimits: {max_frame_bytes: 1}"), "limits.max_frame_bytes is 1"),
-        (
-            ("overlay: two", "overlay: two\nclient_delay_ms: -1"),
-            "client_delay_ms is -1: expected a number greater than or equal to 0",
-        ),
-        (("overlay: two", "overlay: two\nlimits: {session_lease_s: no}"), "limits.session_lease_s is False"),
-        (("overlay: two", "overlay: two\nlimits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
-        (("overlay: two", "overlay: two\nlimits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
-        (
-            ("overlay: two", "overlay: two\nlimits: {max_batch_events: 1.5}"),
-            "limits.max_batch_events is 1.5: expected a valid integer",
-        ),
-        (
-            ("overlay: two", "overlay: two\nevent_types: {Q: {a: text}}"),
-            "event_types.Q is wrong: .*kind 'text'",
-        ),
-        (
-            ("overlay: two", "overlay: two\nevent_types: {Q: {key: b, a: string}}"),
+            also("event_types: {Q: {key: b, a: string}}"),
             "event_types.Q is wrong: .*key 'b': expected one of its attributes, a",
         ),
         (
-            ("overlay: two", "overlay: two\nevent_types: {Q: {key: [a], a: string}}"),
+            also("event_types: {Q: {key: [a], a: string}}"),
             r"event_types.Q is wrong: .*key \['a'\]: expected one of its attributes, a",
         ),
         (
-            ("overlay: two", "overlay: two\nevent_types: {Q: {key: a, a: float64}}"),
+            also("event_types: {Q: {key: a, a: float64}}"),
             "event_types.Q is wrong: .*key 'a': kind float64, expected int64 or string",
         ),
-        (
-            ("overlay: two", "overlay: two\noverlay: three"),
-            "no YAML at line 3, column 1: overlay is there twice",
-        ),
+        (also("overlay: three"), "no YAML at line 3, column 1: overlay is there twice"),
         (("overlay: two", "overlay: [two"), "no YAML at line "),
         (("overlay: two", "overlay: 2001-13-45"), "no YAML: month must be in 1..12"),
         (
-            ("overlay: two", "overlay: two\noperators: {call_share: 1.5}"),
+            also("operators: {call_share: 1.5}"),
             "operators.call_share is 1.5: expected a number less than or equal to 1",
         ),
         (
-            ("overlay: two", "overlay: two\noperators: {modules: [no module]}"),
+            also("operators: {modules: [no module]}"),
             r"operators.modules\[0\] is 'no module': expected the name of a Python module",
         ),
         ((TWO, "- 1"), r"the document is \[1\]: expected a mapping"),
@@ -297,9 +282,7 @@ def test_metrics_have_an_address_per_broker_or_one_for_all(tmp_path: Path) -> No
         ("log_level: LOUD", ("log_level", "LOUD", "DEBUG")),
     ],
 )
-def test_wrong_metrics_and_levels_are_one_sentence(
-    tmp_path: Path, text: str, parts: tuple[str, ...]
-) -> None:
+def test_wrong_metrics_and_levels_are_one_sentence(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, TWO + text)
     assert all(part in str(caught.value) for part in parts), caught.value
@@ -326,7 +309,6 @@ def test_a_broker_of_this_machine_needs_none(tmp_path: Path, listen: str) -> Non
 
 def test_the_files_of_tls_are_relative_to_the_overlay_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, f'{TWO}\ntls: {{certificate: "c/{{name}}.pem", key: /k, authority: a.pem}}\n')
-    assert overlay.tls is not None
     assert overlay.tls.of("b1") == Tls(f"{tmp_path}/a.pem", f"{tmp_path}/c/b1.pem", "/k")
     with pytest.raises(ConfigError, match=r"tls\.key is missing"):
         load(tmp_path, f"{TWO}\ntls: {{certificate: c, authority: a}}\n")

@@ -1,7 +1,5 @@
 """Advertisements with content and reports of listeners, over real connections."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

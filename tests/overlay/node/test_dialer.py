@@ -1,15 +1,12 @@
 """Connections to neighbours that are opened again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Self
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
-from covey.overlay import Client
 from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
@@ -63,7 +60,6 @@ async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
         dialled = overlay.nodes["b2"].queues["broker/b1"]
         for broken in range(9):
             await until(lambda: dialled.connection is not None)
-            assert dialled.connection is not None
             dialled.connection.close("INTERNAL", "cannot take this")
             await until(lambda broken=broken: len(pauses) > broken)
         assert pauses[-1] >= 0.5
@@ -76,12 +72,11 @@ async def test_a_frame_that_a_neighbour_cannot_take_is_no_reconnect_every_25_ms(
 ) -> None:
     """808 reconnects in 56 s."""
     caplog.set_level("INFO", "covey.broker")
-    async with (
-        Brokers([("b1", "b2")], proxied=[("b1", "b2")]) as overlay,
-        Client(overlay.address("b2")) as feed,
-        Client(overlay.address("b1")) as reader,
+    async with two_clients(QUOTE, [("b1", "b2")], "b2", "b1", proxied=[("b1", "b2")]) as (
+        overlay,
+        feed,
+        reader,
     ):
-        await feed.advertise(QUOTE)
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         server = overlay._brokers["b1"]._server._server

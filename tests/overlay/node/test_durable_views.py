@@ -2,8 +2,6 @@
 broker reads again of its log.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

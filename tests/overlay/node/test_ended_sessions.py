@@ -2,8 +2,6 @@
 objects comes after a hundred million new ones (`overlay/node/main.py`).
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress

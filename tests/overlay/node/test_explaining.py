@@ -1,7 +1,5 @@
 """`explain` and `follow` over real connections, and the commands on top of them."""
 
-from __future__ import annotations
-
 import grpc
 import grpc.aio
 import pytest

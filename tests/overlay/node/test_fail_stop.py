@@ -1,7 +1,5 @@
 """An exception that nobody expected stops the broker; what it has not handled is sent to it again."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import QUOTE, Brokers, free_ports, on_a_loop, until
+from running import QUOTE, Brokers, free_ports, on_a_loop, two_clients, until
 
 from covey.overlay import Client, ConnectError, NotSettledError
 from covey.overlay.core.messages import Publish
@@ -26,7 +24,7 @@ def fail_at_events(node: Node) -> list[BaseException]:
             raise MemoryError("no room")
         return handle_all(messages, *arguments, **named)
 
-    node.core.handle_all = fail  # type: ignore[method-assign]
+    node.core.handle_all = fail
     node._on_failure = failures.append
     return failures
 
@@ -34,12 +32,7 @@ def fail_at_events(node: Node) -> list[BaseException]:
 @on_a_loop
 @pytest.mark.parametrize("link", [("b1", "b2"), ("b2", "b1")], ids=["dialled", "accepted"])
 async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tuple[str, str]) -> None:
-    async with (
-        Brokers([link]) as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b2")) as reader,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE, [link], "b1", "b2") as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
@@ -64,12 +57,7 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
 
 @on_a_loop
 async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -> None:
-    async with (
-        Brokers() as overlay,
-        Client(overlay.address("b1")) as feed,
-        Client(overlay.address("b1")) as reader,
-    ):
-        await feed.advertise(QUOTE)
+    async with two_clients(QUOTE) as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
@@ -161,11 +149,7 @@ async def test_the_process_of_a_broker_that_fails_ends_with_status_3(tmp_path: P
     file = tmp_path / "one.yaml"
     file.write_text(f"overlay: one\nbrokers: {{b1: {{address: '127.0.0.1:{port}'}}}}\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        SCRIPT,
-        str(file),
-        stderr=subprocess.PIPE,
+        sys.executable, "-c", SCRIPT, str(file), stderr=subprocess.PIPE
     )
     try:
         async with Client(f"127.0.0.1:{port}", connect_timeout=60) as client:

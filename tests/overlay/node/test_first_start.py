@@ -4,8 +4,6 @@ load them on no event loop.
 In a process of its own, since this one has loaded its kernels.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

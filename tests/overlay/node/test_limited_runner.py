@@ -1,7 +1,5 @@
 """Operators that hang, raise or are dear, called under limits by the runner of a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading
@@ -33,7 +31,7 @@ def all_true(first: int, last: int) -> Answers:
 
 def run(runner: LimitedRunner, compute: Compute, events: int = 4, **options: object) -> Outcome:
     async def call() -> Outcome:
-        return runner(operator(**options), 1, events, compute)  # type: ignore[arg-type]
+        return runner(operator(**options), 1, events, compute)
 
     return asyncio.run(call())
 

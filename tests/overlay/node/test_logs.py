@@ -1,7 +1,5 @@
 """The lines of a broker's log have names and bounds, and what one peer can have written is bounded."""
 
-from __future__ import annotations
-
 import ast
 import json
 import logging

@@ -1,7 +1,5 @@
 """A broker process with cached kernels matches without Numba, LLVM and pandas, and so stays small."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -18,10 +16,7 @@ MOST_BYTES = 150_000_000
 
 
 async def used_and_mapped() -> tuple[int, str]:
-    async with (
-        LocalOverlay((), event_types=[QUOTE]) as overlay,
-        Client(overlay.addresses["b1"]) as client,
-    ):
+    async with LocalOverlay((), event_types=[QUOTE]) as overlay, Client(overlay.addresses["b1"]) as client:
         await client.advertise(QUOTE)
         quotes = await client.subscribe("Quote", 'firm == "IBM" and price > 1.5')
         for price in (1.0, 2.0):

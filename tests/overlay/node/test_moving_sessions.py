@@ -1,7 +1,5 @@
 """Durable sessions that move between real brokers, and the tickets that they show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from running import on_a_loop
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.tickets import Ticket, Tickets
+from covey.overlay.node.authentication import read_ticket_keys
 from covey.overlay.node.config import ConfigError, check_tickets, load_overlay
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
@@ -144,3 +143,10 @@ def test_keys_are_files_of_32_bytes_or_more(tmp_path: Path) -> None:
         check_tickets(load_overlay(overlay_file(tmp_path, ["good", "none"]), {}))
     with pytest.raises(ConfigError, match="tickets"):
         load_overlay(overlay_file(tmp_path, ["good", "good", "good"]), {})
+
+
+def test_keys_of_text_have_no_white_space_around_them_and_others_are_taken_whole(tmp_path: Path) -> None:
+    text, random, of_random = tmp_path / "text", tmp_path / "random", b" \n" + bytes(range(200, 228)) + b"\t "
+    text.write_bytes(b" " + b"k" * 40 + b"\n")
+    random.write_bytes(of_random)
+    assert read_ticket_keys([str(text), str(random)]) == (b"k" * 40, of_random)

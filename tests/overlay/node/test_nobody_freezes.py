@@ -4,8 +4,6 @@ A client that does not read holds the publishers of the types that it asked for,
 at the most (here 1 s); from then on it loses events.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

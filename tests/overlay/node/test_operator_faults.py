@@ -2,8 +2,6 @@
 told, counters move.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,7 +10,7 @@ from typing import Any
 
 import fault_operators
 import pytest
-from running import until
+from running import on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
@@ -74,19 +72,18 @@ def expected(rounds: int) -> list[tuple[int, float]]:
     return [(number, float(x)) for number in range(rounds) for x in MATCHING]
 
 
-def test_operators_with_faults_in_broker_processes() -> None:
-    async def run() -> None:
-        async with (
-            brokers() as overlay,
-            Client(overlay.addresses["b1"], name="bystander") as bystander,
-            Client(overlay.addresses["b3"], name="subscriber") as subscriber,
-        ):
-            for check in (check_mind, check_missing, check_faults):
-                async with Client(overlay.addresses["b1"]) as publisher:
-                    await publisher.advertise(READING)
-                    await check(overlay, publisher, subscriber, bystander)
-
-    asyncio.run(run())
+@pytest.mark.thorough  # three broker processes
+@on_a_loop
+async def test_operators_with_faults_in_broker_processes() -> None:
+    async with (
+        brokers() as overlay,
+        Client(overlay.addresses["b1"], name="bystander") as bystander,
+        Client(overlay.addresses["b3"], name="subscriber") as subscriber,
+    ):
+        for check in (check_mind, check_missing, check_faults):
+            async with Client(overlay.addresses["b1"]) as publisher:
+                await publisher.advertise(READING)
+                await check(overlay, publisher, subscriber, bystander)
 
 
 async def check_mind(overlay: LocalOverlay, publisher: Client, subscriber: Client, bystander: Client) -> None:
@@ -164,22 +161,20 @@ async def check_faults(
 
 
 @pytest.mark.usefixtures("brokers_in_process")
-def test_what_is_over_its_share_is_evaluated_by_the_subscriber() -> None:
-    async def run() -> None:
-        operators = {"call_share": 1e-9}
-        async with (
-            LocalOverlay(chain(2), event_types=[READING], operators=operators) as overlay,
-            Client(overlay.addresses["b1"], name="publisher") as publisher,
-            Client(overlay.addresses["b2"], name="subscriber") as subscriber,
-        ):
-            await publisher.advertise(READING)
-            subscription = await subscriber.subscribe(READING, "steady(x)")
-            await publish(publisher, 0, 10)
-            async with asyncio.timeout(60):
-                assert await read(subscription, 10) == expected(10)
-            for broker in overlay.brokers:
-                steady = (await operators_at(overlay, broker))["steady"]
-                assert (steady["failures"], steady["undecided"] > 0) == (0, True)
-            assert "has used up its share of the time" in str(subscription.notices)
-
-    asyncio.run(run())
+@on_a_loop
+async def test_what_is_over_its_share_is_evaluated_by_the_subscriber() -> None:
+    operators = {"call_share": 1e-9}
+    async with (
+        LocalOverlay(chain(2), event_types=[READING], operators=operators) as overlay,
+        Client(overlay.addresses["b1"], name="publisher") as publisher,
+        Client(overlay.addresses["b2"], name="subscriber") as subscriber,
+    ):
+        await publisher.advertise(READING)
+        subscription = await subscriber.subscribe(READING, "steady(x)")
+        await publish(publisher, 0, 10)
+        async with asyncio.timeout(60):
+            assert await read(subscription, 10) == expected(10)
+        for broker in overlay.brokers:
+            steady = (await operators_at(overlay, broker))["steady"]
+            assert (steady["failures"], steady["undecided"] > 0) == (0, True)
+        assert "has used up its share of the time" in str(subscription.notices)

@@ -1,7 +1,5 @@
 """What clients may create in a broker is bounded; a filter of any length does no harm."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

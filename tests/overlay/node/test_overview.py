@@ -1,15 +1,11 @@
 """`covey top` and its page: all brokers from any of them, rates, and what is wrong, within five seconds."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import re
 import resource
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
 from pathlib import Path
 from urllib.error import HTTPError
@@ -17,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 from chromium import chromium
+from commands import run
 from rich.console import Console
 from running import QUOTE, Brokers, on_a_loop, until
 
@@ -133,21 +130,26 @@ async def test_the_page_shows_what_the_command_shows() -> None:
 
 
 @on_a_loop
-async def test_the_command_prints_one_table_where_there_is_no_terminal() -> None:
+async def test_the_command_prints_one_table_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def shown(*words: str) -> tuple[int | str | None, str, str]:
+        status = await asyncio.to_thread(run, "top", "--broker", address, *words)
+        return status, *capsys.readouterr()
+
     async with Brokers(LINKS) as brokers:
-        command = [sys.executable, "-m", "covey.cli.main", "top", "--broker", brokers.address("b3")]
-        told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-        assert told.returncode == 0, told.stderr
-        assert [line.split()[:3] for line in told.stdout.splitlines()[1:4]] == [
+        address = brokers.address("b3")
+        status, table, error = await shown()
+        assert status == 0, error
+        assert [line.split()[:3] for line in table.splitlines()[1:4]] == [
             ["b1", "serving", "1/1"], ["b2", "serving", "2/2"], ["b3", "serving", "1/1"],
         ]  # fmt: skip
-        assert "nothing is wrong" in told.stdout
-        told = await asyncio.to_thread(subprocess.run, [*command, "--json"], capture_output=True, text=True)
-        assert len(json.loads(told.stdout)["brokers"]) == 3
-    told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith("covey: ")
-    assert told.stderr.count("\n") == 1
+        assert "nothing is wrong" in table
+        assert len(json.loads((await shown("--json"))[1])["brokers"]) == 3
+    status, table, error = await shown()
+    assert (status, table) == (1, "")
+    assert error.startswith("covey: ")
+    assert error.count("\n") == 1
 
 
 @on_a_loop

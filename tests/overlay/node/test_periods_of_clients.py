@@ -1,7 +1,5 @@
 """Validity periods over real brokers: what the client library shows of them, and what is stored."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -58,7 +56,7 @@ async def test_who_has_not_the_ticket_renews_nothing(local_brokers: None, tmp_pa
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     options = {"durable": ["Order"], "tickets": [str(key)]}
-    async with LocalOverlay(chain(2), event_types=[ORDER], compiled=False, **options) as overlay:  # type: ignore[arg-type]
+    async with LocalOverlay(chain(2), event_types=[ORDER], compiled=False, **options) as overlay:
         async with Client(overlay.addresses["b1"], "billing", durable=True) as client:
             await client.subscribe(ORDER, "number >= 0", valid_for=600)
             ticket = client.ticket

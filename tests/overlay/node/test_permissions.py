@@ -1,7 +1,5 @@
 """Clients with tokens and certificates: who gets in, what they may do, and what a token's end does."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time
@@ -62,7 +60,7 @@ async def test_who_gets_in_and_what_it_may_do() -> None:
             ({"token": token("alice"), "name": "bob"}, "expected 'alice' or 'alice/...'"),
         ):
             with pytest.raises(ConnectError) as refusal:
-                async with Client(near, tls=tls, **wrong):  # type: ignore[arg-type]
+                async with Client(near, tls=tls, **wrong):
                     pass
             assert why in str(refusal.value)
             assert refusal.value.status in ("UNAUTHENTICATED", "PERMISSION_DENIED")
@@ -240,10 +238,7 @@ async def test_durable_sessions_are_of_subjects_that_may_have_all_they_have(tmp_
 
     durable = {"durable": {"Quote": Retention()}, "storage": str(tmp_path)}
     overlay = Brokers([("b1", "b2")], tls=overlay_files(), clients=allowed(Permission("Quote")), **durable)
-    async with (
-        overlay,
-        Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange,
-    ):
+    async with overlay, Client(overlay.address("b1"), tls=tls_of(), token=token("exchange")) as exchange:
 
         def keeper(subject: str = "keeper", *, kept: bool = True) -> Client:
             at = overlay.address("b2")

@@ -1,7 +1,5 @@
 """docs/wire.md is enough to write a client: `plain_client.py` was, and uses no code of Covey's."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from dataclasses import replace
@@ -143,8 +141,8 @@ async def test_what_a_client_holds_holds_no_publisher() -> None:
 @on_a_loop
 async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
     """What it sent waited without a bound for a subscriber that takes something now and then."""
-    link_limits = LinkLimits(queue_bytes=100_000, held_bytes=100_000)
-    sessions = SessionLimits(queue_bytes=100_000)
+    link_limits = LinkLimits(queue_bytes=20_000, held_bytes=20_000)
+    sessions = SessionLimits(queue_bytes=20_000)
     async with (
         Brokers([("b1", "b2")], sessions=sessions, link_limits=link_limits) as overlay,
         PlainClient(overlay.address("b1"), "feed") as feed,
@@ -152,12 +150,12 @@ async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
         await feed.advertise("Reading", "number", "value")
         feed.heeds_holds = False
         endpoint = overlay.nodes["b1"].endpoint
-        endpoint.set_options(replace(endpoint.options, after_hold_bytes=500_000))
+        endpoint.set_options(replace(endpoint.options, after_hold_bytes=100_000))
         slow = PlainClient(overlay.address("b2"), "slow")
         slow.reading = False
         async with slow:
             await slow.subscribe(1, "Reading", "value >= 0")
-            for _ in range(100):
+            for _ in range(40):
                 for _ in range(100):
                     feed.publish("Reading", *[[0, 0]] * 16)
                 await feed.flush()

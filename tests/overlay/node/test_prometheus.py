@@ -1,12 +1,13 @@
 """Metrics: what a broker exposes is what the documentation has, and the values are right."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -42,6 +43,21 @@ def test_metrics_that_documents_name_exist() -> None:
     assert named <= names
 
 
+@asynccontextmanager
+async def exposing(
+    links: Sequence[tuple[str, str]] = (), **options: Any
+) -> AsyncIterator[tuple[Brokers, str]]:
+    """Brokers, of which b1 exposes its metrics at the address."""
+    (address,) = free_addresses(1)
+    async with Brokers(links, metrics={"b1": address}, **options) as brokers:
+        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
+        server.start()
+        try:
+            yield brokers, address
+        finally:
+            await server.stop()
+
+
 async def scrape(address: str) -> tuple[dict[str, str], Series]:
     """The types by name, and the samples by name and labels."""
     from prometheus_client.parser import text_string_to_metric_families
@@ -64,89 +80,78 @@ def value(samples: Series, name: str, **labels: str) -> float:
 
 @on_a_loop
 async def test_a_broker_exposes_what_it_does() -> None:
-    (address,) = free_addresses(1)
-    async with Brokers([("b1", "b2")], metrics={"b1": address}) as brokers:
-        node = brokers.nodes["b1"]
-        server = metrics_server.MetricsServer(node, address)
-        server.start()
-        try:
-            async with (
-                Client(brokers.address("b1"), name="near") as near,
-                Client(brokers.address("b2"), name="far") as far,
-            ):
-                await near.advertise(QUOTE)
-                mine = await near.subscribe("Quote", "price < $limit", limit=10.0)
-                theirs = await far.subscribe(QUOTE)
-                await far.settled(timeout=20)
-                for limit in (20.0, 30.0, 40.0):
-                    await mine.update(limit=limit)
-                for volume in range(50):
-                    await near.publish("Quote", firm="IBM", price=5.0, volume=volume)
-                for subscription in (mine, theirs):
-                    for _ in range(50):
-                        await asyncio.wait_for(anext(subscription), 20)
-                await brokers.quiet()
-                types, samples = await scrape(address)
-            exposed = {name for name in types if not name.startswith("process_")}
-            assert exposed == {m.name for m in METRICS}
-            assert {m.name: m.kind for m in METRICS} == {name: types[name] for name in exposed}
-            for metric in METRICS:
-                names = {m for m, _ in samples}
-                stored = metric.name.startswith("covey_log_sync")
-                assert metric.kind != "histogram" or stored or f"{metric.name}_bucket" in names
-            assert value(samples, "covey_ready") == 1
-            assert value(samples, "covey_link_up", neighbour="b2") == 1
-            assert value(samples, "covey_link_sent_events_total", neighbour="b2") == 50
-            assert value(samples, "covey_link_received_messages_total", neighbour="b2", kind="Subscribe") == 1
-            assert value(samples, "covey_link_sent_event_bytes_total", neighbour="b2") > 0
-            assert value(samples, "covey_published_events_total") == 50
-            assert value(samples, "covey_delivered_events_total") == 50
-            assert value(samples, "covey_sessions", connected="yes") == 1
-            assert value(samples, "covey_subscriptions") == 1
-            assert value(samples, "covey_interests", event_type="Quote") == 2
-            assert value(samples, "covey_update_delay_seconds_count") == 3
-            assert value(samples, "covey_match_seconds_count", **{"class": "link"}) >= 1
-            assert value(samples, "covey_pending_events", **{"class": "session"}) == 0
-            await until(lambda: not brokers.nodes["b1"].core.tables.peers.get("client/near"), "it has left")
-            _, later = await scrape(address)
-            for counter in ("covey_published_events_total", "covey_delivered_events_total"):
-                assert value(later, counter) == 50  # of a session that has ended
-        finally:
-            await server.stop()
+    async with exposing([("b1", "b2")]) as (brokers, address):
+        async with (
+            Client(brokers.address("b1"), name="near") as near,
+            Client(brokers.address("b2"), name="far") as far,
+        ):
+            await near.advertise(QUOTE)
+            mine = await near.subscribe("Quote", "price < $limit", limit=10.0)
+            theirs = await far.subscribe(QUOTE)
+            await far.settled(timeout=20)
+            for limit in (20.0, 30.0, 40.0):
+                await mine.update(limit=limit)
+            for volume in range(50):
+                await near.publish("Quote", firm="IBM", price=5.0, volume=volume)
+            for subscription in (mine, theirs):
+                for _ in range(50):
+                    await asyncio.wait_for(anext(subscription), 20)
+            await brokers.quiet()
+            types, samples = await scrape(address)
+        exposed = {name for name in types if not name.startswith("process_")}
+        assert exposed == {m.name for m in METRICS}
+        assert {m.name: m.kind for m in METRICS} == {name: types[name] for name in exposed}
+        for metric in METRICS:
+            names = {m for m, _ in samples}
+            stored = metric.name.startswith("covey_log_sync")
+            assert metric.kind != "histogram" or stored or f"{metric.name}_bucket" in names
+        assert value(samples, "covey_ready") == 1
+        assert value(samples, "covey_link_up", neighbour="b2") == 1
+        assert value(samples, "covey_link_sent_events_total", neighbour="b2") == 50
+        assert value(samples, "covey_link_received_messages_total", neighbour="b2", kind="Subscribe") == 1
+        assert value(samples, "covey_link_sent_event_bytes_total", neighbour="b2") > 0
+        assert value(samples, "covey_published_events_total") == 50
+        assert value(samples, "covey_delivered_events_total") == 50
+        assert value(samples, "covey_sessions", connected="yes") == 1
+        assert value(samples, "covey_subscriptions") == 1
+        assert value(samples, "covey_interests", event_type="Quote") == 2
+        assert value(samples, "covey_update_delay_seconds_count") == 3
+        assert value(samples, "covey_match_seconds_count", **{"class": "link"}) >= 1
+        assert value(samples, "covey_pending_events", **{"class": "session"}) == 0
+        await until(lambda: not brokers.nodes["b1"].core.tables.peers.get("client/near"), "it has left")
+        _, later = await scrape(address)
+        for counter in ("covey_published_events_total", "covey_delivered_events_total"):
+            assert value(later, counter) == 50  # of a session that has ended
 
 
 @on_a_loop
 async def test_logs_and_durable_sessions_have_metrics(tmp_path: Path) -> None:
-    (address,) = free_addresses(1)
     durable = {"Quote": Retention()}
-    async with Brokers(metrics={"b1": address}, durable=durable, storage=str(tmp_path)) as brokers:
-        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
-        server.start()
-        try:
-            async with Client(brokers.address("b1"), name="feed") as feed:
-                await feed.advertise(QUOTE)
-                async with Client(brokers.address("b1"), name="reader", durable=True) as reader:
-                    await reader.subscribe(QUOTE)
-                for volume in range(5):
-                    await feed.publish("Quote", firm="IBM", price=5.0, volume=volume, confirm=True)
-                _, samples = await scrape(address)
-                assert value(samples, "covey_log_appended_records_total", event_type="Quote") == 5
-                assert value(samples, "covey_log_bytes", event_type="Quote") > 0
-                assert value(samples, "covey_log_segments", event_type="Quote") == 1
-                assert value(samples, "covey_log_unsynced_records", event_type="Quote") == 0
-                assert 0 < value(samples, "covey_log_oldest_record_seconds", event_type="Quote") < 300
-                assert value(samples, "covey_log_sync_seconds_count") >= 5
-                assert value(samples, "covey_durable_sessions", connected="no") == 1
-                assert value(samples, "covey_backlog_records", **{"class": "session"}) == 5
-                assert value(samples, "covey_backlog_largest_records", **{"class": "session"}) == 5
-                async with Client(brokers.address("b1"), name="reader", durable=True) as reader:
-                    subscription = await reader.subscribe(QUOTE)
-                    for _ in range(5):
-                        await asyncio.wait_for(anext(subscription), 60)
-                    queue = brokers.nodes["b1"].queues["client/reader"]
-                    await until(lambda: brokers.nodes["b1"].endpoint.backlog(queue) == 0, "acknowledged")
-        finally:
-            await server.stop()
+    async with (
+        exposing(durable=durable, storage=str(tmp_path)) as (brokers, address),
+        Client(brokers.address("b1"), name="feed") as feed,
+    ):
+        await feed.advertise(QUOTE)
+        async with Client(brokers.address("b1"), name="reader", durable=True) as reader:
+            await reader.subscribe(QUOTE)
+        for volume in range(5):
+            await feed.publish("Quote", firm="IBM", price=5.0, volume=volume, confirm=True)
+        _, samples = await scrape(address)
+        assert value(samples, "covey_log_appended_records_total", event_type="Quote") == 5
+        assert value(samples, "covey_log_bytes", event_type="Quote") > 0
+        assert value(samples, "covey_log_segments", event_type="Quote") == 1
+        assert value(samples, "covey_log_unsynced_records", event_type="Quote") == 0
+        assert 0 < value(samples, "covey_log_oldest_record_seconds", event_type="Quote") < 300
+        assert value(samples, "covey_log_sync_seconds_count") >= 5
+        assert value(samples, "covey_durable_sessions", connected="no") == 1
+        assert value(samples, "covey_backlog_records", **{"class": "session"}) == 5
+        assert value(samples, "covey_backlog_largest_records", **{"class": "session"}) == 5
+        async with Client(brokers.address("b1"), name="reader", durable=True) as reader:
+            subscription = await reader.subscribe(QUOTE)
+            for _ in range(5):
+                await asyncio.wait_for(anext(subscription), 60)
+            queue = brokers.nodes["b1"].queues["client/reader"]
+            await until(lambda: brokers.nodes["b1"].endpoint.backlog(queue) == 0, "acknowledged")
 
 
 def test_what_retention_removes_unread_and_damage_are_counted(tmp_path: Path) -> None:
@@ -186,27 +191,17 @@ def test_what_retention_removes_unread_and_damage_are_counted(tmp_path: Path) ->
 
 @on_a_loop
 async def test_a_scrape_may_name_the_metrics_that_it_wants() -> None:
-    (address,) = free_addresses(1)
-    async with Brokers(metrics={"b1": address}) as brokers:
-        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
-        server.start()
+    async with exposing() as (_, address):
         url = f"http://{address}/metrics?name[]=covey_ready&name[]=covey_refusals_total"
-        try:
-            answer = await asyncio.to_thread(lambda: urlopen(url).read().decode())
-        finally:
-            await server.stop()
+        answer = await asyncio.to_thread(lambda: urlopen(url).read().decode())
     assert re.findall(r"# TYPE (\w+)", answer) == ["covey_ready"]
     assert "covey_ready 1.0" in answer
 
 
 @on_a_loop
 async def test_whoever_connects_cannot_keep_prometheus_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    (address,) = free_addresses(1)
-    host, _, port = address.rpartition(":")
-    async with Brokers(metrics={"b1": address}) as brokers, contextlib.AsyncExitStack() as stack:
-        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
-        server.start()
-        stack.push_async_callback(server.stop)
+    async with exposing() as (_, address), contextlib.AsyncExitStack() as stack:
+        host, _, port = address.rpartition(":")
 
         async def begun() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -252,16 +247,10 @@ async def status_of(url: str, data: bytes | None = None) -> int:
 async def test_a_scrape_of_a_busy_or_faulty_broker_has_a_status(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (address,) = free_addresses(1)
-    async with Brokers(metrics={"b1": address}) as brokers:
-        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
-        server.start()
-        try:
-            for error, status in ((TimeoutError(), 503), (KeyError("x"), 500)):
-                monkeypatch.setattr(metrics_server, "snapshot", AsyncMock(side_effect=error))
-                assert await status_of(f"http://{address}/metrics") == status
-        finally:
-            await server.stop()
+    async with exposing() as (_, address):
+        for error, status in ((TimeoutError(), 503), (KeyError("x"), 500)):
+            monkeypatch.setattr(metrics_server, "snapshot", AsyncMock(side_effect=error))
+            assert await status_of(f"http://{address}/metrics") == status
     assert [each.getMessage() for each in caplog.records if "metrics" in each.getMessage()] == [
         "the metrics were not read: KeyError('x')"
     ]

@@ -1,7 +1,5 @@
 """A broker is ready while every neighbour is linked and synchronised; it serves in any case."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc
@@ -39,10 +37,7 @@ async def test_a_broker_without_its_neighbour_serves_and_is_not_ready() -> None:
 @on_a_loop
 async def test_a_link_is_not_synchronised_before_the_interest_behind_it_has_arrived() -> None:
     """b2 has not heard of b3 since it started, so it has not sent b1 all that is to be known."""
-    brokers = Brokers([("b1", "b2"), ("b2", "b3")])
-    try:
-        await brokers.start("b1")
-        await brokers.start("b2")
+    async with Brokers([("b1", "b2"), ("b2", "b3")]).unlinked("b1", "b2") as brokers:
         nodes = brokers.nodes
         await until(lambda: nodes["b1"].queues["broker/b2"].connected, "b1 and b2 are linked")
         (first,) = missing(nodes["b1"])
@@ -50,9 +45,6 @@ async def test_a_link_is_not_synchronised_before_the_interest_behind_it_has_arri
         assert [each.what for each in missing(nodes["b2"])][-1] == "broker/b3"
         await brokers.start("b3")
         await until(lambda: not any(missing(node) for node in nodes.values()), "all are ready")
-    finally:
-        for name in list(brokers.nodes):
-            await brokers.crash(name)
 
 
 @on_a_loop
@@ -62,9 +54,7 @@ async def test_a_restarted_broker_is_not_ready_while_it_takes_no_events() -> Non
         await brokers.start("b1")
         await until(lambda: brokers.nodes["b1"].endpoint.recovering, "b1 recovers")
         assert missing(brokers.nodes["b1"])[0].what == "events"
-        await until(
-            lambda: not missing(brokers.nodes["b1"]), "b1 is ready", 3 * recovery.RECOVERY_NS / 1e9
-        )
+        await until(lambda: not missing(brokers.nodes["b1"]), "b1 is ready", 3 * recovery.RECOVERY_NS / 1e9)
 
 
 @on_a_loop

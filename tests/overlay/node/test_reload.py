@@ -1,7 +1,5 @@
 """SIGHUP: what a broker changes while it runs, what it keeps, and that events notice nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools
@@ -178,7 +176,6 @@ async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path
                     await feed.publish("Flood", number=number, text="", confirm=True)
                 await first.reload(file)
                 storage = first.node.storage
-                assert storage is not None
                 assert storage.cursor("broker/b2", "Flood") == storage.end("Flood") == 5 * (again + 1)
                 assert first.node.queues["broker/b2"].behind == {}
                 await first.reload(alone)
@@ -492,7 +489,7 @@ def test_processes_reload_at_sighup() -> None:
                 for name, process_id in overlay.process_ids().items():
                     (overlay._folder / f"{name}.yaml").write_text(yaml.safe_dump(configuration))
                     os.kill(process_id, signal.SIGHUP)
-                await until(lambda seen=seen: len(reader.numbers) > seen, "events go on", 60)  # type: ignore[misc]
+                await until(lambda seen=seen: len(reader.numbers) > seen, "events go on", 60)
             await until(lambda: "changed: limits.session_lease_s" in overlay.log("b2", 1_000), "reloads", 60)
             assert reader.numbers == list(range(len(reader.numbers)))
             assert "disconnected" not in overlay.log("b1", 1_000)

@@ -1,20 +1,16 @@
 """Links that move around dead brokers, over real connections and processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import time
-from dataclasses import replace
 
 import pytest
-from running import Brokers, free_ports, on_a_loop, run_on_loop, until
+from running import Brokers, free_ports, on_a_loop, run_on_loop, two_clients, until
 
 from covey.cli.health import _state
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.state import missing
 from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.invariants import check
@@ -88,12 +84,7 @@ async def test_neighbours_of_a_dead_broker_link_up_and_it_rejoins() -> None:
 
 @on_a_loop
 async def test_updates_are_not_held_up_by_a_broker_that_stays_dead() -> None:
-    async with (
-        Brokers(ROW, repair_after_s=0.5) as brokers,
-        Client(brokers.address("b1")) as client,
-        Client(brokers.address("b3")) as publisher,
-    ):
-        await publisher.advertise(NOTE)
+    async with two_clients(NOTE, ROW, "b3", "b1", repair_after_s=0.5) as (brokers, publisher, client):
         subscription = await client.subscribe(NOTE, "number >= $low", low=0)
         await brokers.crash("b2")
         await asyncio.wait_for(subscription.update(low=1), 60)
@@ -139,29 +130,16 @@ async def test_brokers_join_and_leave_by_reloads() -> None:
         await brokers.quiet()
 
 
-class Differing(Brokers):
-    """Brokers of which b3 has a file that names the others in another order."""
-
-    def overlay(self, name: str) -> Overlay:
-        overlay = super().overlay(name)
-        if name != "b3":
-            return overlay
-        return replace(overlay, brokers={each: overlay.brokers[each] for each in ("b2", "b1", "b3")})
-
-
 @on_a_loop
 async def test_brokers_whose_files_have_another_order_are_not_linked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "covey.broker")
-    brokers = Differing(ROW, repair_after_s=0.5)
-    try:
-        for name in ("b1", "b2", "b3"):
-            await brokers.start(name)
+    brokers = Brokers(ROW, repair_after_s=0.5)
+    of_file = brokers.overlay("b3").brokers
+    brokers.differing["b3"] = {"brokers": {name: of_file[name] for name in ("b2", "b1", "b3")}}
+    async with brokers.unlinked():
         await until(lambda: "has order" in caplog.text, "the order is refused")
-    finally:
-        for name in list(brokers.nodes):
-            await brokers.crash(name)
 
 
 async def recovery_s(disturb: int, restore: int | None, overlay: LocalOverlay, process_id: int) -> float:

@@ -1,7 +1,5 @@
 """Flipped bits in the state of a broker: each is found before anything of it is served."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Callable

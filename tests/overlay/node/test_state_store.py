@@ -1,7 +1,5 @@
 """The state of a broker in SQLite: what is written, what is synced, and which files are refused."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing

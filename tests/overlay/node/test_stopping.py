@@ -1,7 +1,5 @@
 """What a broker that stops could not deliver is in its log."""
 
-from __future__ import annotations
-
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 

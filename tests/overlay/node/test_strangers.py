@@ -1,8 +1,6 @@
 """Peers that do not keep to the protocol: their connection ends with a clear status, and the broker goes
 on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
@@ -202,10 +200,7 @@ async def test_a_session_that_was_not_resumed_ends_with_its_lease() -> None:
             code, details = await again.ended()
             assert code == "INVALID_ARGUMENT"
             assert "frame 50 arrived: only" in details
-            assert await stranger.ended() == (
-                "ABORTED",
-                "a newer connection replaces this one",
-            )
+            assert await stranger.ended() == ("ABORTED", "a newer connection replaces this one")
         await until(lambda: "client/stranger" not in held)
 
 

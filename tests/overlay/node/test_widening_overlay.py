@@ -1,7 +1,5 @@
 """Event types that are widened while events flow, over real connections."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -70,7 +68,6 @@ async def test_two_ends_widen_a_type_under_load_and_no_event_is_lost_or_repeated
             both = {**QUOTE.attributes, "bid": "int64", "venue": "string"}
             for node in overlay.nodes.values():
                 known = node.core.event_type("Quote")
-                assert known is not None
                 assert known.attributes == both
             # Filters over the new attributes, by name, beside one that was there before.
             bids = await reader.subscribe("Quote", "bid > 5 or volume == -1")

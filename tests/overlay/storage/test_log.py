@@ -1,7 +1,5 @@
 """A log on real files: what it serves, what it removes, and what it says of damage."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from threading import Thread

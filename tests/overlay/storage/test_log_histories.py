@@ -1,7 +1,5 @@
 """Random histories of a log on a disk with faults: what was confirmed is served, or said to be damaged."""
 
-from __future__ import annotations
-
 from draws import some_seeds
 from log_history import LogHistory
 

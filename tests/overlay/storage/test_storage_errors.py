@@ -1,7 +1,5 @@
 """One clear error for each place that cannot be used, and nothing lost: real files and real processes."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -66,7 +64,6 @@ except Exception as error:
 
 def test_a_second_process(tmp_path: Path) -> None:
     with _writer(tmp_path) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         with pytest.raises(StorageError, match=f"process {child.pid} uses it: expected a directory") as error:
             opened(tmp_path)

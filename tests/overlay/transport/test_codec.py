@@ -1,7 +1,5 @@
 """Every message survives the wire, and nothing that a peer may send does more than raise its two errors."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -101,7 +99,7 @@ MESSAGES: list[Message] = [
     Update(5, 6, {}),
     Advertise(1, QUOTE, parse("price > 1.5 and volume < 3", QUOTE), True),
     ListenersReport("Quote", True),
-    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
+    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),
     Update(5, 6, {}, 1_700_000_000_000_000_000),
     Update(5, 6, {"limit": 2}, for_views=4, after_epoch=2**40),
     Update(5, 6, {"limit": 2}, 0, f"00-{7:032x}-{9:016x}-01"),
@@ -144,12 +142,15 @@ DELIVERIES = [
 ]
 
 
-def over_the_wire(message: Message, *, schemas: bool = False) -> Message:
-    data = encode_frame(Frame(3, 2, 1 << 40, (message,), probe=True), schemas=schemas)
-    frame = decode_packet(data)
-    assert isinstance(frame, Frame)
+def of_the_wire(message: Message, *, schemas: bool = False) -> pb.Message:
+    """The message of a frame that has arrived."""
+    frame = decode_packet(encode_frame(Frame(3, 2, 1 << 40, (message,), probe=True), schemas=schemas))
     assert (frame.sequence, frame.received, frame.credit, frame.probe) == (3, 2, 1 << 40, True)
-    return decode_message(frame.messages[0], TYPES.get)
+    return frame.messages[0]
+
+
+def over_the_wire(message: Message) -> Message:
+    return decode_message(of_the_wire(message), TYPES.get)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -160,7 +161,6 @@ def test_round_trip(message: Message) -> None:
 @pytest.mark.parametrize("message", DELIVERIES)
 def test_round_trip_of_deliveries(message: Deliver) -> None:
     again = over_the_wire(message)
-    assert isinstance(again, Deliver)
     assert again.batch == message.batch
     assert again.offsets.tolist() == message.offsets.tolist()
     assert again.ids.tolist() == message.ids.tolist()
@@ -171,10 +171,7 @@ def test_round_trip_of_records_that_move_through_a_broker_without_their_type() -
     records = tuple(DELIVERIES[:4])
     begin = ("b9", "b1", "client/c", 7, MoveStep.RECORDS, "", "Quote", 9, {"Quote": 5})
     message = SessionMove(*begin, (), records)
-    frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
-    assert isinstance(frame, Frame)
-    again = decode_message(frame.messages[0], {}.get)
-    assert isinstance(again, SessionMove)
+    again = decode_message(of_the_wire(message), {}.get)
     assert [each.batch for each in again.records] == [each.batch for each in records]
     assert [each.ids.tolist() for each in again.records] == [each.ids.tolist() for each in records]
     assert replace(again, records=()) == replace(message, records=())
@@ -183,9 +180,7 @@ def test_round_trip_of_records_that_move_through_a_broker_without_their_type() -
 @pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
 def test_undecodable_events_release_their_credit(message: Publish | Deliver) -> None:
     """As those of a subscription that was cancelled meanwhile, whose type the client has forgotten."""
-    frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
-    assert isinstance(frame, Frame)
-    assert event_bytes(frame.messages[0]) == size_of(message)
+    assert event_bytes(of_the_wire(message)) == size_of(message)
 
 
 def test_every_message_that_travels_has_a_round_trip_here() -> None:
@@ -196,12 +191,8 @@ def test_every_message_that_travels_has_a_round_trip_here() -> None:
 
 def test_the_bytes_of_a_batch_pass_through_unchanged() -> None:
     again = over_the_wire(Publish(ARROW))
-    assert isinstance(again, Publish)
     assert again.batch.serialized() == ARROW.serialized()
     again = over_the_wire(Publish(BATCH))
-    assert isinstance(again, Publish)
-    assert again.batch.columns is not None
-    assert BATCH.columns is not None
     assert again.batch.columns.packed() == BATCH.columns.packed()
 
 
@@ -211,7 +202,6 @@ def test_events_have_the_schema_that_they_were_made_with() -> None:
     assert over_the_wire(Publish(batch)) == Publish(batch)
     bare = pb.Message.FromString(publish().SerializeToString())  # of a peer that sends no schema
     again = decode_message(bare, TYPES.get, from_broker=True)
-    assert isinstance(again, Publish)
     assert again.batch.event_type is QUOTE
 
 
@@ -222,10 +212,8 @@ def test_ids_that_all_events_share_are_written_once() -> None:
 
 
 def test_a_subscription_may_bring_its_schema() -> None:
-    data = encode_frame(Frame(1, 0, 0, (Subscribe(3, 4, FILTER, VALUES),)), schemas=True)
-    frame = decode_packet(data)
-    assert isinstance(frame, Frame)
-    assert decode_message(frame.messages[0], lambda _: None) == Subscribe(3, 4, FILTER, VALUES)
+    message = Subscribe(3, 4, FILTER, VALUES)
+    assert decode_message(of_the_wire(message, schemas=True), lambda _: None) == message
 
 
 @pytest.mark.parametrize("role", Role)
@@ -289,13 +277,18 @@ def subscribe(**fields: object) -> pb.Message:
     return pb.Message(subscribe=pb.Subscribe(**given))
 
 
+def advertise(attributes: list[pb.Attribute]) -> pb.Message:
+    return pb.Message(
+        advertise=pb.Advertise(epoch=7, event_type=pb.EventType(name="Q", attributes=attributes))
+    )
+
+
 def publish(**fields: object) -> pb.Message:
     given = {"type_name": "Quote", "count": 3, "first_sequence": 17, "record_batch": BATCH.serialized()}
     return pb.Message(publish=pb.Publish(events=pb.Events(**{**given, **fields})))
 
 
 def packed(**fields: object) -> pb.Message:
-    assert BATCH.columns is not None
     return publish(**{"record_batch": b"", "packed_columns": BATCH.columns.packed(), **fields})
 
 
@@ -303,113 +296,82 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
 
 
 @pytest.mark.parametrize(
-    ("wire", "status", "reason", "about"),
+    ("wire", "reason", "about"),
     [
-        (pb.Message(), "INVALID_ARGUMENT", "a message of no known kind", {"epoch": 0}),
-        (subscribe(type_name="Nope"), "NOT_FOUND", "'Nope' is not known", {"epoch": 5, "type_name": "Nope"}),
+        (pb.Message(), "a message of no known kind", {"epoch": 0}),
+        (
+            subscribe(type_name="Nope"),
+            "'Nope' is not known",
+            {"status": "NOT_FOUND", "type_name": "Nope", "epoch": 5},
+        ),
         (
             subscribe(filter="price << 3"),
-            "INVALID_ARGUMENT",
             "expected a number or a variable after <\n  price << 3\n         ^",
             {"epoch": 5, "subscription_id": 6, "type_name": "Quote"},
         ),
-        (subscribe(filter="prize < 3"), "INVALID_ARGUMENT", "prize", {"epoch": 5}),
-        (subscribe(filter="price < $x"), "INVALID_ARGUMENT", "$x has no value", {"epoch": 5}),
-        (subscribe(values={"x": pb.Value(int64=1)}), "INVALID_ARGUMENT", "$x is unknown", {"epoch": 5}),
+        (subscribe(filter="prize < 3"), "prize", {"epoch": 5}),
+        (subscribe(filter="price < $x"), "$x has no value", {"epoch": 5}),
+        (subscribe(values={"x": pb.Value(int64=1)}), "$x is unknown", {"epoch": 5}),
         (
             subscribe(filter="price < $x", values={"x": pb.Value(string="a")}),
-            "INVALID_ARGUMENT",
             "expected a number",
             {"epoch": 5},
         ),
-        (
-            subscribe(filter="price < $x", values={"x": pb.Value(float64=float("nan"))}),
-            "INVALID_ARGUMENT",
-            "NaN",
-            {"epoch": 5},
-        ),
-        (subscribe(filter="price < $x", values={"x": pb.Value()}), "INVALID_ARGUMENT", "$x has no value", {}),
-        (subscribe(subscription_id=0), "INVALID_ARGUMENT", "subscription id 0", {"epoch": 5}),
-        (subscribe(subscription_id=2**32), "INVALID_ARGUMENT", "subscription id 4294967296", {"epoch": 5}),
+        (subscribe(filter="price < $x", values={"x": pb.Value(float64=float("nan"))}), "NaN", {"epoch": 5}),
+        (subscribe(filter="price < $x", values={"x": pb.Value()}), "$x has no value", {}),
+        (subscribe(subscription_id=0), "subscription id 0", {"epoch": 5}),
+        (subscribe(subscription_id=2**32), "subscription id 4294967296", {"epoch": 5}),
         (
             subscribe(event_type=pb.EventType(name="Other", attributes=[pb.Attribute(name="a", kind=1)])),
-            "INVALID_ARGUMENT",
             "carries the schema of 'Other'",
             {"epoch": 5},
         ),
-        (
-            pb.Message(advertise=pb.Advertise(epoch=7, event_type=pb.EventType(name="Q"))),
-            "INVALID_ARGUMENT",
-            "at least one attribute",
-            {"epoch": 7, "type_name": "Q"},
-        ),
-        (
-            pb.Message(
-                advertise=pb.Advertise(
-                    event_type=pb.EventType(name="Q", attributes=[pb.Attribute(name="a", kind=1)] * 2)
-                )
-            ),
-            "INVALID_ARGUMENT",
-            "attribute 'a' is declared twice",
-            {},
-        ),
-        (
-            pb.Message(
-                advertise=pb.Advertise(event_type=pb.EventType(name="Q", attributes=[pb.Attribute(name="a")]))
-            ),
-            "INVALID_ARGUMENT",
-            "kind number 0",
-            {},
-        ),
+        (advertise([]), "at least one attribute", {"epoch": 7, "type_name": "Q"}),
+        (advertise([pb.Attribute(name="a", kind=1)] * 2), "attribute 'a' is declared twice", {}),
+        (advertise([pb.Attribute(name="a")]), "kind number 0", {}),
         (
             pb.Message(update=pb.Update(epoch=8, valid_for_ns=2**64 - 1)),
-            "INVALID_ARGUMENT",
             "a validity period of 18446744073709551615 ns: expected at most",
             {"epoch": 8},
         ),
         (
             pb.Message(update=pb.Update(epoch=8, values={"at": pb.Value(timestamp=2**62)})),
-            "INVALID_ARGUMENT",
             "years 1 to 9999",
             {"epoch": 8},
         ),
-        (publish(type_name="Nope"), "NOT_FOUND", "Nope", {**EVENTS, "type_name": "Nope"}),
+        (publish(type_name="Nope"), "Nope", {**EVENTS, "status": "NOT_FOUND", "type_name": "Nope"}),
         (
             publish(schema=encode_event_type(EventType("Other", {"a": "int64"}))),
-            "INVALID_ARGUMENT",
             "events of 'Quote' with a schema of 'Other'",
             EVENTS,
         ),
-        (publish(schema=b"garbage"), "INVALID_ARGUMENT", "7 bytes are no event type", EVENTS),
-        (publish(record_batch=b"garbage"), "INVALID_ARGUMENT", "malformed record batch", EVENTS),
-        (packed(packed_columns=b"garbage"), "INVALID_ARGUMENT", "malformed packed columns", EVENTS),
-        (packed(count=4), "INVALID_ARGUMENT", "malformed packed columns", {**EVENTS, "count": 4}),
-        (packed(count=0), "INVALID_ARGUMENT", "packed columns of 0 events", {**EVENTS, "count": 0}),
-        (packed(sequence_offsets=b"abcd"), "INVALID_ARGUMENT", "expected uint32 of shape", EVENTS),
+        (publish(schema=b"garbage"), "7 bytes are no event type", EVENTS),
+        (publish(record_batch=b"garbage"), "malformed record batch", EVENTS),
+        (packed(packed_columns=b"garbage"), "malformed packed columns", EVENTS),
+        (packed(count=4), "malformed packed columns", {**EVENTS, "count": 4}),
+        (packed(count=0), "packed columns of 0 events", {**EVENTS, "count": 0}),
+        (packed(sequence_offsets=b"abcd"), "expected uint32 of shape", EVENTS),
         (
             packed(record_batch=BATCH.serialized()),
-            "INVALID_ARGUMENT",
             "packed columns and a record batch: expected one of them",
             EVENTS,
         ),
-        (publish(count=4), "INVALID_ARGUMENT", "of 3 events says that it has 4", {**EVENTS, "count": 4}),
-        (publish(sequence_offsets=b"abc"), "INVALID_ARGUMENT", "expected a multiple of 4", EVENTS),
-        (publish(sequence_offsets=b"abcd"), "INVALID_ARGUMENT", "expected uint32 of shape", EVENTS),
+        (publish(count=4), "of 3 events says that it has 4", {**EVENTS, "count": 4}),
+        (publish(sequence_offsets=b"abc"), "expected a multiple of 4", EVENTS),
+        (publish(sequence_offsets=b"abcd"), "expected uint32 of shape", EVENTS),
         (
             pb.Message(deliver=pb.Deliver(events=publish().publish.events, offsets=b"\1\0\0\0")),
-            "INVALID_ARGUMENT",
             "expected 4 rising from 0",
             EVENTS,
         ),
     ],
 )
-def test_invalid_messages(wire: pb.Message, status: str, reason: str, about: dict[str, object]) -> None:
+def test_invalid_messages(wire: pb.Message, reason: str, about: dict[str, object]) -> None:
     with pytest.raises(MessageError) as raised:
         decode_message(wire, TYPES.get)
     refuse = raised.value.refuse
-    assert refuse.status == status
     assert reason in refuse.reason
-    for field, value in about.items():
+    for field, value in {"status": "INVALID_ARGUMENT", **about}.items():
         assert getattr(refuse, field) == value
 
 

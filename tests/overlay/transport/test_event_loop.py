@@ -1,7 +1,5 @@
 """Who waits has half of the loop's time at the most, by a clock that moves when somebody is served."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable

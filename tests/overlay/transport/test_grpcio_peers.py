@@ -1,7 +1,5 @@
 """grpcio as client of Covey's server, and as server of Covey's client."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -82,7 +80,7 @@ async def serving(max_message_bytes: int = 8 << 20, address: str = "") -> AsyncI
         await server.stop(1.0)
 
 
-class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+class GrpcioHandlers(grpc.GenericRpcHandler):
     """The same methods on grpcio."""
 
     def service(self, details: Any) -> Any:

@@ -1,7 +1,5 @@
 """Large frames, whose messages are parsed in the turns that handle them."""
 
-from __future__ import annotations
-
 import pytest
 from core_endpoints import Noted, broker_endpoint
 
@@ -22,7 +20,6 @@ def unread(*messages: bytes) -> Frame[WireMessage]:
     packet.frame.sequence = 1
     packet.frame.messages.extend(messages)
     frame = decode_packet(packet.SerializeToString())
-    assert isinstance(frame, Frame)
     assert isinstance(frame.messages, UnreadMessages)
     return frame
 
@@ -32,7 +29,6 @@ def test_the_messages_of_a_large_frame_are_those_of_a_frame_that_is_parsed_whole
     sent = tuple(Subscribe(i, i, filter, {"low": i}) for i in range(1, 2_001))
     data = encode_frame(Frame(7, 3, 1 << 40, sent, probe=True, dropped=2, settled=5), schemas=True)
     frame, whole = decode_packet(data), pb.Packet.FromString(data).frame
-    assert isinstance(frame, Frame)
     assert isinstance(frame.messages, UnreadMessages)
     assert (frame.sequence, frame.received, frame.credit) == (7, 3, 1 << 40)
     assert (frame.probe, frame.dropped, frame.settled) == (True, 2, 5)

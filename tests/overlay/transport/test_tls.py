@@ -1,10 +1,9 @@
 """TLS between clients and brokers, and mutual TLS between brokers, with certificates made for the test."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from covey.overlay import Client, Tls
 from covey.overlay.client import ConnectError, inspect_broker
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.link.link import Hello
-from covey.overlay.node.overlay import BrokerAddress, Overlay, TlsFiles
+from covey.overlay.node.overlay import BrokerAddress, TlsFiles
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.credentials import credentials
@@ -29,6 +28,10 @@ from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_pack
 from covey.overlay.transport.tls import TlsContexts, TlsError, certified
 
 TRUSTING = tls_of()
+
+
+def files_in(folder: Path) -> TlsFiles:
+    return TlsFiles(*(str(folder / name) for name in ("authority.pem", "b1.pem", "b1.key")))
 
 
 async def round_trip(near: str, far: str, tls: Tls | str | None) -> None:
@@ -158,16 +161,9 @@ async def test_what_does_not_speak_http2_over_tls() -> None:
         await until(lambda: overlay.nodes["b1"].denials["handshake"] == 2)
 
 
-class Differing(Brokers):
-    """Brokers of which b2 has other files of TLS."""
-
-    def __init__(self, other: TlsFiles | None) -> None:
-        super().__init__([("b1", "b2")], tls=overlay_files())
-        self._other = other
-
-    def overlay(self, name: str) -> Overlay:
-        overlay = super().overlay(name)
-        return replace(overlay, tls=self._other) if name == "b2" else overlay
+def differing(broker: str, files: TlsFiles | None) -> AbstractAsyncContextManager[Brokers]:
+    """Two brokers, of which one has other files of TLS."""
+    return Brokers([("b1", "b2")], tls=overlay_files(), differing={broker: {"tls": files}}).unlinked()
 
 
 @on_a_loop
@@ -184,39 +180,22 @@ async def test_a_broker_that_its_neighbour_refuses_backs_off_and_health_has_the_
     files: TlsFiles | None, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "covey.broker")
-    overlay = Differing(files)
-    try:
-        await overlay.start("b1")
-        await overlay.start("b2")
+    async with differing("b2", files) as overlay:
         await until(lambda: why in overlay.nodes["b2"].link_faults.get("broker/b1", ""), why)
         (retrying,) = [record for record in caplog.records if "; retrying" in record.getMessage()]
         assert why in retrying.getMessage()
         assert not overlay.nodes["b1"].queues["broker/b2"].connected
-    finally:
-        for broker in list(overlay.nodes):
-            await overlay.crash(broker)
 
 
 @on_a_loop
 async def test_the_answer_of_who_is_not_the_neighbour_is_refused() -> None:
     """What is dialled for b1 has the certificate of b9: it gets no hello."""
 
-    class Posing(Brokers):
-        def overlay(self, name: str) -> Overlay:
-            overlay = super().overlay(name)
-            return replace(overlay, tls=files_as("b9")) if name == "b1" else overlay
-
-    overlay = Posing([("b1", "b2")], tls=overlay_files())
-    try:
-        await overlay.start("b1")
-        await overlay.start("b2")
+    async with differing("b1", files_as("b9")) as overlay:
         await until(lambda: overlay.nodes["b2"].denials["neighbour"] > 0)
         faults = overlay.nodes["b2"].link_faults
         await until(lambda: "expected covey://test/broker/b1" in faults.get("broker/b1", ""))
         assert not overlay.nodes["b2"].queues["broker/b1"].connected
-    finally:
-        for broker in list(overlay.nodes):
-            await overlay.crash(broker)
 
 
 @on_a_loop
@@ -227,8 +206,7 @@ async def test_certificates_are_read_again_when_their_files_change(
     old, new = Authority(), Authority()
     old.write(tmp_path)
     issue(tmp_path / "b1", old, broker="b1")
-    files = TlsFiles(str(tmp_path / "authority.pem"), str(tmp_path / "b1.pem"), str(tmp_path / "b1.key"))
-    async with Brokers(tls=files) as overlay:
+    async with Brokers(tls=files_in(tmp_path)) as overlay:
         address = overlay.address("b1")
         trusted = tmp_path / "trusted.pem"
         shutil.copy(tmp_path / "authority.pem", trusted)
@@ -283,17 +261,14 @@ def test_changed_files_that_are_refused_are_tried_again_later(
 
 @on_a_loop
 async def test_a_session_outlives_a_new_certificate_of_its_broker(tmp_path: Path) -> None:
-    authority = Authority()
+    authority, files = Authority(), files_in(tmp_path)
     authority.write(tmp_path)
     issue(tmp_path / "b1", authority, broker="b1")
-    files = TlsFiles(str(tmp_path / "authority.pem"), str(tmp_path / "b1.pem"), str(tmp_path / "b1.key"))
     async with Brokers(tls=files, sessions=SessionLimits(lease_s=30)) as overlay:
         proxy = await overlay.proxy("b1")
         states: list[tuple[bool, str]] = []
         trusted = tmp_path / "authority.pem"
-        async with Client(
-            proxy.address, tls=trusted, on_state=lambda *state: states.append(state)
-        ) as client:
+        async with Client(proxy.address, tls=trusted, on_state=lambda *state: states.append(state)) as client:
             await client.advertise(QUOTE)
             mine = await client.subscribe(QUOTE)
             issue(tmp_path / "b1", authority, broker="b1")
@@ -332,16 +307,11 @@ async def test_a_plain_grpcio_client() -> None:
 
 @on_a_loop
 async def test_a_socket_file_has_no_tls_and_takes_no_neighbour(tmp_path: Path) -> None:
-    class OnFile(Brokers):
-        def overlay(self, name: str) -> Overlay:
-            overlay = super().overlay(name)
-            listen = f"{self.address(name)}, unix:{tmp_path}/{name}"
-            brokers = {name: BrokerAddress(name, self.address(name), listen)}
-            return replace(overlay, brokers=brokers)
-
-    async with OnFile(tls=overlay_files()) as overlay:
-        path = f"unix:{tmp_path}/b1"
-        await round_trip(path, overlay.address("b1"), TRUSTING)
+    path, overlay = f"unix:{tmp_path}/b1", Brokers(tls=overlay_files())
+    address = overlay.address("b1")
+    overlay.differing["b1"] = {"brokers": {"b1": BrokerAddress("b1", address, f"{address}, {path}")}}
+    async with overlay:
+        await round_trip(path, address, TRUSTING)
         async with Client(path) as client:
             assert client.broker == "b1"
         status, _ = await claim(path, None)
@@ -366,7 +336,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match="certificate without key"):
         Tls(good.authority, good.certificate)
     with pytest.raises(TlsError, match="authority is None"):
-        Tls(None)  # type: ignore[arg-type]
+        Tls(None)
     assert certified(good).uris == {"covey://test/broker/b1"}
     for tls, why in (
         (tls_of("expired"), "expired.pem has expired: expected one"),

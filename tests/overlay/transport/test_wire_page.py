@@ -3,8 +3,6 @@
 `python tests/overlay/transport/test_wire_page.py` writes the packets anew.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -80,7 +78,6 @@ def rows(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its head."""
     text = PAGE.read_text().partition(f"\n## {heading}\n")[2]
     table = re.search(r"(?m)^\|-.*\n((?:\|.*\n)+)", text)
-    assert table is not None
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
 
 
@@ -192,7 +189,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"{rpc_server._OTHER_DESCRIPTORS} descriptors of the process",
     ):
         assert sentence in text, sentence
-    *names, last = re.search(r"any status but ([\w, ]+) and (\w+)\.", text).group(1, 2)  # type: ignore[union-attr]
+    *names, last = re.search(r"any status but ([\w, ]+) and (\w+)\.", text).group(1, 2)
     assert {*names[0].split(", "), last} == _PASSING
 
 
@@ -260,7 +257,7 @@ class _Conversation:
             if to_broker is not None:
                 data = encode_frame(to_broker, schemas=True)
                 self._packet("client", data)
-                self.broker.receive("client/trader", self, [decode_packet(data)], self.now_ns)  # type: ignore[list-item]
+                self.broker.receive("client/trader", self, [decode_packet(data)], self.now_ns)
                 if self.broker.deferred:
                     self.broker.deliver()
             to_client = self.broker.next_frame("client/trader", self)
@@ -313,7 +310,6 @@ _BLOCK = re.compile(r"(<!-- bytes: .*?-->\n\n```text\n)(.*?)(```\n\n<!-- end of 
 
 def test_its_session_in_packets_is_what_the_endpoints_send() -> None:
     block = _BLOCK.search(PAGE.read_text())
-    assert block is not None
     assert block[2] == conversation()
 
 

@@ -1,7 +1,5 @@
 """Results of operators survive the wire beside their events, and those that make no sense are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

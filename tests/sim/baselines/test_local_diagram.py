@@ -1,7 +1,5 @@
 """The diagram whose updates are local (Jayaram et al., section 4.3), against the exact one and by force."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Matching by walking the poset gives what the engines give (Jayaram et al., section 4.2)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The columnwise evaluation of the checkers agrees with `Filter.matches`."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

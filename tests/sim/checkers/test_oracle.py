@@ -1,7 +1,5 @@
 """The oracle of a subscriber: each count of its verdict, on histories small enough to judge by hand."""
 
-from __future__ import annotations
-
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
 
 

@@ -1,7 +1,5 @@
 """Work that benchmarks begin and wait for together."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """`covey bench chain` at a small size: every figure of brokers and of bare relays."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,8 +1,6 @@
 """`covey bench match`: measurements of every engine, comparison of answers, mistakes; no test of a
 duration."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,7 +77,7 @@ def test_engines_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
     def sometimes(text: str, *others: object) -> object:
         if text == "forgetful":
             return Forgetful(WORKLOADS["SYMBOLS"].event_type)
-        return genuine(text, *others)  # type: ignore[arg-type]
+        return genuine(text, *others)
 
     monkeypatch.setattr(bench, "make_engine", sometimes)
     plan = MatchPlan(("scan", "forgetful"), events=30, repetitions=1, repetition_s=0.005, sample=30)
@@ -105,9 +103,7 @@ class Recording(NaiveEngine):
         return super().match(batch)
 
 
-def test_the_generators_batches_of_subscriptions_and_events_are_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_generators_batches_of_subscriptions_and_events_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = find_workload("fabret", {"fabret": Fabret()}, ["subscription_batch=40", "event_batch=7"])
     engine = Recording(workload.event_type)
     monkeypatch.setattr(bench, "make_engine", lambda *arguments: engine)

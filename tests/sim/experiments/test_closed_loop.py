@@ -1,7 +1,5 @@
 """Publishers with a window: how many events are under way, throughput against the closed form, and draws."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -59,8 +57,7 @@ class Window(Observer):
 
 
 @pytest.mark.parametrize(
-    ("window", "batch", "per_s"),
-    [(1, 1, 1000 / 23), (4, 1, 4000 / 23), (2, 2, 2000 / 26)],
+    ("window", "batch", "per_s"), [(1, 1, 1000 / 23), (4, 1, 4000 / 23), (2, 2, 2000 / 26)]
 )
 def test_throughput_is_that_of_the_closed_form(window: int, batch: int, per_s: float) -> None:
     """A cycle is two wires of 10 ms, and 3 ms per event at the broker, which is mostly idle."""
@@ -72,7 +69,7 @@ def test_throughput_is_that_of_the_closed_form(window: int, batch: int, per_s: f
     publisher.advertise(QUOTE)
     subscriber.subscribe(parse("price < $limit", QUOTE), {"limit": 10})
     simulation.run()
-    loop = ClosedLoop(scenario, Prices(), simulation.clock, lambda _, events: publisher.publish(events))  # type: ignore[arg-type,return-value]
+    loop = ClosedLoop(scenario, Prices(), simulation.clock, lambda _, events: publisher.publish(events))
     simulation.observers += [seen, loop.under_way]
     start_ns = simulation.clock.now_ns
     loop.start(["p"], start_ns + 100 * NS_PER_S)

@@ -1,7 +1,5 @@
 """Proxies that delay the links of a real overlay."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """What a machine is asked for, and what it reaches."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The demonstrations in the browser: what the page shows is what the oracle has counted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -189,7 +187,7 @@ def test_bad_settings_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
         (("--headless", "--no-open"), "--no-open: expected it without --headless"),
         (
             ("--listen", "here"),
-            "--listen 'here': expected \"host:port\" with a port from 1 to 65535, or \"unix:path\"",
+            '--listen \'here\': expected "host:port" with a port from 1 to 65535, or "unix:path"',
         ),
         (
             ("--listen", "0.0.0.0:80"),

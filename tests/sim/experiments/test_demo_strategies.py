@@ -1,7 +1,5 @@
 """The strategies of the demonstration: what they want, and how they move."""
 
-from __future__ import annotations
-
 from covey.sim.experiments.demo.strategies import BUSY_DAYS, BUY_LOWER, MOVING_BAND, STRATEGIES
 
 

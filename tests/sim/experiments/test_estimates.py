@@ -1,7 +1,5 @@
 """Estimates from runs of several seeds."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest
@@ -18,23 +16,19 @@ def test_a_mean_has_students_interval() -> None:
 
 def test_a_gain_is_that_of_each_seed() -> None:
     estimate = gain([20.0, 40.0, 80.0], [10.0, 20.0, 40.0])
-    assert estimate is not None
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_a_run_that_counted_none_counts() -> None:
     estimate = gain([6.0, 5.0, 7.0], [0.0, 2.0, 1.0], unit=0.1)
-    assert estimate is not None
     assert estimate.value == pytest.approx(6.0)
     assert estimate.low < 6.0 < estimate.high
     none = gain([6.0, 6.0], [0.0, 0.0], unit=0.1)
-    assert none is not None
     assert none.above
     rest = (none.value / (none.value + 1)) ** 120
     assert rest == pytest.approx(0.05), "all of 120 events on one side has this probability at the bound"
     assert str(none) == "> 39.6"
     few = gain([0.1, 0.3], [0.0, 0.0], unit=0.1)
-    assert few is not None
     assert few.value < 1, "four events against none do not show which is larger"
     assert gain([0.0], [0.0], unit=0.1) is None
 

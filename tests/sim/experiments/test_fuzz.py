@@ -1,13 +1,11 @@
 """The fuzzer: its checkers see seeded defects, one seed gives one history, a failure says how to replay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from commands import run
-from draws import seeds
-from histories import play_all
+from draws import seeds, some_seeds
+from histories import kind, play_all
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.sim.checkers import Findings, Judge
@@ -97,6 +95,16 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         assert set(findings.counts) == {"coverage"}
 
 
+@some_seeds("fuzzer, parametric", parts=20)
+def test_histories_of_parametric_routing(seeds: range) -> None:
+    assert play_all(seeds, FuzzOptions(routing="parametric")) > len(seeds)
+
+
+@some_seeds("fuzzer, static", parts=20)
+def test_histories_of_static_routing(seeds: range) -> None:
+    assert play_all(seeds, FuzzOptions(routing="static")) > len(seeds)
+
+
 @pytest.mark.random
 @pytest.mark.parametrize(
     "options",
@@ -142,48 +150,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         FuzzOptions(merging="budget"),
         FuzzOptions(merging="budget", merging_budget=1, steps=250),
     ],
-    ids=[
-        "operators",
-        "calls",
-        "calls-cluster-gapless-widen-long",
-        "calls-static",
-        "calls-budget-damping-content",
-        "calls-motion-gapless-damping",
-        "fifo-gapless",
-        "control-first-static-content",
-        "two-lanes-gapless-content",
-        "two-lanes-poset-static-long",
-        "widen",
-        "widen-gapless-content-budget",
-        "widen-cluster-perfect-long",
-        "cluster",
-        "gapless",
-        "damping",
-        "motion",
-        "motion-long",
-        "motion-gapless-damping",
-        "content",
-        "content-gapless",
-        "damping-gapless",
-        "gapless-long",
-        "gapless-static",
-        "unsubscribe-first",
-        "static-operators",
-        "long",
-        "dense",
-        "dense-calm",
-        "dense-static",
-        "dense-unsubscribe-first",
-        "naive-poset",
-        "naive-poset-static",
-        "diagram",
-        "diagram-local-dense",
-        "diagram-local-poset-long",
-        "perfect",
-        "perfect-operators",
-        "budget",
-        "budget-of-one",
-    ],
+    ids=kind,
 )
 def test_other_histories(options: FuzzOptions) -> None:
     drawn = seeds("fuzzer, other options")

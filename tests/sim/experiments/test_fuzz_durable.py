@@ -1,7 +1,5 @@
 """Random histories of durable types over disks with faults: nothing is lost, repeated, or stored twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -59,10 +57,7 @@ def test_sessions_that_move_after_crashes(seed: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("owner", "method", "mutant"),
-    [
-        (CatchingUp, "has_all", lambda *_: True),
-        (CatchingUp, "begin_behind", lambda *_: None),
-    ],
+    [(CatchingUp, "has_all", lambda *_: True), (CatchingUp, "begin_behind", lambda *_: None)],
     ids=["the flush overtakes events", "own events before copies"],
 )
 def test_a_defect_of_moving_sessions_is_found(

@@ -1,7 +1,5 @@
 """Random histories in which every fault may meet every other (`covey sim fuzz --faults all`)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress

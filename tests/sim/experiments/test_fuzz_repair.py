@@ -1,14 +1,12 @@
 """Links that move around dead brokers and splits, in random histories, judged by the checkers
 (`covey sim fuzz --repair`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 from draws import seeds as seeds_of
 from draws import some_seeds
-from histories import play_all
+from histories import kind, play_all
 
 from covey.overlay.core.endpoint.repairing import Repairing
 from covey.overlay.core.repair.rule import UplinkRule
@@ -36,7 +34,7 @@ def test_histories(seeds: range) -> None:
         FuzzOptions(repair=True, service="two-lanes", widen=True),
         FuzzOptions(repair=True, crashes=False),
     ],
-    ids=["gapless-content", "static", "budget-damping-operators", "two-lanes-widen", "splits-alone"],
+    ids=kind,
 )
 def test_other_histories(options: FuzzOptions) -> None:
     drawn = seeds_of("fuzzer, repair")

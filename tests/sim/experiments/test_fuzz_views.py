@@ -1,11 +1,9 @@
 """Random histories with views, of stated seeds, judged by the checkers (`covey sim fuzz --views`)."""
 
-from __future__ import annotations
-
 import pytest
 from commands import run
 from draws import ALL
-from histories import play_all
+from histories import kind, play_all
 
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions
 
@@ -27,7 +25,7 @@ def test_histories() -> None:
         FuzzOptions(views=True, durable=True),
         FuzzOptions(views=True, durable=True, faults="all"),
     ],
-    ids=["perfect", "budget", "damping", "dense", "faults", "durable", "durable-faults"],
+    ids=kind,
 )
 def test_histories_of_other_kinds(options: FuzzOptions) -> None:
     play_all(range(SEEDS, SEEDS + SEEDS // 6), options)

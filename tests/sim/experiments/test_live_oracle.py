@@ -1,7 +1,5 @@
 """The oracle of moving boxes, on histories of which the verdict is known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Rectangle

@@ -1,7 +1,5 @@
 """Processes of an overlay on this machine: their addresses, their session, and the error when one ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

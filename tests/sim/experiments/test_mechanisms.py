@@ -1,7 +1,5 @@
 """Random histories, no more than `make test` plays, fail when a mechanism of the core is switched off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

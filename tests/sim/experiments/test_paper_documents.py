@@ -1,7 +1,5 @@
 """The documents on papers: what a command writes into them, and that no sentence has a figure of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -40,7 +38,7 @@ def finding(**changes: object) -> PaperFinding:
     rows = [{"rate": 10, "gain": "2.0 (1.9 to 2.1)"}, {"rate": 2000.5, "gain": None}]
     plot = Curves("n", "ms", {"a": [(1, 2.0), (10, 3.0)]})
     fields = {"verdict": Verdict.HOLDS, "rows": rows, "plot": plot} | changes
-    return PaperFinding("Fig. 9", "time", "Twice.", "Twice, at |p| = 3.", **fields)  # type: ignore[arg-type]
+    return PaperFinding("Fig. 9", "time", "Twice.", "Twice, at |p| = 3.", **fields)
 
 
 def results() -> dict[str, dict[str, object]]:
@@ -67,10 +65,7 @@ def block(part: str, content: str = "", paper: str = "fabret") -> str:
             "| Fig. 9 | Twice. | Twice, at \\|p\\| = 3. | holds |\n",
         ),
         ("picture Fig. 9", "![time](fabret-fig-9.png)\n"),
-        (
-            "provenance",
-            "Measured on code of abc, 2026-01-02, size quick, seeds 0, 1; m; Python 3.12.\n",
-        ),
+        ("provenance", "Measured on code of abc, 2026-01-02, size quick, seeds 0, 1; m; Python 3.12.\n"),
     ],
 )
 def test_blocks_are_filled_and_filled_again(part: str, content: str) -> None:
@@ -137,7 +132,7 @@ def test_a_report_is_kept_and_written_into_the_documents(tmp_path: Path) -> None
     text = (tmp_path / "papers.md").read_text()
     assert f"Python {kept['provenance']['python']}" in text
     assert STALE not in text
-    kept["provenance"]["digest"] = "of other code"  # type: ignore[index]
+    kept["provenance"]["digest"] = "of other code"
     (tmp_path / "results" / "fabret.json").write_text(json.dumps(kept))
     write_documents(tmp_path)
     assert STALE in (tmp_path / "papers.md").read_text()

@@ -1,7 +1,5 @@
 """Worker processes share no state with the process that starts them."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

@@ -120,9 +120,7 @@ def test_a_change_that_comes_with_a_move_is_answered_at_the_new_broker(
     assert delivered(tmp_path / "simulated") == delivered(tmp_path / "real")
     assert (simulated.expected, simulated.excused) == (real.expected, real.excused)
     moved = {
-        row["node"]: row["time_ns"]
-        for row in rows(tmp_path / "real", "history")
-        if row["what"] == "moved"
+        row["node"]: row["time_ns"] for row in rows(tmp_path / "real", "history") if row["what"] == "moved"
     }
     answers = [
         row

@@ -2,8 +2,6 @@
 smallest size. Whether a factor is reached is not tested: it would mean nothing at this size.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace
@@ -31,12 +29,7 @@ from covey.sim.experiments.papers.jayaram_cases import (
 )
 from covey.sim.experiments.papers.jayaram_costs import SHAPES, SYSTEMS, CostPlan, measure_costs
 from covey.sim.experiments.papers.jayaram_findings import prediction, summary, table_1
-from covey.sim.experiments.papers.jayaram_prediction import (
-    at,
-    change_costs,
-    closed_loop,
-    utilisation_for,
-)
+from covey.sim.experiments.papers.jayaram_prediction import at, change_costs, closed_loop, utilisation_for
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
@@ -187,10 +180,8 @@ def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
     results = Results(planned, measurements)
     base, changed = (results.at_the_knee(case, each, "throughput") for each in (BASE, unmerged))
     assert base == changed
-    assert base is not None
     assert base.runs == 2
     whole = results.factor(case, BASE, KNEE, "throughput")
-    assert whole is not None
     assert whole.runs == 3
     table = next(each for each in findings(results) if each.figure == "D, assumptions")
     conclusion = "Parametric subscriptions are ahead in 0 of 4 comparisons, behind in 0, "

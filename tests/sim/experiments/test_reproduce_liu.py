@@ -1,7 +1,5 @@
 """`covey reproduce liu`: its lower bound, its workload, and what must hold at any size."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

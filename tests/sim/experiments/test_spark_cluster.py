@@ -1,7 +1,5 @@
 """Sweeps, metrics and streams on a standalone Spark cluster of two workers that lose executors."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 The freezes that they seldom meet are in `tests/sim/simulator/test_freezes.py`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any

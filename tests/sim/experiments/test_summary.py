@@ -1,7 +1,5 @@
 """The counts of a run add up, in JSON and in print."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -54,14 +52,12 @@ def test_what_is_printed_adds_up_and_tells_routings_apart(capsys: pytest.Capture
     for routing in ("parametric", "static"):
         assert run("sim", "--routing", routing, "--duration", 1) == 0
         text = capsys.readouterr().out
-        expected, delivered = re.search(
-            r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text
-        ).groups()  # type: ignore[union-attr]
+        expected, delivered = re.search(r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text).groups()
         assert "cpu: free" in text
         assert "--cpu measured" in text
         excused = re.search(r"([\d,]+) excused", text)
         assert int(expected) == int(delivered) + (int(excused[1]) if excused else 0)
-        per_update[routing] = float(re.search(r"([\d.]+) per update", text)[1])  # type: ignore[index]
+        per_update[routing] = float(re.search(r"([\d.]+) per update", text)[1])
     assert per_update["static"] > 1.3 * per_update["parametric"]
 
 

@@ -1,7 +1,5 @@
 """Sweep files: grids and mistakes. `test_metrics.py` runs a sweep, in its Spark session."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Verdicts: a planted wrong result of each kind, and what the decision rests on."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

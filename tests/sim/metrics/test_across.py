@@ -1,7 +1,5 @@
 """Runs of a sweep compared: the names of their settings, their spread, and their colours."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Filters as Spark columns agree with `Filter.matches`, whatever the filter, the values and the event."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Metrics: exact agreement with an independent computation; empty and incomplete traces; clock steps; the
 command."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -128,10 +126,7 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
         ],
         RUNNING | KINDS,
     ),
-    "unknown": (
-        [change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))],
-        RUNNING | KINDS,
-    ),
+    "unknown": ([change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))], RUNNING | KINDS),
     # One event answers one change, and none but the 256 newest: the event n change n + 1.
     "many": (
         [
@@ -427,9 +422,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     file.write_text(SWEEP)
     steps: list[str] = []
     sweep = load_sweep(file)
-    good, impossible = run_all(
-        sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step)
-    )
+    good, impossible = run_all(sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step))
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")

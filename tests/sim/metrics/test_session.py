@@ -1,7 +1,5 @@
 """The Spark session: whose it is, its settings by size of input, and what does not fit, in one sentence."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Ctrl-C while Spark starts and works."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

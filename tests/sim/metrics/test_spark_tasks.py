@@ -1,7 +1,5 @@
 """The tasks of Spark's jobs, watched while they run."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,8 +37,8 @@ def test_tasks_and_stages_are_counted_while_jobs_run(spark: None, tmp_path: Path
     assert any(0 < tasks.done < 7 for tasks in seen[:-1])
     assert context.getLocalProperty("spark.jobGroup.id") == "mine"
     assert context.getLocalProperty("spark.job.description") == "of the user"
-    context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    context.setLocalProperty("spark.jobGroup.id", None)
+    context.setLocalProperty("spark.job.description", None)
 
 
 def test_what_fails_is_raised_and_the_watch_ends(spark: None) -> None:

@@ -1,7 +1,5 @@
 """Every kind of page in headless Chromium: nothing logged, nothing loaded, figures with their values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

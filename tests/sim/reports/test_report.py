@@ -1,7 +1,5 @@
 """Reports: one self-contained file with escaped text; numbers and plots."""
 
-from __future__ import annotations
-
 import base64
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Single fields of a scenario: without effect, impossible over real brokers, and paths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The quotes of the demonstration, and what the demonstration imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

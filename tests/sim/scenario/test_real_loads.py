@@ -1,7 +1,5 @@
 """Loads from real inputs: quotes in order and whole, detectors where they stand, vehicles on roads."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scenarios end to end: summary, trace, reproducibility, mistakes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The schedule of a scenario."""
 
-from __future__ import annotations
-
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.schedule import UpdateStep, draw_schedule

@@ -1,7 +1,5 @@
 """The compared systems deliver the expected events."""
 
-from __future__ import annotations
-
 import pytest
 from histories import play_all
 

@@ -1,7 +1,5 @@
 """Simulated clients whose users do not read, or publish what they read."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from covey.matcher import EventBatch, EventType, parse

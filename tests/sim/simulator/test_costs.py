@@ -1,7 +1,5 @@
 """Costs of messages: curves, measured totals, and the file of a calibration."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The disk of the simulator: what a crash leaves, and what its faults do."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.overlay.storage.files import StorageError

@@ -1,7 +1,5 @@
 """Durable types in virtual time, step by step: publishers that were away, and brokers that restart."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Freezes that random histories seldom meet: each is absent, and there when its mechanism is switched off."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse

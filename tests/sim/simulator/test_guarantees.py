@@ -4,8 +4,6 @@ Each fails when its mechanism is switched off (`off`), by a seeded defect (`sim/
 broker implements it. Brokers, events and changes are drawn from a seed; the checkers of `covey sim` judge.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -143,9 +141,7 @@ def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[
 
 
 @pytest.mark.parametrize("defect", [None, SwapOrder], ids=["kept", "off"])
-def test_make_before_break_events_that_old_and_new_match_are_not_missed(
-    defect: type[Defect] | None,
-) -> None:
+def test_make_before_break_events_that_old_and_new_match_are_not_missed(defect: type[Defect] | None) -> None:
     """A wider subscription replaces the slot of a narrow one and ends again; off: USUB precedes SUB."""
     missed = 0
     for seed in SEEDS:

@@ -1,7 +1,5 @@
 """Subscriptions with Motion, in a simulated overlay."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Links that move around dead brokers, in virtual time, step by step."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest
@@ -108,7 +106,6 @@ def test_a_short_break_moves_no_link_and_loses_nothing() -> None:
     clients = [overlay.client(name, name) for name in ("b1", "b3")]
     overlay.run(1.0)
     moving = overlay.simulation.moving
-    assert moving is not None
     moving.keep_apart([("broker/b1", "broker/b2")])
     for client in clients:
         publish(client)
@@ -128,7 +125,6 @@ def test_an_event_that_comes_again_over_a_slower_way_goes_no_further(
         monkeypatch.setattr(Repeats, "fresh", lambda self, message: message)
     overlay = Overlay(4)
     moving = overlay.simulation.moving
-    assert moving is not None
     moving.delays_ns[frozenset(("broker/b1", "broker/b2"))] = 300 * NS_PER_MS
     clients = [overlay.client(name, name) for name in ("b1", "b2", "b4")]
     overlay.run(1.0)
@@ -144,7 +140,6 @@ def test_an_event_that_comes_again_over_a_slower_way_goes_no_further(
     if drops:
         overlay.check()
         repeats = overlay.simulation.brokers["broker/b3"].endpoint.repeats
-        assert repeats is not None
         assert repeats.dropped
     else:
         assert set(overlay.findings.counts) & {"echo", "repetition"}

@@ -1,7 +1,5 @@
 """Services of a broker: each against the recursion of its queue, and what a lane does to the other."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Sequence
@@ -85,7 +83,7 @@ class OneBroker:
             kind: [(at - self.start_ns) / NS_PER_MS for at in times]
             for kind, times in self.ends.times.items()
         }
-        return since  # type: ignore[return-value]
+        return since
 
 
 def expected_ends(service: str, arrivals: list[tuple[float, type]]) -> dict[type, list[float]]:
@@ -124,8 +122,7 @@ def test_every_service_ends_when_its_queue_says(service: str) -> None:
         kind = draw.choice((Publish, Update))
         arrivals.append((round(now_ms * NS_PER_MS) / NS_PER_MS, kind))
         clock.at(
-            broker.start_ns + round(now_ms * NS_PER_MS),
-            broker.publish if kind is Publish else broker.update,
+            broker.start_ns + round(now_ms * NS_PER_MS), broker.publish if kind is Publish else broker.update
         )
     ends, expected = broker.rest(), expected_ends(service, arrivals)
     for kind, times in expected.items():

@@ -1,7 +1,5 @@
 """Durable sessions that move between brokers: the judge sees each event once, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +25,7 @@ class _Deliveries(Observer):
         self.values: list[int] = []
 
     def delivered(self, client: object, action: object) -> None:
-        self.values += [row["x"] for row in action.batch.to_pylist()]  # type: ignore[attr-defined]
+        self.values += [row["x"] for row in action.batch.to_pylist()]
 
 
 class Row:
@@ -65,9 +63,7 @@ class Row:
 
     def sessions(self) -> list[str]:
         """The brokers that have the reader's session."""
-        return [
-            name for name, each in self.simulation.brokers.items() if "client/r" in each.endpoint.queues
-        ]
+        return [name for name, each in self.simulation.brokers.items() if "client/r" in each.endpoint.queues]
 
     def check(self) -> None:
         self.run()
@@ -85,7 +81,6 @@ def test_a_session_moves_with_what_it_has_not_got() -> None:
     row.run()
     row.simulation.clients["client/r"].resume_reading()
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(20)
     row.run(0.5)
@@ -202,13 +197,12 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
     def crash(self: SessionMoves, message: object, source: str) -> None:
         pass_on(self, message, source)
         name = {"origin": "broker/b0", "destination": "broker/b2", "between": "broker/b1"}[victim]
-        if message.step is step and not crashed:  # type: ignore[attr-defined]
+        if message.step is step and not crashed:
             crashed.append(name)
             row.simulation.clock.after(0, row.simulation.crash, name, SECOND)
 
     monkeypatch.setattr(SessionMoves, "_pass_on", crash)
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(5)
     row.run(0.3)
@@ -232,7 +226,6 @@ def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(SessionMoves, "_complete", crash)
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.publish(20)
     row.run(0.3)
@@ -246,7 +239,6 @@ def test_a_session_whose_end_is_known_nowhere_begins_anew() -> None:
     row.reader.unsubscribe(row.subscription)
     row.run()
     port = row.reader.port
-    assert port.wire is not None
     port.wire.cut()
     row.run(60)
     assert row.sessions() == []

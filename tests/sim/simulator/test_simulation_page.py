@@ -1,7 +1,5 @@
 """docs/simulation.md: its scenario is valid, and it names every kind, defect and property."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The simulator: time, delays, loss, broken connections, crashes, and time that messages take."""
 
-from __future__ import annotations
-
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, SyncBegin

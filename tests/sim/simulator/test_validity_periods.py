@@ -1,7 +1,5 @@
 """Validity periods in virtual time: whom the end of a subscription reaches, and when."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -31,10 +29,10 @@ class _Seen(Observer):
         self.expired_ns: list[int] = []
 
     def delivered(self, client: object, action: object) -> None:
-        self.numbers += [row["number"] for row in action.batch.to_pylist()]  # type: ignore[attr-defined]
+        self.numbers += [row["number"] for row in action.batch.to_pylist()]
 
     def expired(self, client: object, subscription_id: int) -> None:
-        self.expired_ns.append(client.clock.now_ns)  # type: ignore[attr-defined]
+        self.expired_ns.append(client.clock.now_ns)
 
 
 class Row:
@@ -190,7 +188,6 @@ def test_a_durable_subscription_ends_although_its_client_and_its_broker_were_awa
     row.run(13)
     broker = row.simulation.brokers["broker/b3"]
     peer = broker.core.tables.peers.get("client/r")
-    assert peer is not None
     assert list(peer.subscriptions) == [1, 3], "the second has ended at once"
     row.run(7)
     assert list(peer.subscriptions) == [3]
@@ -260,8 +257,6 @@ def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.M
 
 def stored(row: Row, broker: str = "broker/b3") -> list[object]:
     storage = row.simulation.brokers[broker].storage
-    assert storage is not None
-    assert storage.open is not None
     session = storage.open.sessions().get("client/r")
     return [] if session is None else [*session.subscriptions]
 

@@ -1,7 +1,5 @@
 """Topologies: trees of every kind, from graphs, and files that the overlay's own reader takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Attempts at one run: which of them counts, whatever is repeated, killed or in the way; on several file
 systems."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -58,7 +56,6 @@ def test_a_run_is_written_and_found(place: Folder) -> None:
     report = SimulatedRun(TINY).run(place)
     traces = find_traces([place])
     assert traces.broken == {}
-    assert traces.runs["run"].summary is not None
     assert traces.runs["run"].summary["trace_rows"] == report.trace_rows
     (file, *_) = traces.files("events")
     assert file.startswith(f"{place}/attempt-")

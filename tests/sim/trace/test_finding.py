@@ -1,7 +1,5 @@
 """Which traces are found at a path, and what is wrong with the others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,8 +1,6 @@
 """docs/traces.md: its tables are those of the code, and its queries give equal results in Spark, DuckDB,
 Polars and pandas, on a trace with misses."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

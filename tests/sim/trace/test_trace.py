@@ -1,7 +1,5 @@
 """What a run writes as its trace: rows, parts, versions, times."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Workloads: the properties stated in the papers, and determinism by seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -90,7 +88,7 @@ def test_symbols_have_the_papers_shares() -> None:
 
 
 def test_selective_thresholds_match_about_one_in_a_hundred_of_a_symbol() -> None:
-    popularity = np.diff(np.concatenate([[0.0], WORKLOADS["SYMBOLS"]._popularity]))  # type: ignore[attr-defined]
+    popularity = np.diff(np.concatenate([[0.0], WORKLOADS["SYMBOLS"]._popularity]))
     of_a_symbol = 20_000 * float((popularity**2).sum())
     assert matches_per_event(WORKLOADS["SYMBOLS-tail"], 20_000, 5000) / of_a_symbol == pytest.approx(
         0.01, abs=0.004
@@ -172,7 +170,7 @@ class TestFabret:
         self, parameters: dict[str, object], complaint: str
     ) -> None:
         with pytest.raises(ValueError, match=complaint):
-            Fabret(**parameters)  # type: ignore[arg-type]
+            Fabret(**parameters)
 
     def test_domains_that_contradict(self) -> None:
         with pytest.raises(ValueError, match=r"domain 3\.\.2"):

@@ -13,7 +13,6 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     column_at,
     low_at,
     row_at,
-    tests_of,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import passes_bounds
@@ -54,28 +53,6 @@ def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-unt
     for p in range(count):
         code = codes[columns[p]]
         flags[p] = np.uint8(lows[p] <= code) & np.uint8(code <= highs[p])
-
-
-@inlined
-def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows match an event, one row after the other; returns how many."""
-    capacity, tests, matched = capacity_of(store, block), tests_of(store, block), 0
-    for p in range(store.blocks[block, a.BLOCK_COUNT]):
-        row = store.words[row_at(store, block, capacity) + p]
-        undecided = row < 0
-        t = 0
-        while t < tests:
-            at = low_at(store, block, capacity, t) + p
-            code = np.int64(codes[e, store.bytes[column_at(store, block, capacity, tests, t) + p]])
-            low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
-            if code < low or code > high:
-                break
-            undecided |= is_undecided(code, low, high)
-            t += 1
-        if t == tests and (not undecided or passes_bounds(store, row if row >= 0 else ~row, keys, e)):
-            hits[matched] = p
-            matched += 1
-    return matched
 
 
 @inlined

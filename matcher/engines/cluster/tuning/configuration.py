@@ -41,7 +41,7 @@ class Policy:
     propagation: bool
     """One equality per access predicate, no ranges, no leaves; large buckets are not kept in order."""
     lookahead: int
-    """1: memory is prefetched; -1: the same search without any prefetch; 0: row by row."""
+    """1: memory is prefetched; -1: the same search without any prefetch."""
 
     @classmethod
     def of(cls, kind: str) -> Policy:

@@ -1,7 +1,5 @@
 """Permissions by content: a policy is part of every filter, whatever the client subscribes to and updates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
@@ -29,7 +27,7 @@ READER, PUBLISHER = "client/r", "client/p"
 
 def rights(subject: str, action: Action, *permissions: Permission, **claims: object) -> Rights:
     of_action = {Action.SUBSCRIBE: "subscribe", Action.PUBLISH: "publish"}[action]
-    return rights_of(subject, claims, [Rule(**{of_action: permissions})])  # type: ignore[arg-type]
+    return rights_of(subject, claims, [Rule(**{of_action: permissions})])
 
 
 class Edge:

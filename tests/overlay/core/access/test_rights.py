@@ -1,7 +1,5 @@
 """What rules permit, whose names are whose, and what the guard refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
@@ -98,7 +96,6 @@ def test_the_refusal_is_one_sentence_whether_the_type_exists_or_not() -> None:
     everything = parse("price > 1", QUOTE)
     for message in (Subscribe(7, 3, everything, {}), Advertise(7, QUOTE), events("alice/1")):
         refuse = guard.refusal(message, "client/alice", rights)
-        assert refuse is not None
         assert refuse.status == "PERMISSION_DENIED"
         assert guard.refusal(message, "client/alice", None) is None
     assert guard.denials == {"subscribe": 1, "publish": 2}
@@ -125,7 +122,6 @@ def test_a_neighbour_is_who_its_certificate_names() -> None:
         ("o/1", "b 2", Certified(frozenset([client_uri("o/1", "b 2")]), 5), "PERMISSION_DENIED"),
     ):
         denied = neighbour_denial(overlay, broker, peer)
-        assert denied is not None
         assert denied.status == status
     two = Certified(frozenset([client_uri("o", "a"), client_uri("o", "b")]), 5)
     assert two.client("o") is None

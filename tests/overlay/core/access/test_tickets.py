@@ -1,7 +1,5 @@
 """Tickets of durable sessions (Liu et al., section 5.1)."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.overlay.core.access.identity import DeniedError

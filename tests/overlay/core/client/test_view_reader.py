@@ -1,7 +1,5 @@
 """The changes of a view by what has arrived."""
 
-from __future__ import annotations
-
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
@@ -31,7 +29,7 @@ class _View:
     def update(self, a: int) -> int:
         (message,) = self.session.update(self.id, {"a": a})
         self.reader.moved()
-        return message.epoch  # type: ignore[union-attr]
+        return message.epoch
 
     def told(self) -> list[tuple[str, str]]:
         told = []

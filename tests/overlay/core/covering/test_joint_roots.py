@@ -1,7 +1,5 @@
 """The second level of a type's interest: the maximal roots of several groups, found by asking the groups."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -79,7 +77,7 @@ def test_a_single_group_is_never_searched() -> None:
         def find_cover(self, *arguments: object) -> None:
             raise AssertionError("searched")
 
-        covered_by = find_cover  # type: ignore[assignment]
+        covered_by = find_cover
 
     below = parse("x < $a", POINT)
     node = Registry().make("client/c", 0, 1, below, {"a": 3})

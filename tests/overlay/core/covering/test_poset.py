@@ -1,8 +1,6 @@
 """The covering forest against the naive poset and against brute force (Jayaram et al., section 4.2, INSERT,
 DELETE, and 4.3, UPDATE)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """The index of roots before and after the kernels are loaded."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What is saved of the progress of receivers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The end of sessions with many subscriptions, in parts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -67,9 +65,7 @@ def test_the_end_of_a_session_with_many_subscriptions_has_parts_between_which_ev
     """17 us a subscription, in one call: a client that left a million held all others for 17 s."""
     broker = broker_endpoint("b1", options=EndpointOptions(bounds=Bounds(client_sessions=2)))
     hostile = client(broker, "client/h", *subscriptions(MANY))
-    reader = client(broker, "client/r", Advertise(1, QUOTE), Subscribe(
-        2, 1, parse("x >= 0", QUOTE), {}
-    ))
+    reader = client(broker, "client/r", Advertise(1, QUOTE), Subscribe(2, 1, parse("x >= 0", QUOTE), {}))
     broker.goodbye("client/h", hostile, 0)
     assert "client/h" not in broker.queues
     counts, now_ns, sequence = [left(broker, "client/h")], 0, 1

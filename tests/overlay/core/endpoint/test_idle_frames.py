@@ -1,7 +1,5 @@
 """Frames that change nothing are charged to their connection, whatever they are; others are not."""
 
-from __future__ import annotations
-
 import pytest
 from core_endpoints import Noted, broker_endpoint
 

@@ -1,7 +1,5 @@
 """What a broker keeps for an interface, and what it gives up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -54,7 +52,7 @@ def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bo
 
 
 def waiting(of: InterfaceQueue) -> list[int]:
-    return [s for each in of.link.events.ready for s in each.message.batch.sequences().tolist()]  # type: ignore[union-attr]
+    return [s for each in of.link.events.ready for s in each.message.batch.sequences().tolist()]
 
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
@@ -210,11 +208,7 @@ def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> N
 def test_control_for_a_disconnected_interface_is_bounded() -> None:
     link = Link(1, max_control=5)
     away = InterfaceQueue(
-        "broker/b2",
-        link,
-        changed=lambda _: None,
-        warn=lambda *_: None,
-        limits=QueueLimits(1 << 20, 1 << 20),
+        "broker/b2", link, changed=lambda _: None, warn=lambda *_: None, limits=QueueLimits(1 << 20, 1 << 20)
     )
     for epoch in range(20):
         away.send(Unsubscribe(epoch, epoch))
@@ -304,7 +298,7 @@ def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
 def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_message() -> None:
     queued, calls = conflating(events=1_000), []
     conflate = queued.link.conflate
-    queued.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)  # type: ignore[assignment, func-returns-value]
+    queued.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)
     queued.send(ships(0, *range(990)))
     for each in range(500):
         queued.send(ships(990 + 4 * each, *range(4 * each % 980, 4 * each % 980 + 4)))
@@ -321,7 +315,7 @@ def test_what_is_stored_makes_no_queue_full() -> None:
     """A durable session that is behind in a stored type has room for the events of others."""
     keyed, calls = conflating(events=1_000), []
     conflate = keyed.link.conflate
-    keyed.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)  # type: ignore[assignment, func-returns-value]
+    keyed.link.conflate = lambda key_of: calls.append(None) or conflate(key_of)
     keyed.send_stored(stored(0, 2_000))
     for each in range(100):
         keyed.send(ships(2_000 + each, each % 50))

@@ -1,7 +1,5 @@
 """A client's outbox: what leaves it in which order and when, and what its callers are told."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 """When a restarted broker takes events again: once its neighbours and clients have had the time to say what
 they want."""
 
-from __future__ import annotations
-
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS, Recovery
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.link.link import Hello

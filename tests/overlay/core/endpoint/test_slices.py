@@ -1,7 +1,5 @@
 """How much of what has arrived a broker handles in one call: of neighbours, of long filters, of a SyncEnd."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -15,7 +13,6 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.turns import FIRST_MESSAGES, TURN_NS
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Message, Subscribe, SyncBegin, SyncEnd, Unsubscribe
-from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
 from covey.sim.invariants import check
@@ -49,7 +46,7 @@ def test_what_a_neighbour_sends_together_is_handled_some_frames_at_a_time() -> N
     broker.took("client/r", 0, 0)
     each = [
         frame_of(i, *(Subscribe(10 * i + j, 10 * i + j, ABOVE, {"low": -10 * i - j}) for j in range(10)))
-        for i in range(2, 200)
+        for i in range(2, 100)
     ]
     left = [frame_of(1, SyncBegin()), *each]
     counts = [0]
@@ -62,8 +59,7 @@ def test_what_a_neighbour_sends_together_is_handled_some_frames_at_a_time() -> N
     assert parts[0] <= FIRST_MESSAGES + 10
     assert max(parts) <= 2 * TURN_NS // MESSAGE_NS
     assert all(part % 10 == 0 for part in parts), "a frame takes effect at once"
-    assert len(parts) < 100
-    assert isinstance(broker.core, Broker)
+    assert len(parts) < 50
     check(broker.core)
 
 
@@ -102,7 +98,6 @@ def test_a_turn_has_few_messages_where_these_have_long_filters() -> None:
 def test_what_a_client_has_not_repeated_by_its_sync_end_is_withdrawn_in_turns(breaks: bool) -> None:
     """A client with a million subscriptions that sent SyncBegin and SyncEnd stopped the others for 17 s."""
     broker = broker_endpoint("b1")
-    assert isinstance(broker.core, Broker)
     connection, count = connected(broker, "client/h"), 5 * PART + 3
     left = [frame_of(1, *(Subscribe(i, i, ABOVE, {"low": -i}) for i in range(1, count + 1)))]
     while left:
@@ -119,7 +114,6 @@ def test_what_a_client_has_not_repeated_by_its_sync_end_is_withdrawn_in_turns(br
         check(broker.core)
         if breaks and len(counts) in (1, 3):
             broker.lost("client/h", connection, 0)
-            assert connection.answer is not None
             connection, incarnation = Noted(), connection.answer.incarnation
             broker.accept(Peer("client/h", Hello(1, incarnation)), connection, 0)
             assert connection.resumed

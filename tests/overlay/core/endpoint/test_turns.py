@@ -1,7 +1,5 @@
 """How clients share the time of a broker."""
 
-from __future__ import annotations
-
 from covey.overlay.core.endpoint.turns import (
     ACTIVE_NS,
     DEAR_NS,

@@ -1,7 +1,5 @@
 """Validity periods at one endpoint: what changes them, and what they cost."""
 
-from __future__ import annotations
-
 import heapq
 from typing import Any
 
@@ -34,12 +32,7 @@ def test_what_is_refused_has_no_period_and_what_replaces_or_cancels_ends_it() ->
     refusal = Send(ME, Refuse(2, "INVALID_ARGUMENT", "no", 2))
     of_another = Send("client/other", Refuse(1, "INVALID_ARGUMENT", "no", 1))
     validity.handled(ME, messages, [refusal, of_another], (1, 3, 4))
-    assert [validity.left_ns(ME, each) for each in (1, 2, 3, 4)] == [
-        10 * SECOND,
-        0,
-        30 * SECOND,
-        40 * SECOND,
-    ]
+    assert [validity.left_ns(ME, each) for each in (1, 2, 3, 4)] == [10 * SECOND, 0, 30 * SECOND, 40 * SECOND]
     assert timers.next_ns() == 15 * SECOND
     renewal = Update(5, 1, {}, valid_for_ns=50 * SECOND)
     validity.handled(ME, [renewal, Update(6, 3, {"least": 4}), Unsubscribe(7, 4)], [], (1, 3))

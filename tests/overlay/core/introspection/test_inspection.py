@@ -1,7 +1,5 @@
 """The broker's state for people (`render`) and for tools (`inspect`)."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Conflation of what waits on a link, against a loop over single events."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +43,7 @@ def content(queue: EventQueue) -> list[tuple[int, tuple[int, ...]]]:
 
 
 @given(st.lists(message, max_size=8), st.booleans())
-def test_the_last_event_of_each_key_stays(messages: list[tuple[list, str]], held: bool) -> None:  # type: ignore[type-arg]
+def test_the_last_event_of_each_key_stays(messages: list[tuple[list, str]], held: bool) -> None:
     queue, first = EventQueue(), 1
     expected: list[tuple[int, tuple[int, ...]]] = []
     last: dict[tuple[str, int], int] = {}

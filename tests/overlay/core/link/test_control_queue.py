@@ -1,7 +1,5 @@
 """Control on a link: the latest values win, and nothing passes what it must not pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from core_ends import BELOW, drain, exchange, pair, update
@@ -11,14 +9,7 @@ from hypothesis import strategies as st
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.link import CONTROL_BYTES
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import (
-    Acknowledge,
-    Message,
-    Refuse,
-    Subscribe,
-    Unsubscribe,
-    Update,
-)
+from covey.overlay.core.messages import Acknowledge, Message, Refuse, Subscribe, Unsubscribe, Update
 
 
 def control(*messages: Message) -> list[Message]:
@@ -128,7 +119,7 @@ def test_every_frame_ends_in_a_state_that_existed(
             for message in messages:
                 assert isinstance(message, Update)
                 if message.values:
-                    values_received[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
+                    values_received[message.subscription_id] = message.values["a"]
             reached = next(i for i in range(reached, len(states)) if states[i] == values_received)
             assert size <= max(full, 96) + max(stretch, 96)
         else:

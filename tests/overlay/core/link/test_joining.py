@@ -1,7 +1,5 @@
 """Messages that gathered leave as one, with the same events for the same subscriptions."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,7 +119,6 @@ def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     assert answer is not None
     a.receive(answer, 0)
     second = a.next_frame()
-    assert second is not None
     assert len(second.messages) == 1
     assert contents(list(second.messages)) == contents(list(sent[1:]))
     assert a.queued_bytes == 0
@@ -136,5 +133,5 @@ def test_no_batch_gets_more_trace_contexts_than_travel() -> None:
         return Publish(batch(first, 1).with_contexts((context,)))
 
     joined = join([traced(first) for first in range(1, 101)], 1_000, 1 << 20)
-    assert [len(message.batch.contexts) for message in joined] == [16] * 6 + [4]  # type: ignore[union-attr]
-    assert [len(message.batch) for message in joined] == [16] * 6 + [4]  # type: ignore[union-attr]
+    assert [len(message.batch.contexts) for message in joined] == [16] * 6 + [4]
+    assert [len(message.batch) for message in joined] == [16] * 6 + [4]

@@ -1,7 +1,5 @@
 """A link end by itself, and two of them over a connection that breaks anywhere."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -65,7 +63,6 @@ def test_frames_are_numbered_and_acknowledged() -> None:
     a.send(SyncEnd(1))
     second = a.next_frame()
     assert first is not None
-    assert second is not None
     assert (first.sequence, second.sequence) == (1, 2)
     assert b.receive(first, 0) == (SyncBegin(),)
     assert b.next_frame() is None  # one frame is not worth an answer of its own yet
@@ -73,7 +70,6 @@ def test_frames_are_numbered_and_acknowledged() -> None:
     assert (first.probe, second.probe) == (False, True)  # half of the window is in flight
     assert b.receive(second, 0) == (SyncEnd(1),)
     answer = b.next_frame()
-    assert answer is not None
     assert (answer.sequence, answer.received, answer.messages) == (0, 2, ())
     assert not a.idle
     assert a.receive(answer, 0) == ()
@@ -88,7 +84,6 @@ def test_an_acknowledgement_is_sent_with_a_frame() -> None:
     drain(a, b)
     b.send(SyncEnd(1))
     frame = b.next_frame()
-    assert frame is not None
     assert frame.received == 1
     assert b.due_ns is None
 
@@ -167,7 +162,6 @@ def test_frames_in_flight_are_bounded_and_messages_gather() -> None:
     assert answer is not None
     a.receive(answer, 0)
     frame = a.next_frame()
-    assert frame is not None
     assert frame.messages == (events(3), events(4))
 
 
@@ -183,7 +177,6 @@ def test_a_refusal_precedes_the_acknowledgement_of_the_refused_message() -> None
     drain(a, b)
     b.send(Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
     frame = b.next_frame()
-    assert frame is not None
     assert frame.received == 1
     assert frame.messages == (SyncBegin(), Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
 
@@ -239,7 +232,6 @@ def test_control_is_sent_while_events_wait() -> None:
     assert a.next_frame() is None
     a.send(SyncBegin())
     frame = a.next_frame()
-    assert frame is not None
     assert frame.messages == (SyncBegin(),)
 
 
@@ -248,7 +240,6 @@ def test_a_probe_is_answered_at_once() -> None:
     exchange(a, b)
     a.probe()
     question = a.next_frame()
-    assert question is not None
     assert question.probe
     assert b.receive(question, 0) == ()
     assert b.next_frame() is not None
@@ -483,7 +474,6 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
 
 def test_the_size_of_a_delivery_is_the_same_at_both_ends() -> None:
     batch = events(1, 4).batch
-    assert batch.columns is not None
     packed = EventBatch.unpack(QUOTE, batch.columns.packed(), 4, publisher="p", first_sequence=1)
     plain = EventBatch.from_arrow(QUOTE, batch.record_batch)
     arrow = EventBatch.deserialize(QUOTE, plain.serialized(), publisher="p", first_sequence=1)

@@ -1,7 +1,5 @@
 """What two ends of a link tell each other besides messages: what is asked, has settled, is held, is lost."""
 
-from __future__ import annotations
-
 from core_ends import drain, events, exchange, meet, pair, update
 
 from covey.matcher import EventBatch, EventType
@@ -45,13 +43,11 @@ def test_what_has_settled_is_told_behind_the_messages_before_it_and_needs_no_ack
     a.send(Acknowledge(3))
     a.send(Acknowledge(4))
     frame = a.next_frame()
-    assert frame is not None
     assert (frame.messages, frame.settled) == ((SyncBegin(),), 4)
     assert b.receive(frame, 0) == (SyncBegin(), Acknowledge(4))
     exchange(a, b)
     a.send(Acknowledge(5))
     frame = a.next_frame()
-    assert frame is not None
     assert (frame.sequence, frame.messages, frame.settled) == (0, (), 5)
     assert a.idle
     assert b.receive(frame, 0) == (Acknowledge(5),)
@@ -66,7 +62,6 @@ def test_what_has_settled_passes_a_full_window_unless_control_is_before_it() -> 
         assert a.next_frame() is not None
     a.send(Acknowledge(1))
     frame = a.next_frame()
-    assert frame is not None
     assert frame.settled == 1
     a.send(SyncBegin())
     a.send(Acknowledge(2))

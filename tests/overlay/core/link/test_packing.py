@@ -1,7 +1,5 @@
 """A message is the same after it was packed, and what it takes is counted."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -70,7 +68,7 @@ def test_what_was_packed_is_the_same_message() -> None:
 def test_results_of_operators_are_not_packed() -> None:
     batch = EventBatch.from_pylist(TYPES[0], [{"price": 1.0}], publisher="p")
     batch.results = Results({1: Answers(np.array([0]), np.array([True]))})
-    assert packed(Publish(batch)).message.batch is batch  # type: ignore[union-attr]
+    assert packed(Publish(batch)).message.batch is batch
 
 
 def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
@@ -80,7 +78,7 @@ def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
         if what < 0.7:
             queue.append(drawn(draw, first))
         elif what < 0.8 and queue.ready:
-            sent += queue.pop().events  # type: ignore[union-attr]
+            sent += queue.pop().events
         elif what < 0.9:
             queue.drop_oldest(draw.choice((None, "Quote")))
         else:
@@ -124,7 +122,6 @@ def test_frames_of_many_messages_are_sent_again_as_they_were(many: bool) -> None
     held = one.retained_bytes
     assert one.resume(other.hello())
     again = one.next_frame()
-    assert again is not None
     assert again.sequence == first.sequence
     assert all(map(same, again.messages, first.messages))
     assert len(again.messages) == 1 + len(messages)

@@ -1,7 +1,5 @@
 """A matching engine with pending changes: walk and engine give the same result."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys

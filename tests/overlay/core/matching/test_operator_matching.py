@@ -1,7 +1,5 @@
 """Interests with calls beside those without."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from core_posets import POINT

@@ -1,7 +1,5 @@
 """Merging of roots: perfect, within a budget, and its excess."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -13,14 +11,7 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.introspection.inspection import inspect
-from covey.overlay.core.messages import (
-    Acknowledge,
-    Advertise,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-    Update,
-)
+from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.routing.broker import Broker
 
 
@@ -30,7 +21,7 @@ def slots(link: Link) -> list[str]:
 
 def message_kinds(link: Link, *args: object, **changes: object) -> list[str]:
     """The messages of a change by kind, after the neighbour has applied them."""
-    messages = link.change(*args, **changes)  # type: ignore[arg-type]
+    messages = link.change(*args, **changes)
     for message in messages:
         link.apply(message)
     return [type(message).__name__ for message in messages]
@@ -155,7 +146,7 @@ def test_excess_events_of_a_merged_slot_are_dropped_and_counted() -> None:
     batch = EventBatch.from_pylist(SPOT, [{"x": value} for value in (2, 3, 4, 8)])
     ((to, events),) = sent(x("broker/b2", Publish(batch)))
     assert to == "client/c"
-    assert events.batch.to_pylist() == [{"x": 2}, {"x": 8}]  # type: ignore[union-attr]
+    assert events.batch.to_pylist() == [{"x": 2}, {"x": 8}]
     assert x.broker.tables.peers["broker/b2"].counters.events_unwanted == 2
     assert inspect(x.broker)["totals"]["events_unwanted"] == 2
 
@@ -180,7 +171,7 @@ def test_an_update_within_a_bundle_sends_no_message_and_is_acknowledged_with_its
 )
 def test_conflicting_options_are_an_error(options: dict[str, object], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        Broker("b1", **options)  # type: ignore[arg-type]
+        Broker("b1", **options)
 
 
 def test_an_empty_region_does_not_widen_a_bundle() -> None:

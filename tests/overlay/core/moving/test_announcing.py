@@ -1,7 +1,5 @@
 """Announcements: how much wider than the subscription; motion in the core and at the client."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -17,15 +15,7 @@ from covey.matcher.errors import VariableError
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import (
-    Advertise,
-    Deliver,
-    Message,
-    Refuse,
-    Subscribe,
-    Tick,
-    Update,
-)
+from covey.overlay.core.messages import Advertise, Deliver, Message, Refuse, Subscribe, Tick, Update
 from covey.overlay.core.moving.announcing import HORIZON_NS, LATE_NS, MARGIN_NS, SECOND_NS, Announcement
 from covey.overlay.core.moving.motion import Motion, check_values, directions, still
 from covey.overlay.core.routing.broker import Broker
@@ -136,7 +126,7 @@ class Bench(Driven):
         """The values of the SUBs and UPDs that go to the neighbour."""
         source = "" if isinstance(message, Tick) else "client/s"
         messages = sent(self(source, message, now_ns=round(now_s * SECOND_NS)), Subscribe, Update)
-        return [dict(request.values) for _, request in messages]  # type: ignore[union-attr]
+        return [dict(request.values) for _, request in messages]
 
 
 def test_a_motion_is_announced_for_a_minute_and_renewed_before_its_end() -> None:
@@ -172,7 +162,7 @@ def test_damping_absorbs_updates_and_acknowledges_at_once() -> None:
 @pytest.mark.parametrize("options", [{"routing": "static"}, broker_options("poset")])
 def test_motion_is_refused_under_static_routing_and_with_a_factory_as_engine(options: dict[str, Any]) -> None:
     x = Driven("client/s", **options)
-    done = x("client/s", Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}))  # type: ignore[dict-item]
+    done = x("client/s", Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}))
     refusals = [refusal for _, refusal in sent(done, Refuse)]
     assert len(refusals) == 1
     assert "moves by itself: expected a number" in refusals[0].reason

@@ -1,7 +1,5 @@
 """The limits of named operators: turns, budgets, deadlines, suspensions."""
 
-from __future__ import annotations
-
 from covey.overlay.core.operators.operator_limits import NS_PER_S, Grant, Limiter, OperatorLimits
 
 MS = 1_000_000

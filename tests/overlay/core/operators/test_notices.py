@@ -1,7 +1,5 @@
 """Notices of named operators without an answer: who gets them, how often, and what they count."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -28,7 +26,7 @@ def caller(uid: int, interface: str, number: int, *operators: str) -> SimpleName
 def notices_of(*interests: SimpleNamespace) -> tuple[Callers, Notices]:
     callers = Callers()
     for interest in interests:
-        callers.add(interest)  # type: ignore[arg-type]
+        callers.add(interest)
     return callers, Notices("b1", callers)
 
 
@@ -111,9 +109,9 @@ def test_callers_come_and_go() -> None:
     one, other = caller(1, "client/a", 11, "f", "g"), caller(2, "client/b", 12, "g")
     callers, _ = notices_of(one, other)
     assert (callers.operators(), callers.count("g")) == (("f", "g"), 2)
-    callers.discard(one)  # type: ignore[arg-type]
+    callers.discard(one)
     assert (callers.operators(), callers.count("f")) == (("g",), 0)
-    callers.discard(other)  # type: ignore[arg-type]
+    callers.discard(other)
     assert callers.operators() == ()
 
 

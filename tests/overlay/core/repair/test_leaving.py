@@ -1,7 +1,5 @@
 """The links of an overlay that a broker has left: a tree of all others, and no cycle on the way to it."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The rule of upward links: without a cycle whatever brokers believe, one tree where all reach each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """When a broker takes another upward link, and when it goes back."""
 
-from __future__ import annotations
-
 from covey.overlay.core.repair.uplink import Uplink
 
 S = 1_000_000_000

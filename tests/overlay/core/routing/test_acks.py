@@ -1,7 +1,5 @@
 """Acknowledgements: cumulative, in order, never in a ring (updates that can be awaited)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -177,7 +175,7 @@ def test_runs_acknowledge_nothing_early_and_the_same_at_the_end(
             waits = {}
             for neighbour in sorted(neighbours):
                 sent[neighbour] += 1
-                both(lambda acks, n=neighbour: acks.sent(n, sent[n]))  # type: ignore[misc]
+                both(lambda acks, n=neighbour: acks.sent(n, sent[n]))
                 waits[neighbour] = UNSYNCED if step == "unsynced" else sent[neighbour]
             epochs[name] += 1
             both(lambda acks: acks.open(name, epochs[name], waits))  # noqa: B023

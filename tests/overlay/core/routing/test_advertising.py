@@ -1,7 +1,5 @@
 """Advertisements with content, and reports of listeners."""
 
-from __future__ import annotations
-
 import pytest
 from core_driven import Driven, sent
 
@@ -114,14 +112,12 @@ def test_a_neighbours_promise_is_removed_with_it(x: Driven) -> None:
 
 def test_an_advertisement_with_variables_is_refused(x: Driven) -> None:
     (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, BELOW)))
-    assert isinstance(refusal, Refuse)
     assert "expected no variables" in refusal.reason
 
 
 def test_an_advertisement_with_calls_is_refused(x: Driven) -> None:
     calling = parse("within(x, x, 1, 2, 3)", TICK)
     (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, calling)))
-    assert isinstance(refusal, Refuse)
     assert "expected no calls of operators" in refusal.reason
     with pytest.raises(FilterError, match="expected no calls of operators"):
         ClientSession("me.1").advertise(TICK, calling)

@@ -1,7 +1,5 @@
 """The ends of answers to updates for views: what waits, and what a peer can make wait."""
 
-from __future__ import annotations
-
 from core_driven import Driven, sent
 
 from covey.matcher import EventType, parse
@@ -68,7 +66,6 @@ def test_an_update_for_epochs_far_ahead_is_refused() -> None:
         x(N, Advertise(1, SHIP))
         x(source, Subscribe(2, 1, ALL, {"low": 1}, for_views=source == S))
         ((to, refusal),) = sent(x(source, Update(3, 1, {"low": 2}, for_views=1 << 60)), Refuse)
-        assert isinstance(refusal, Refuse)
         assert (to, refusal.epoch, refusal.status) == (source, 3, "INVALID_ARGUMENT")
         assert f"for_views {1 << 60}: expected at most {3 + (1 << 32)}" in refusal.reason
 

@@ -1,7 +1,5 @@
 """The broker, message by message: whole lists of actions, the mends, and refusals."""
 
-from __future__ import annotations
-
 import pytest
 from core_driven import Driven, sent
 
@@ -59,9 +57,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
     x(C, Subscribe(1, 1, BELOW, {"limit": 1.0}), Subscribe(2, 2, BELOW, {"limit": 5.0}))
     x(A, Acknowledge(3))
     actions = x.broker.handle_all(
-        [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})],
-        C,
-        0,
+        [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})], C, 0
     )
     refusal = "update of subscription 9: client/c has none of that id; it has ended or was never made"
     assert actions == [
@@ -126,11 +122,7 @@ def test_a_new_neighbour_gets_the_whole_state_and_a_client_nothing() -> None:
     driven = Driven()
     assert driven(C, Connect()) == []
     driven(C, Advertise(1, QUOTE))
-    assert driven(A, Connect()) == [
-        Send(A, SyncBegin()),
-        Send(A, Advertise(1, QUOTE)),
-        Send(A, SyncEnd(2)),
-    ]
+    assert driven(A, Connect()) == [Send(A, SyncBegin()), Send(A, Advertise(1, QUOTE)), Send(A, SyncEnd(2))]
 
 
 def test_an_interface_that_is_neither_broker_nor_client_is_an_error() -> None:
@@ -157,11 +149,7 @@ def test_a_second_publisher_is_advertised_only_where_none_was(x: Driven) -> None
     assert x(C, Advertise(1, QUOTE)) == [Send(A, Advertise(2, QUOTE))]
     assert x(D, Advertise(1, QUOTE)) == []
     assert x(A, Acknowledge(2)) == []
-    assert x(B, Acknowledge(2)) == [
-        Send(A, Acknowledge(1)),
-        Send(C, Acknowledge(1)),
-        Send(D, Acknowledge(1)),
-    ]
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1)), Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
 
 
 def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
@@ -178,9 +166,7 @@ def test_the_last_publisher_withdraws_the_advertisement_and_the_interest(x: Driv
     x(C, Subscribe(1, 1, below(10), {}))
     x(A, Advertise(1, QUOTE))
     x(D, Advertise(1, QUOTE))
-    assert x(A, Unadvertise(2, "Quote")) == [
-        Send(A, Unsubscribe(4, 1)),
-    ]
+    assert x(A, Unadvertise(2, "Quote")) == [Send(A, Unsubscribe(4, 1))]
     assert x(D, Unadvertise(2, "Quote")) == [
         Send(B, Unadvertise(3, "Quote")),
         Send(A, Unadvertise(5, "Quote")),
@@ -366,8 +352,6 @@ def test_events_are_sent_to_each_link_and_session_once_and_never_back(x: Driven)
     events = batch(3, 8, 15, 30)
     to_b, to_c = x(A, Publish(events))
     assert to_b == Send(B, Publish(events.slice(0, 2)))
-    assert isinstance(to_c, Send)
-    assert isinstance(to_c.message, Deliver)
     assert (to_c.interface, to_c.message.batch, to_c.message.epoch) == (C, events.slice(0, 3), 2)
     assert (to_c.message.offsets.tolist(), to_c.message.ids.tolist()) == ([0, 2, 3, 4], [4, 7, 4, 4])
 
@@ -379,12 +363,9 @@ def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -
     x(C, Subscribe(1, 1, below(20), {}))
     events = batch(1, 2)
     to_b, to_c = x(A, Publish(events))
-    assert isinstance(to_b, Send)
-    assert isinstance(to_c, Send)
-    assert isinstance(to_b.message, Publish)
-    assert isinstance(to_c.message, Deliver)
-    assert to_b.message.batch is events
-    assert to_c.message.batch is events
+    assert [(type(each.message), each.message.batch is events) for each in (to_b, to_c)] == [
+        (Publish, True), (Deliver, True),
+    ]  # fmt: skip
 
 
 def test_events_without_interest_are_not_sent(x: Driven) -> None:
@@ -416,10 +397,7 @@ def test_the_state_of_a_client_that_leaves_is_removed(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}), Subscribe(3, 2, below(12), {}))
     x(D, Subscribe(1, 1, below(5), {}))
-    assert x(C, Disconnect()) == [
-        Send(A, Update(5, 1, {"1": 5.0})),
-        Send(A, Unadvertise(6, "Quote")),
-    ]
+    assert x(C, Disconnect()) == [Send(A, Update(5, 1, {"1": 5.0})), Send(A, Unadvertise(6, "Quote"))]
 
 
 def test_an_idle_type_is_removed(x: Driven) -> None:

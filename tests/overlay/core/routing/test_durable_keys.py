@@ -1,7 +1,5 @@
 """The last events of the keys of durable types: beside the stored ones, and over restarts of brokers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -50,12 +48,10 @@ def sent(actions: list[Action], to: str) -> list[Message]:
 
 
 def rows(message: Message) -> list[tuple[object, object]]:
-    assert isinstance(message, Publish | Deliver)
     return [(row["id"], row["x"]) for row in message.batch.to_pylist()]
 
 
 def flags(message: Message) -> tuple[bool, bool, bool]:
-    assert isinstance(message, Publish | Deliver)
     return message.replayed, message.for_views, message.live
 
 
@@ -63,9 +59,7 @@ LIVE, ANSWER, DEPARTURE = (False, True, True), (True, True, False), (False, True
 
 
 def started(*neighbours: str, **options: object) -> Broker:
-    broker = Broker(
-        "b1", durable=["Vehicle"], neighbours=[each[7:] for each in neighbours], **options  # type: ignore[arg-type]
-    )
+    broker = Broker("b1", durable=["Vehicle"], neighbours=[each[7:] for each in neighbours], **options)
     for neighbour in neighbours:
         broker.handle(Connect(), neighbour, 0)
         broker.handle(SyncBegin(), neighbour, 0)
@@ -96,11 +90,9 @@ def test_a_view_gets_events_beside_the_stored_ones_and_a_subscription_the_stored
     actions = broker.handle(Publish(batch(("a", 1), ("b", 7))), FEED, 0)
     (store,) = [each for each in actions if isinstance(each, Store)]
     assert [receiver.interface for receiver in store.receivers] == [VIEW, KEYS + FEED]
-    assert store.receivers[0].ids is not None
     assert store.receivers[0].ids.tolist() == [2, 2]
     (live,) = sent(actions, VIEW)
     assert (rows(live), flags(live)) == ([("a", 1)], LIVE)
-    assert isinstance(live, Deliver)
     assert live.ids.tolist() == [1]
     actions = broker.handle(Publish(batch(("a", 8), first=3)), FEED, 0)
     (departure,) = sent(actions, VIEW)
@@ -114,7 +106,6 @@ def test_what_nobody_subscribes_to_is_stored_for_its_keys_where_it_is_published_
     broker = started(NEXT)
     join(broker, FEED, Advertise(1, VEHICLE))
     (store,) = broker.handle(Publish(batch(("a", 1))), FEED, 0)
-    assert isinstance(store, Store)
     assert [(each.interface, each.rows) for each in store.receivers] == [(KEYS + FEED, None)]
     broker.handle(Advertise(2, VEHICLE), NEXT, 0)
     assert not [each for each in broker.handle(Publish(batch(("b", 1))), NEXT, 0) if isinstance(each, Store)]
@@ -162,9 +153,7 @@ def restored(broker: Broker, *messages: RestoreKeys) -> None:
 def test_restored_keys_are_inside_and_their_publisher_goes_on_with_them() -> None:
     broker = started()
     restored(
-        broker,
-        stored(FEED, batch(("a", 1), ("b", 2), ("c", 9))),
-        stored(FEED, batch(("b", 3), first=4)),
+        broker, stored(FEED, batch(("a", 1), ("b", 2), ("c", 9))), stored(FEED, batch(("b", 3), first=4))
     )
     assert shown(broker) == [("a", 1), ("b", 3)]
     join(broker, FEED, Advertise(1, VEHICLE))
@@ -280,8 +269,7 @@ def test_a_refused_slot_takes_no_keys_of_others_from_views(refused: list[int]) -
         return
     assert not sent(actions, VIEW)
     (request,) = sent(actions, NEXT)
-    assert isinstance(request, Update)
-    assert request.subscription_id == slots[0]
+    assert (type(request), request.subscription_id) == (Update, slots[0])
     broker.handle(Publish(batch(("a", 1)), True, for_views=True), NEXT, 0)
     left, end = sent(broker.handle(Answered("Vehicle", request.for_views), NEXT, 0), VIEW)
     assert (rows(left), flags(left), end) == ([("b", 60)], DEPARTURE, Answered("Vehicle", 2))

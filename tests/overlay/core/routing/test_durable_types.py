@@ -2,8 +2,6 @@
 and restarts of the brokers on their way.
 """
 
-from __future__ import annotations
-
 import pytest
 from core_network import Network
 from core_routes import check_links

@@ -1,7 +1,5 @@
 """Columns of a key table: regions are answered as their filters accept events, however these came."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The last events of keys: joined batches, bounds, and what eviction tells views."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -38,7 +36,7 @@ def batch(first: int, *events: tuple[int | None, int], publisher: str = "p") -> 
 
 def content(table: KeyTable) -> dict[int, tuple[str, int]]:
     return {
-        row["id"]: (events.publisher, row["x"])  # type: ignore[misc]
+        row["id"]: (events.publisher, row["x"])
         for events, _ in table.events(table.everything())
         for row in events.to_pylist()
     }
@@ -46,7 +44,7 @@ def content(table: KeyTable) -> dict[int, tuple[str, int]]:
 
 def test_a_table_has_the_last_event_of_each_key_however_batches_come() -> None:
     choose, table, expected = random.Random(3), KeyTable("id"), dict[int, tuple[str, int]]()
-    for number in range(3_000):
+    for number in range(1_000):
         publisher = choose.choice("pqr")
         events = [(choose.randrange(300), choose.randrange(99)) for _ in range(choose.choice([1, 1, 2, 40]))]
         table.take(batch(number * 100, *events, (None, 1), publisher=publisher), 1)
@@ -60,16 +58,16 @@ def test_a_table_has_the_last_event_of_each_key_however_batches_come() -> None:
     assert len(table) == len(expected)
     held = sum(each.held for each in table._chunks.values())
     assert table.inspect()["bytes"] == held + len(table) * key_table._ROW_BYTES
-    assert len(table._chunks) < 1_000
+    assert len(table._chunks) < 500
 
 
 def test_bytes_are_bounded() -> None:
     table = KeyTable("id", max_bytes=100_000)
-    for number in range(1_000):
+    for number in range(200):
         table.take(batch(number * 100, *[(number * 50 + i, i) for i in range(50)]), 1)
         evict(table)
     assert table.inspect()["bytes"] <= 100_000
-    assert 49_999 in content(table)
+    assert 9_999 in content(table)
 
 
 def evict(table: KeyTable) -> None:
@@ -130,7 +128,6 @@ def test_evicted_keys_leave_views_and_neighbours_and_are_counted() -> None:
     x(S, Subscribe(1, 7, ALL, {"low": 0}, for_views=True))
     x(N, Subscribe(1, 1, ALL, {"low": 0}))
     table = x.broker.tables.types["Ship"].keys
-    assert table is not None
     table.max_keys = 4
     x(P, Publish(batch(1, (1, 10), (2, 20), (3, 30), (4, 40))))
     departures = [
@@ -155,7 +152,7 @@ def test_an_update_that_follows_is_answered_by_the_difference_any_other_by_all_t
     def answered(message: Subscribe | Update) -> list[int]:
         replies = [reply for _, reply in sent(x(S, message), Deliver)]
         assert all(isinstance(reply, Deliver) and reply.replayed for reply in replies)
-        return [row["id"] for reply in replies for row in reply.batch.to_pylist()]  # type: ignore[union-attr]
+        return [row["id"] for reply in replies for row in reply.batch.to_pylist()]
 
     def update(epoch: int, low: int, after: int) -> Update:
         return Update(epoch, 7, {"low": low, "high": low + 4}, for_views=True, after_epoch=after)
@@ -177,8 +174,8 @@ def test_keys_without_an_event_for_too_long_leave_where_they_are_published() -> 
     def departed(now_s: float) -> list[tuple[str, list[int]]]:
         actions = x("", Tick(), now_ns=round(now_s * second))
         messages = sent(actions, Publish, Deliver)
-        assert all(m.for_views and not m.replayed for _, m in messages)  # type: ignore[union-attr]
-        return [(to, [row["id"] for row in m.batch.to_pylist()]) for to, m in messages]  # type: ignore[union-attr]
+        assert all(m.for_views and not m.replayed for _, m in messages)
+        return [(to, [row["id"] for row in m.batch.to_pylist()]) for to, m in messages]
 
     x(P, Advertise(1, SHIP))
     x(N, Advertise(1, SHIP), Subscribe(2, 1, ALL, {"low": 0}))
@@ -210,7 +207,7 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
         x(P, Advertise(i, each))
         x(S, Subscribe(i, i, parse("id >= 0", each), {}, for_views=True))
     choose, first = random.Random(7), dict.fromkeys(shown, 0)
-    for _ in range(300):
+    for _ in range(120):
         messages = []
         for each in choose.choices(types, [6, 3, 1], k=2):
             rows: list[dict[str, object]] = [
@@ -225,21 +222,17 @@ def test_the_tables_of_all_types_have_a_common_bound(defer: bool) -> None:
         actions += x.broker.deliver()
         check(x.broker)
         for to, message in sent(actions, Deliver):
-            assert isinstance(message, Deliver)
             assert to == S
             ids = {row["id"] for row in message.batch.to_pylist()}
             if message.for_views:
-                shown[message.batch.event_type.name] -= ids  # type: ignore[arg-type]
+                shown[message.batch.event_type.name] -= ids
             else:
-                shown[message.batch.event_type.name] |= ids  # type: ignore[arg-type]
+                shown[message.batch.event_type.name] |= ids
         tables = {name: x.broker.tables.types[name].keys for name in shown}
         sizes = {name: table.nbytes for name, table in tables.items() if table is not None}
         assert sum(sizes.values()) == x.broker.tables.key_bytes.used <= 100_000
         for name, table in tables.items():
-            assert table is not None
-            held = {
-                row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()
-            }
+            held = {row["id"] for events, _ in table.events(table.everything()) for row in events.to_pylist()}
             assert held == shown[name], "what was evicted has left the view"
     assert sum(inspect(x.broker)["types"][name]["keys"]["evicted"] for name in shown) > 500
     x(P, *[Unadvertise(4 + i, each.name) for i, each in enumerate(types)])
@@ -259,7 +252,6 @@ def test_what_is_no_view_is_refused() -> None:
         (S, Update(3, 2, {}, for_views=3)),
     ):
         for _, refusal in sent(x(source, message), Refuse):
-            assert isinstance(refusal, Refuse)
             assert refusal.status == "INVALID_ARGUMENT"
             reasons.append(refusal.reason)
     assert reasons == [

@@ -3,8 +3,6 @@
 Tables are found by walking the objects, so that one that is added tomorrow is watched as well.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """Replays from the ring of recent events: receivers, duplicates, and its bound."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -60,7 +58,7 @@ class Bench(Driven):
     def events(self, source: str, message: Message) -> list[tuple[str, bool, list[int]]]:
         """What goes where as events, and whether as a replay."""
         return [
-            (to, events.replayed, events.batch.sequences().tolist())  # type: ignore[union-attr]
+            (to, events.replayed, events.batch.sequences().tolist())
             for to, events in sent(self(source, message), Publish, Deliver)
         ]
 
@@ -213,7 +211,6 @@ def test_replays_keep_no_long_constants_of_filters() -> None:
         replayed = list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
         assert [len(events) for events, _ in replayed] == [3] * (number == 0)
     masks = ring._entries[0].masks
-    assert masks is not None
     assert len(masks._atoms) == 1
 
 
@@ -310,7 +307,7 @@ def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pyt
     assert apart_counts == together_counts
     for entry in apart._entries:
         for sequence in entry.batch.sequences().tolist():
-            found = [repr(ring.find(entry.batch.publisher, sequence)[:3]) for ring in rings]  # type: ignore[index]
+            found = [repr(ring.find(entry.batch.publisher, sequence)[:3]) for ring in rings]
             assert found[0] == found[1]
     for ring in rings:
         assert ring._bytes == sum(entry.bytes for entry in ring._entries)

@@ -4,8 +4,6 @@ The same history runs at two brokers, one of which replays by the engine alone. 
 subscription, so that the engine's answer is that of the filter that has changed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +93,7 @@ class Replaying:
     def _arrivals(self, source: str, message: Message) -> Arrivals:
         arrivals: Arrivals = Counter()
         for to, each in sent(self.driven(source, message), Publish, Deliver):
-            sequences = each.batch.sequences().tolist()  # type: ignore[union-attr]
+            sequences = each.batch.sequences().tolist()
             if isinstance(each, Publish):
                 arrivals.update((to, 0, each.replayed, sequence) for sequence in sequences)
                 continue

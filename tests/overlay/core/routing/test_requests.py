@@ -1,7 +1,5 @@
 """Requests for earlier events on a busy link, whose pending Updates absorb later ones of their slots."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -98,9 +96,7 @@ class BusyLink:
     ) -> None:
         epoch, since_ns = self._epoch(client), self.now_s * SECOND if gapless else 0
         values, view_epoch = {"low": low, "high": high}, epoch if for_views else 0
-        self._handle(
-            self.near, f"client/{client}", Update(epoch, 1, values, since_ns, for_views=view_epoch)
-        )
+        self._handle(self.near, f"client/{client}", Update(epoch, 1, values, since_ns, for_views=view_epoch))
 
     def unsubscribe(self, client: str) -> None:
         self._handle(self.near, f"client/{client}", Unsubscribe(self._epoch(client), 1))
@@ -198,12 +194,12 @@ def test_what_matches_since_the_last_gapless_update_comes_once(
         link.now_s += 1
         if kind == "publish":
             (x,) = rest
-            link.publish(x)  # type: ignore[arg-type]
-            events.append((link.now_s, x))  # type: ignore[arg-type]
+            link.publish(x)
+            events.append((link.now_s, x))
         elif kind == "flush":
             link.flush()
         else:
-            client, (low, high), gapless = rest  # type: ignore[misc]
+            client, (low, high), gapless = rest
             link.update(client, low, high, gapless=gapless)
             bounds[client], since[client] = (low, high), link.now_s if gapless else None
     link.flush()

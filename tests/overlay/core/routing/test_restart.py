@@ -1,7 +1,5 @@
 """Brokers that lose their state: what was acknowledged before and after, and what the others make of it."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 
@@ -66,11 +64,7 @@ def test_a_neighbour_that_never_connects_is_not_awaited_once_removed() -> None:
     x(C, Connect())
     x(C, Subscribe(1, 1, BELOW, {"a": 5}))
     x(A, SyncBegin(), SyncEnd(1))
-    assert x(B, Disconnect()) == [
-        Send(A, SyncEnd(1)),
-        Send(C, Acknowledge(1)),
-        Send(A, Acknowledge(1)),
-    ]
+    assert x(B, Disconnect()) == [Send(A, SyncEnd(1)), Send(C, Acknowledge(1)), Send(A, Acknowledge(1))]
 
 
 def test_new_slots_do_not_replace_old_ones_before_the_sync_ends() -> None:

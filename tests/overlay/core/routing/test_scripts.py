@@ -13,8 +13,6 @@ lines: every message that arrives, in order, until none is in flight. `pytest te
     leave c1                              settled c1                 say b1 b2 ack 99 | upd 5 x=1
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slots and broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE), and the order of messages."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -106,13 +104,9 @@ def test_resend_subscribes_every_slot_again_under_its_id() -> None:
     link.change([interest("x < 5"), interest("y < 5")])
     slots = link.slots
     again = slots.resend()
-    assert again == [
-        Subscribe(3, 1, STRUCTURE, {"1": 5}),
-        Subscribe(4, 2, parse("y < $1", POINT), {"1": 5}),
-    ]
+    assert again == [Subscribe(3, 1, STRUCTURE, {"1": 5}), Subscribe(4, 2, parse("y < $1", POINT), {"1": 5})]
     assert slots.resend(refused_only=True) == []
     slot = slots.get(2)
-    assert slot is not None
     slot.refused = True
     assert slots.resend(refused_only=True) == [Subscribe(5, 2, parse("y < $1", POINT), {"1": 5})]
 
@@ -135,9 +129,7 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "shapes",
-    [SHAPES, ("x between $a and $b",), BOXES, CALLS],
-    ids=["all", "rows", "boxes", "calls"],
+    "shapes", [SHAPES, ("x between $a and $b",), BOXES, CALLS], ids=["all", "rows", "boxes", "calls"]
 )
 @each_seed("changes of slots")
 def test_no_event_is_missed_between_two_messages_of_a_change(

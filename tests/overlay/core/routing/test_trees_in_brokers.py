@@ -1,7 +1,5 @@
 """Deep and long trees in brokers: subscribed, updated, merged, delivered, against an oracle of its own."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Views over whole overlays, under random schedules, against the newest event of each key."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -193,9 +191,7 @@ class World:
         for reader in self.readers.values():
             values = reader.session.values(reader.id)
             inside = {
-                key: number
-                for key, (x, number) in self.truth.items()
-                if values["low"] <= x <= values["high"]  # type: ignore[operator]
+                key: number for key, (x, number) in self.truth.items() if values["low"] <= x <= values["high"]
             }
             reader.tell()
             if reader.leave:
