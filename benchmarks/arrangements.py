@@ -19,8 +19,7 @@ import numpy as np
 import typer
 
 from covey.cli.support.options import Json, Seed, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import load_kernels
+from covey.cli.support.output import load_kernels, print_json, print_table
 from covey.matcher import Engine, EventBatch, create_engine
 from covey.matcher.engines.cluster import placement, row_bounds_kernels, store
 from covey.matcher.engines.cluster.layout import arrays as a

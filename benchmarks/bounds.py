@@ -29,8 +29,8 @@ from covey.overlay.client import inspect_broker
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.link.link import Link
-from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import resident_bytes
 from covey.sim.progress import Progress, silent
 
 BOUNDS = (

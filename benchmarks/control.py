@@ -32,9 +32,7 @@ from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.highway import HighwayLoad
-from covey.sim.scenario.load import Load, SubscriberState
-from covey.sim.scenario.trading import TradingLoad
+from covey.sim.scenario.loads import HighwayLoad, Load, SubscriberState, TradingLoad
 from covey.sim.simulator import Observer, Simulation
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_S

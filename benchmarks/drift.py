@@ -9,8 +9,7 @@ import typer
 
 from benchmarks.harness import Words, command
 from covey.cli.support.options import Seed
-from covey.cli.support.output import print_table
-from covey.cli.support.progress import load_kernels
+from covey.cli.support.output import load_kernels, print_table
 from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, DriftResult, measure_drift
 from covey.sim.progress import Progress, labelled
 
@@ -43,10 +42,7 @@ def show(plan: Plan, results: list[DriftResult]) -> None:
         print_table(
             f"{result.drift}, {plan.subscriptions:,} subscriptions: events/s",
             ("configuration", "start", *steps, "again"),
-            [
-                (name, *rates, *[None] * (plan.steps + 2 - len(rates)))
-                for name, rates in result.rates.items()
-            ],
+            [(name, *rates, *[None] * (plan.steps + 2 - len(rates))) for name, rates in result.rates.items()],
         )
         print(
             f"best static configuration for the final state: {result.optimum:,.0f} events/s; "

@@ -28,14 +28,12 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from benchmarks.harness import PATIENCE_S, Arrivals, Words, arrivals, command
-from covey.cli.support.output import print_table
+from benchmarks.harness import PATIENCE_S, Arrivals, Words, arrivals, command, show_fields
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
-from covey.sim.experiments.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.runs.delays import Proxy, ended
+from covey.sim.experiments.local_overlay import LocalOverlay, Proxy, chain, ended
 from covey.sim.progress import Progress, silent
 
 _CHUNK_BYTES = 65_536
@@ -143,13 +141,13 @@ class FaultResult:
 
     fault: str
     place: str
-    noticed_s: float | None
-    first_event_s: float
-    caught_up_s: float
-    published: int
+    noticed_s: Annotated[float | None, "noticed s"]
+    first_event_s: Annotated[float, "first event s"]
+    caught_up_s: Annotated[float, "caught up s"]
+    published: Annotated[int, "events"]
     lost: int
     repeated: int
-    reordered: int
+    reordered: Annotated[int, "out of order"]
 
 
 @dataclass(slots=True)
@@ -343,20 +341,11 @@ class _Run:
 
 
 def show(plan: FaultPlan, results: list[FaultResult]) -> None:
-    columns = ["fault", "place", "noticed s", "first event s", "caught up s", "events"]
-    rows: list[list[object]] = []
-    for each in results:
-        times = ["-" if each.noticed_s is None else each.noticed_s, each.first_event_s, each.caught_up_s]
-        counts = [each.published, each.lost, each.repeated, each.reordered]
-        rows.append([each.fault, each.place, *times, *counts])
-    title = f"{plan.rate:,} durable events per second through three brokers"
-    print_table(title, [*columns, "lost", "repeated", "out of order"], rows)
+    show_fields(f"{plan.rate:,} durable events per second through three brokers", results)
 
 
 def passed(results: list[FaultResult]) -> bool:
     return not any(each.lost or each.repeated or each.reordered for each in results)
 
 
-faults = command(
-    FaultPlan, measure_faults, show, prepare=lambda: None, passed=passed, loop=asyncio.run
-)
+faults = command(FaultPlan, measure_faults, show, prepare=lambda: None, passed=passed, loop=asyncio.run)

@@ -1,4 +1,4 @@
-"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate, processes.
+"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate.
 
 A benchmark is a module with a plan, a measurement of it, and a way to show the results. The plan is a
 dataclass; its fields with `Annotated` are the options of the command, and its docstring is the help::
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,8 +27,7 @@ import numpy.typing as npt
 import typer
 
 from covey.cli.support.options import Json, choices, counts, words
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from covey.cli.support.output import compile_once, print_json, print_table, progress
 from covey.matcher.errors import CoveyError
 from covey.overlay import Subscription
 from covey.overlay.transport import event_loop
@@ -141,10 +138,13 @@ def plain(results: Any) -> Any:
     return asdict(results) if hasattr(results, "__dataclass_fields__") else results
 
 
-def show_fields(title: str, columns: Mapping[str, str], results: Sequence[Any]) -> None:
-    """A table with a row per result; `columns` are the fields by their titles."""
-    rows = [[getattr(result, name) for name in columns.values()] for result in results]
-    print_table(title, list(columns), rows)
+def show_fields(title: str, results: Sequence[Any]) -> None:
+    """A table with a row per result and a column per field, under the field's name, or the title with which
+    it is annotated; one without a title is left out."""
+    hints = get_type_hints(type(results[0]), include_extras=True)
+    titles = {name: getattr(hint, "__metadata__", (name,))[0] for name, hint in hints.items()}
+    columns = {name: shown for name, shown in titles.items() if shown}
+    print_table(title, [*columns.values()], [[getattr(each, name) for name in columns] for each in results])
 
 
 def pair(times: tuple[float, float]) -> str:
@@ -228,47 +228,3 @@ async def arrivals(subscription: Subscription) -> AsyncIterator[Arrivals]:
     finally:
         await reader.stop()
     await subscription.unsubscribe()
-
-
-# --- processes ----------------------------------------------------------------------------------------------
-
-
-class Process:
-    """A Python process that is told and answers by lines."""
-
-    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
-        self._process = process
-        self._name = name
-        self.id = process.pid
-        self.wait = process.wait
-
-    def write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-
-    async def line(self, within_s: float) -> str:
-        """The next line of its output. `CoveyError` if it has ended."""
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), within_s)
-        if not line:
-            raise CoveyError(f"the process of {self._name} failed")
-        return line.decode()
-
-
-@asynccontextmanager
-async def process(module: str, *words: str, settings: Any = None) -> AsyncIterator[Process]:
-    """A Python process of a module, which is killed at the end of the block. Its last word is `settings` as
-    JSON, where there are some."""
-    last = () if settings is None else (json.dumps(settings),)
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *words, *last),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=1 << 24,
-    )
-    try:
-        yield Process(started, module)
-    finally:
-        if started.returncode is None:
-            started.kill()
-            await started.wait()

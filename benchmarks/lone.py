@@ -5,35 +5,181 @@
 Each is a process. A round starts the systems one after the other: events at low rates, which never meet each
 other, and then a loop of publish. The medians of the rounds are shown. Nothing is stored. Covey's way of one
 event and of one update is traced besides, call by call.
+
+User time is the processes' own: that of a publisher and of its server from before the first publish of a
+phase until it is quiet, that of a reader from the first event to the last. Numbers of events have the phase.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
+import resource
+import signal
+import sys
 import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+import yaml
 
-from benchmarks.lone_clients import Phase, Published, Received, phases, publish_phases, read_phases
-from benchmarks.lone_systems import SYSTEMS
-from benchmarks.lone_trace import Trace, trace_ways
+from benchmarks.harness import p50_p99_ms
+from benchmarks.systems import FLEETING, ORDER, TEXT, System
 from covey.cli.support.options import Json, choices
-from covey.cli.support.output import print_json, print_table
-from covey.cli.support.progress import compile_once, progress
+from covey.cli.support.output import compile_once, print_json, print_table, progress
 from covey.matcher.errors import CoveyError
+from covey.overlay import Client
+from covey.overlay.node.config import load_overlay
+from covey.overlay.node.dialer import keep_connected
+from covey.overlay.node.node import Node
+from covey.overlay.node.server import Server
+from covey.overlay.transport.event_loop import run
+from covey.sim.experiments.local_overlay import free_addresses
+from covey.sim.experiments.processes import Worker, serve
 from covey.sim.progress import Progress, silent
 
-_NEEDS = {"nats": ("nats-server", "nats"), "mosquitto": ("mosquitto", "gmqtt")}
-_PATIENCE_S = 150.0
+_ROOT = Path(sys.modules["covey.matcher.errors"].__file__ or "").parent.parent
+_SETTLED_S = 0.1
+_TRACE_WARM = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Calls of functions in `overlay/` and `matcher/`, how many different functions and files, calls that
+    cross from one folder to another, and the calls by folder.
+    """
+
+    calls: int
+    functions: int
+    files: int
+    crossings: int
+    folders: dict[str, int]
+
+
+class _Calls:
+    """Counts calls while the block runs."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.crossings = 0
+
+    def __enter__(self) -> _Calls:
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, kind: str, _argument: Any) -> None:
+        if kind != "call":
+            return
+        here = _file(frame)
+        if here is None:
+            return
+        self.calls[here, frame.f_code.co_qualname] += 1
+        caller = frame.f_back and _file(frame.f_back)
+        self.crossings += caller is not None and _folder(caller) != _folder(here)
+
+    def trace(self, ways: int) -> Trace:
+        """The calls of one of so many ways."""
+        folders: Counter[str] = Counter()
+        for (file, _), count in self.calls.items():
+            folders[_folder(file)] += count
+        return Trace(
+            round(self.calls.total() / ways),
+            len(self.calls),
+            len({file for file, _ in self.calls}),
+            round(self.crossings / ways),
+            {folder: round(count / ways) for folder, count in folders.most_common()},
+        )
+
+
+def _file(frame: FrameType) -> str | None:
+    """The file of a call, by its path in the repository, if it is Covey's."""
+    name = frame.f_code.co_filename
+    for room in ("overlay", "matcher"):
+        if name.startswith(f"{_ROOT}/{room}/"):
+            return name[len(str(_ROOT)) + 1 :]
+    return None
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0]
+
+
+async def trace_ways(ways: int = 5) -> dict[str, Trace]:
+    """The ways of a lone event and of a lone awaited update, each the mean of a few."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
+        first, second = await _brokers(stack, folder)
+        publisher = await stack.enter_async_context(Client(first))
+        subscriber = await stack.enter_async_context(Client(second))
+        await publisher.advertise(ORDER)
+        subscription = await subscriber.subscribe(ORDER, "number >= $low", low=0)
+        arrived = 0
+
+        async def read() -> None:
+            nonlocal arrived
+            async for event in subscription:
+                arrived += event["number"] >= 0
+
+        stack.callback(asyncio.create_task(read()).cancel)
+
+        async def publish(number: int) -> None:
+            await publisher.publish("Order", firm="IBM", number=number, sent_ns=number, text=TEXT)
+
+        async def update(number: int) -> None:
+            await subscription.update(low=-number)
+
+        return {"publish": await _traced(publish, ways), "update": await _traced(update, ways)}
+
+
+async def _traced(way: Callable[[int], Awaitable[None]], ways: int) -> Trace:
+    for number in range(_TRACE_WARM):
+        await way(number)
+        await asyncio.sleep(0.01)
+    calls = _Calls()
+    for number in range(ways):
+        await asyncio.sleep(_SETTLED_S)
+        with calls:
+            await way(_TRACE_WARM + number)
+            await asyncio.sleep(_SETTLED_S)
+    return calls.trace(ways)
+
+
+async def _brokers(stack: AsyncExitStack, folder: Path) -> list[str]:
+    addresses = free_addresses(2)
+    file = folder / "overlay.yaml"
+    brokers = {f"b{at + 1}": {"address": address} for at, address in enumerate(addresses)}
+    file.write_text(yaml.safe_dump({"overlay": "lone", "brokers": brokers, "links": [["b1", "b2"]]}))
+    overlay = load_overlay(file)
+    for name in overlay.brokers:
+        node = Node(overlay, name)
+        server = Server(node, overlay.brokers[name])
+        await server.start()
+        dialers = [
+            asyncio.create_task(keep_connected(node, neighbour))
+            for neighbour, dials in overlay.neighbours(name).items()
+            if dials
+        ]
+        stack.push_async_callback(server.stop, 0.0, dialers)
+    return list(addresses)
+
+
+_PHASE = 1 << 32
+_WARM_RATE, _WARM = 1_000, 500
+_QUIET_S = 0.3
+_PATIENCE_S = 120.0
+_LOOP_BURST = 1_000
+"""gmqtt writes nothing while its publisher does not wait; a turn of the loop after so many events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +204,6 @@ class LoneResult:
     figures: dict[str, float]
 
 
-def installed() -> list[str]:
-    """The systems whose server is on the PATH and whose client is installed."""
-    return [
-        name
-        for name in SYSTEMS
-        if name not in _NEEDS or (shutil.which(_NEEDS[name][0]) and find_spec(_NEEDS[name][1]))
-    ]
-
-
 async def measure_lone(plan: LonePlan, progress: Progress = silent) -> list[LoneResult]:
     """A result per system. `CoveyError` where events do not arrive."""
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in plan.systems}
@@ -74,11 +211,11 @@ async def measure_lone(plan: LonePlan, progress: Progress = silent) -> list[Lone
     for step in range(steps):
         number, at = divmod(step, len(plan.systems))
         name = plan.systems[at]
-        progress(f"round {number + 1}: {SYSTEMS[name].label}", step / steps)
+        progress(f"round {number + 1}: {FLEETING[name].label}", step / steps)
         figures[name].append(await _round(name, plan))
     return [
         LoneResult(
-            SYSTEMS[name].label,
+            FLEETING[name].label,
             {figure: float(np.median([each[figure] for each in rounds])) for figure in rounds[0]},
         )
         for name, rounds in figures.items()
@@ -87,78 +224,139 @@ async def measure_lone(plan: LonePlan, progress: Progress = silent) -> list[Lone
 
 async def _round(name: str, plan: LonePlan) -> dict[str, float]:
     figures: dict[str, float] = {}
-    for readers in plan.readers:
-        alone = readers == plan.readers[0]
-        todo = phases(plan.rates if alone else (), plan.seconds, plan.loop)
-        published, received = await _run(name, todo, readers)
-        for at, phase in enumerate(todo):
-            if phase.rate and at:
-                figures |= _of_rate(phase.rate, published[at], received[0][at])
-        first_ns = min(each[-1].first_ns for each in received)
-        last_ns = max(each[-1].last_ns for each in received)
-        figures[f"delivered/s, {readers}"] = readers * plan.loop / (last_ns - first_ns) * 1e9
-        figures[f"loop us, {readers}"] = published[-1].publisher_us
+    for count in plan.readers:
+        async with AsyncExitStack() as stack:
+            system = FLEETING[name](Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-"))))
+            await system.start()
+            stack.push_async_callback(system.end, signal.SIGTERM)
+            readers = [_worker("reader", system, name) for _ in range(count)]
+            publisher = _worker("publisher", system, name, server=system.process_id)
+            for worker in (*readers, publisher):
+                await stack.enter_async_context(worker)
+            phases = [(_WARM_RATE, _WARM)]
+            if count == plan.readers[0]:
+                phases += [(rate, round(rate * plan.seconds)) for rate in plan.rates]
+            phases += [(0, plan.loop // 10), (0, plan.loop)]
+            for phase, (rate, events) in enumerate(phases):
+                for reader in readers:
+                    await reader.send("read", phase=phase, events=events)
+                published = await publisher.request("publish", phase=phase, rate=rate, events=events)
+                received = [await reader.response() for reader in readers]
+                if rate and phase:
+                    of_rate = published | received[0]
+                    figures |= {f"{figure}, {rate}/s": of_rate[figure] for figure in _OF_RATE}
+        taken_ns = max(each["last_ns"] for each in received) - min(each["first_ns"] for each in received)
+        figures[f"delivered/s, {count}"] = count * plan.loop / taken_ns * 1e9
+        figures[f"loop us, {count}"] = published["publisher us"]
     return figures
 
 
-def _of_rate(rate: int, published: Published, received: Received) -> dict[str, float]:
-    p50, p99 = np.percentile(received.latencies, (50, 99), method="higher") / 1e6
-    return {
-        f"server us, {rate}/s": published.server_us,
-        f"server %, {rate}/s": published.server_cpu * 100,
-        f"publisher us, {rate}/s": published.publisher_us,
-        f"subscriber us, {rate}/s": received.reader_us,
-        f"p50 ms, {rate}/s": float(p50),
-        f"p99 ms, {rate}/s": float(p99),
-    }
+def _worker(role: str, system: System, name: str, **settings: int) -> Worker:
+    patience_s = _PATIENCE_S + 30
+    return Worker(__name__, role, patience_s=patience_s, system=name, port=system.port, **settings)
 
 
-async def _run(name: str, todo: list[Phase], readers: int) -> tuple[list[Published], list[list[Received]]]:
-    """One server with a publisher and its readers."""
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
-        address, server = await SYSTEMS[name].serve(stack, folder)
-        reading = [_process(stack, read_phases, name, address, todo) for _ in range(readers)]
-        for reader in reading:
-            await _received(reader)
-        publisher = _process(stack, publish_phases, name, address, server, todo)
-        await _received(publisher)
-        publisher.send(None)
-        for phase in todo:
-            if not phase.rate:
-                await _received(publisher)
-            for reader in reading:
-                await _received(reader)
-            if not phase.rate:
-                publisher.send(None)
-        received = [await _received(reader) for reader in reading]
-        return await _received(publisher), received
+_OF_RATE = ("server us", "server %", "publisher us", "subscriber us", "p50 ms", "p99 ms")
 
 
-def _process(stack: AsyncExitStack, function: Any, *arguments: Any) -> Connection:
-    context = get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=function, args=(*arguments, there), daemon=True)
-    process.start()
-    there.close()
-    stack.callback(process.join, 10)
-    return here
+class Publisher:
+    """The publisher's process."""
+
+    def __init__(self, system: str, port: int, server: int) -> None:
+        self._system = FLEETING[system](port=port)
+        self._server = server
+
+    async def start(self) -> dict[str, Any]:
+        await self._system.open_publisher()
+        return {}
+
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self._publish(**arguments)
+
+    async def _publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
+        """So many events, so many per second; a rate of 0 is a loop of publish."""
+        own, before, began = _user_us(), _server_us(self._server), time.perf_counter()
+        for index in range(events):
+            if rate:
+                await asyncio.sleep(max(0.0, began + index / rate - time.perf_counter()))
+            elif index % _LOOP_BURST == 0:
+                await asyncio.sleep(0)
+            await self._system.publish(phase * _PHASE + index, time.perf_counter_ns())
+        elapsed = time.perf_counter() - began
+        await asyncio.sleep(_QUIET_S)
+        after = _server_us(self._server)
+        return {
+            "publisher us": (_user_us() - own) / events,
+            "server us": (after[0] - before[0]) / events,
+            "server %": (sum(after) - sum(before)) / 1e6 / elapsed * 100,
+        }
+
+    async def stop(self) -> None:
+        await self._system.close_publisher()
 
 
-async def _received(connection: Connection) -> Any:
-    if not await asyncio.to_thread(connection.poll, _PATIENCE_S):
-        raise CoveyError(f"a process of the benchmark did not respond within {_PATIENCE_S:g} s")
-    try:
-        return connection.recv()
-    except EOFError:
-        raise CoveyError("a process of the benchmark has ended early") from None
+class Reader:
+    """A reader's process."""
+
+    def __init__(self, system: str, port: int) -> None:
+        self._system = FLEETING[system](port=port)
+        self._times: dict[int, list[int]] = {}
+        self._first: dict[int, tuple[int, float]] = {}
+        self._last: dict[int, tuple[int, float]] = {}
+        """By phase, when its events came and the user time then."""
+        self._expected: dict[int, int] = {}
+
+    def _take(self, number: int, sent_ns: int) -> None:
+        now_ns = time.perf_counter_ns()
+        phase, index = divmod(number, _PHASE)
+        if index == 0:
+            self._first[phase] = now_ns, _user_us()
+        times = self._times.setdefault(phase, [])
+        times.append(now_ns - sent_ns)
+        if len(times) >= self._expected.get(phase, 0):
+            self._last[phase] = now_ns, _user_us()
+
+    async def start(self) -> dict[str, Any]:
+        await self._system.open_reader(self._take)
+        return {}
+
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self._read(**arguments)
+
+    async def _read(self, phase: int, events: int) -> dict[str, Any]:
+        """Once the events of a phase have come: what they cost, and their latencies."""
+        self._expected[phase] = events
+        deadline = time.monotonic() + _PATIENCE_S
+        while phase not in self._last:
+            if time.monotonic() > deadline:
+                come = len(self._times.get(phase, ()))
+                raise CoveyError(f"{self._system.label}: {come:,} of {events:,} events have arrived")
+            await asyncio.sleep(0.5)
+        (first_ns, begin_us), (last_ns, end_us) = self._first[phase], self._last[phase]
+        p50, p99 = p50_p99_ms(self._times.pop(phase))
+        times = {"first_ns": first_ns, "last_ns": last_ns, "p50 ms": p50, "p99 ms": p99}
+        return times | {"subscriber us": (end_us - begin_us) / events}
+
+    async def stop(self) -> None:
+        await self._system.close_reader()
+
+
+def _user_us() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime * 1e6
+
+
+def _server_us(process_id: int) -> tuple[float, float]:
+    """User and system time, in steps of a clock tick (10 ms)."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    tick_us = 1e6 / os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) * tick_us, int(fields[12]) * tick_us
 
 
 def lone(
     systems: Annotated[
         str | None,
         typer.Option(
-            help=f"Of {', '.join(SYSTEMS)}; several separated by commas.",
+            help=f"Of {', '.join(FLEETING)}; several separated by commas.",
             show_default="those that are installed",
         ),
     ] = None,
@@ -177,8 +375,11 @@ def lone(
     Example: python -m benchmarks lone --systems covey,nats
     """
     compile_once()
-    chosen = installed() if systems is None else list(choices("systems", systems, tuple(SYSTEMS)))
-    plan = LonePlan(tuple(chosen), rounds=rounds, seconds=seconds, loop=loop)
+    if systems is None:
+        chosen = tuple(name for name, system in FLEETING.items() if not system.missing())
+    else:
+        chosen = choices("systems", systems, tuple(FLEETING))
+    plan = LonePlan(chosen, rounds=rounds, seconds=seconds, loop=loop)
     with progress() as on_progress:
         results = asyncio.run(measure_lone(plan, on_progress))
         traces = asyncio.run(trace_ways()) if "covey" in chosen else {}
@@ -208,3 +409,7 @@ def _print_traces(traces: dict[str, Trace]) -> None:
 
 def _shown(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"
+
+
+if __name__ == "__main__":
+    serve({"publisher": Publisher, "reader": Reader}, run)

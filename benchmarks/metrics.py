@@ -22,16 +22,14 @@ import typer
 from pyarrow import parquet
 
 from benchmarks.harness import Counts, command
-from covey.cli.support.output import print_table
-from covey.cli.support.progress import compile_once
+from covey.cli.support.output import compile_once, print_table
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.extras import need
 from covey.sim.progress import Progress, part, silent
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.attempt import Attempt
 from covey.sim.trace.finding import Traces, TracesError, find_traces
-from covey.sim.trace.manifest import Part
+from covey.sim.trace.manifest import Attempt, Part
 from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
 
@@ -157,9 +155,9 @@ class MetricsPlan:
 
     gib: Annotated[float, typer.Option(min=0.001, help="Size of the run's trace on disk, in GiB.")] = 1.0
     cores: Annotated[tuple[int, ...], Counts("Numbers of cores")] = (1, 2)
-    folder: Annotated[
-        Path, typer.Option(help="Folder for the trace, which is used again.")
-    ] = Path("bench-metrics")
+    folder: Annotated[Path, typer.Option(help="Folder for the trace, which is used again.")] = Path(
+        "bench-metrics"
+    )
 
 
 def measure_metrics(plan: MetricsPlan, progress: Progress = silent) -> list[MetricsResult]:

@@ -18,8 +18,7 @@ import typer
 
 from benchmarks.harness import Counts, Words, command
 from covey.cli.support.options import Seed
-from covey.cli.support.output import print_table
-from covey.cli.support.progress import load_kernels
+from covey.cli.support.output import load_kernels, print_table
 from covey.matcher import create_engine
 from covey.sim.progress import Progress, labelled
 from covey.sim.workload import WORKLOADS, Workload
@@ -38,9 +37,9 @@ class PausePlan:
     Example: python -m benchmarks pauses --workload W2 --subscriptions 1000000
     """
 
-    workload: Annotated[
-        tuple[str, ...], Words("Workloads", WORKLOADS, {"all": tuple(WORKLOADS)})
-    ] = ("SYMBOLS",)
+    workload: Annotated[tuple[str, ...], Words("Workloads", WORKLOADS, {"all": tuple(WORKLOADS)})] = (
+        "SYMBOLS",
+    )
     subscriptions: Annotated[tuple[int, ...], Counts("Numbers")] = (100_000,)
     rounds: Annotated[int, typer.Option(min=1, help="Calls of each kind.")] = 5_000
     changes: Annotated[

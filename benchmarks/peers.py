@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import signal
 import statistics
 import tempfile
@@ -21,21 +20,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.harness import command, p50_p99_ms, pair, steady
-from benchmarks.peer import Covey, CoveyBatches, JetStream, JetStreamAlways, Mosquitto, Peer, RabbitMq
+from benchmarks.systems import DURABLE, System
 from covey.cli.support.options import words
 from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.progress import Progress, silent
 
-PEERS: tuple[type[Peer], ...] = (Covey, CoveyBatches, JetStream, JetStreamAlways, RabbitMq, Mosquitto)
-_PACKAGES = {"nats-server": "nats", "rabbitmq-server": "aio_pika", "mosquitto": "aiomqtt"}
+_PROGRAMS = tuple(dict.fromkeys(system.program for system in DURABLE if system.program != "covey"))
 _CONFIRMED = 200
 _QUIET_S = 2.0
 _REPLY_S = 5.0
@@ -59,7 +56,7 @@ class PeerPlan:
     systems: Annotated[
         str | None,
         typer.Option(
-            help=f"Of {', '.join(_PACKAGES)}; several separated by commas.",
+            help=f"Of {', '.join(_PROGRAMS)}; several separated by commas.",
             show_default="those on the PATH",
         ),
     ] = None
@@ -89,28 +86,19 @@ class PeerResult:
     rounds: list[tuple[float, tuple[float, float], tuple[float, float]]] = field(default_factory=list)
 
 
-def found(programs: Sequence[str] | None = None) -> list[type[Peer]]:
+def found(programs: Sequence[str] | None = None) -> list[type[System]]:
     """The systems whose server is on the PATH and whose client is installed. `InputError` for one that is
     named in `programs` and is not there.
     """
     for program in programs or ():
-        if program not in _PACKAGES:
-            raise InputError(f"systems {program!r}: expected some of {', '.join(_PACKAGES)}")
-    return [peer for peer in PEERS if peer.program == "covey" or _is_there(peer.program, programs)]
-
-
-def _is_there(program: str, programs: Sequence[str] | None) -> bool:
-    if programs is not None and program not in programs:
-        return False
-    package = _PACKAGES[program]
-    missing = ""
-    if shutil.which(program) is None:
-        missing = f"{program} is not on the PATH: expected an installed server"
-    elif find_spec(package) is None:
-        missing = f"{package}, the client of {program}, is missing: `pip install '.[bench]'`"
-    if missing and programs is not None:
+        if program not in _PROGRAMS:
+            raise InputError(f"systems {program!r}: expected some of {', '.join(_PROGRAMS)}")
+    if programs is None:
+        return [system for system in DURABLE if not system.missing()]
+    chosen = [system for system in DURABLE if system.program in ("covey", *programs)]
+    for missing in filter(None, (system.missing() for system in chosen)):
         raise InputError(missing)
-    return not missing
+    return chosen
 
 
 async def measure_peers(plan: PeerPlan, progress: Progress = silent) -> list[PeerResult]:
@@ -170,7 +158,7 @@ class _Arrivals:
             await asyncio.sleep(0.001)
 
 
-async def _round(peer: Peer, plan: PeerPlan) -> tuple[float, tuple[float, float], tuple[float, float]]:
+async def _round(peer: System, plan: PeerPlan) -> tuple[float, tuple[float, float], tuple[float, float]]:
     arrivals = _Arrivals()
     await peer.open_reader(arrivals.take)
     await peer.open_publisher()
@@ -202,7 +190,7 @@ async def _round(peer: Peer, plan: PeerPlan) -> tuple[float, tuple[float, float]
     return per_s, latency, p50_p99_ms(times)
 
 
-async def _killed(peer: Peer, away: int) -> tuple[int | None, int | None]:
+async def _killed(peer: System, away: int) -> tuple[int | None, int | None]:
     """How many of the confirmed events were lost, and how many came again."""
     arrivals = _Arrivals()
     await peer.open_reader(arrivals.take)
@@ -223,7 +211,7 @@ async def _killed(peer: Peer, away: int) -> tuple[int | None, int | None]:
     return away - different, len(arrivals.numbers) - different
 
 
-async def _opened(peer: Peer, arrivals: _Arrivals) -> bool:
+async def _opened(peer: System, arrivals: _Arrivals) -> bool:
     """Whether the reader comes back in time. A queue that is recovered may refuse it at first."""
     deadline = time.perf_counter() + _BACK_S
     while time.perf_counter() < deadline:

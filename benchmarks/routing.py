@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.harness import Counts, Words, command, show_fields
 from covey.cli.support.options import Seed
-from covey.cli.support.progress import load_kernels
+from covey.cli.support.output import load_kernels
 from covey.matcher import EventBatch, EventType, create_engine
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.overlay.core.messages import (
@@ -75,17 +75,17 @@ class RoutingResult:
     The figures of a skipped poset are None.
     """
 
-    workload: str
+    workload: Annotated[str, ""]
+    filters: int
     poset: str
     merging: str
-    filters: int
-    sub_us: float | None = None
-    upd_us: float | None = None
-    upd_median_us: float | None = None
-    usub_us: float | None = None
-    sent: float | None = None
+    sub_us: Annotated[float | None, "SUB µs"] = None
+    upd_us: Annotated[float | None, "UPD µs"] = None
+    upd_median_us: Annotated[float | None, "UPD median µs"] = None
+    usub_us: Annotated[float | None, "USUB µs"] = None
+    sent: Annotated[float | None, "sent per UPD"] = None
     slots: int | None = None
-    excess: float | None = None
+    excess: Annotated[float | None, "excess events"] = None
 
 
 def measure_routing(plan: RoutingPlan, progress: Progress = silent) -> list[RoutingResult]:
@@ -101,7 +101,7 @@ def measure_routing(plan: RoutingPlan, progress: Progress = silent) -> list[Rout
     for done, (workload, count, poset, merging) in enumerate(cases):
         progress(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
         if poset in SCANNING and count > plan.scan_limit:
-            results.append(RoutingResult(workload.name, poset, merging, count))
+            results.append(RoutingResult(workload.name, count, poset, merging))
         else:
             results.append(_measure_one(workload, count, poset, merging, plan))
     return results
@@ -125,9 +125,9 @@ def _measure_one(
     )
     return RoutingResult(
         workload.name,
+        count,
         poset,
         merging,
-        count,
         round(sum(sub) / len(sub), 1),
         round(sum(upd) / len(upd), 1),
         round(median(upd), 1),
@@ -216,24 +216,10 @@ class _Edge:
         return times_us
 
 
-_COLUMNS = {
-    "filters": "filters",
-    "poset": "poset",
-    "merging": "merging",
-    "SUB µs": "sub_us",
-    "UPD µs": "upd_us",
-    "UPD median µs": "upd_median_us",
-    "USUB µs": "usub_us",
-    "sent per UPD": "sent",
-    "slots": "slots",
-    "excess events": "excess",
-}
-
-
 def show(plan: RoutingPlan, results: list[RoutingResult]) -> None:
     for name in plan.workload:
         mine = [result for result in results if result.workload == name]
-        show_fields(f"{name}: µs of one core per message", _COLUMNS, mine)
+        show_fields(f"{name}: µs of one core per message", mine)
 
 
 routing = command(RoutingPlan, measure_routing, show, prepare=load_kernels)

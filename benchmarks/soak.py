@@ -2,7 +2,7 @@
 
     publisher -> b1 -> b2 -> b3        a subscriber of all events at b1 and one at b3
                   \\     |     /
-                   visitors             processes with several clients each (`soak_visitors.py`)
+                   visitors             processes with several clients each
 
 The publisher numbers its events and publishes them at a steady rate, by default half of what the overlay
 sustained in the first seconds. Each process of visitors lives for some seconds; then its clients say goodbye,
@@ -18,17 +18,23 @@ own uncertainty, and it is flat if it rises by less than 5 % from its start to i
 interval in which it is with 95 %, of the averages of twenty spans of time, since samples that follow each
 other are much alike. At the end, once the leases of killed clients have expired, descriptors, sessions and
 tasks must be as many as before the first visitor.
+
+The visitors of `soak`: a process whose clients come, move, stall and go, until they are to close.
+
+It may be stopped and killed at any time. Once its clients have closed it says how many sessions it opened,
+and how many events were delivered to them repeatedly or out of order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import random
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -38,16 +44,116 @@ import pyarrow as pa
 import typer
 
 from benchmarks.harness import command
-from benchmarks.soak_visitors import STEADY, VISIT
 from covey.cli.support.options import Seed
 from covey.cli.support.output import print_table
+from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.overlay.client import inspect_broker
-from covey.sim.experiments.background import BackgroundTasks
-from covey.sim.experiments.bench.usage import descriptors, resident_bytes
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import BackgroundTasks, Worker, descriptors, resident_bytes, serve
 from covey.sim.progress import Progress, silent
+
+STEADY = EventType("Steady", {"number": "int64", "share": "float64"})
+"""Of one publisher, who numbers its events; `share` is uniform in 0 to 1."""
+VISIT = EventType("Visit", {"visitor": "string", "number": "int64"})
+_GOING_S = 40.0
+_POLICIES = tuple(policy.value for policy in SlowConsumer if policy is not SlowConsumer.CONFLATE)
+"""Their event types have no key."""
+
+
+class Visitors:
+    """Several clients, one after the other at each place; a role of a `Worker`."""
+
+    def __init__(self, addresses: list[str], clients: int, seed: int) -> None:
+        self._addresses = addresses
+        self._places = clients
+        self._random = random.Random(seed)
+        self._going = asyncio.Event()
+        self._sessions = 0
+        self._repeated = 0
+
+    async def start(self) -> dict[str, Any]:
+        self._tasks = [asyncio.create_task(self._place()) for _ in range(self._places)]
+        return {}
+
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The clients close."""
+        self._going.set()
+        _, stuck = await asyncio.wait(self._tasks, timeout=_GOING_S)
+        for place in stuck:
+            place.print_stack(file=sys.stderr)
+        if stuck:
+            raise CoveyError(f"{len(stuck)} visitors: expected them to go within {_GOING_S:g} s")
+        await asyncio.gather(*self._tasks)
+        return {"sessions": self._sessions, "repeated": self._repeated}
+
+    async def stop(self) -> None:
+        """What has not closed ends with the process."""
+
+    async def _place(self) -> None:
+        while not self._going.is_set():
+            roles = (self._move, self._stall, self._publish)
+            with suppress(CoveyError):  # A broker may end the session, by the client's own policy.
+                policy = self._random.choice(_POLICIES)
+                async with Client(self._random.choice(self._addresses), slow_consumer=policy) as client:
+                    self._sessions += 1
+                    await self._random.choice(roles)(client, policy)
+            await self._pause(self._random.uniform(0.0, 0.5))
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._going.wait(), seconds)
+
+    def _range(self, width: float) -> dict[str, float]:
+        low = self._random.uniform(0.0, 1.0 - width)
+        return {"low": low, "high": low + width}
+
+    async def _move(self, client: Client, policy: str) -> None:
+        """Read a small share of the events, and move it."""
+        moving = await client.subscribe(STEADY, "share between $low and $high", values=self._range(0.01))
+        reading = asyncio.create_task(self._read(moving.batches()))
+        for _ in range(self._random.randrange(1, 40)):
+            await self._pause(self._random.uniform(0.0, 0.1))
+            if self._going.is_set():
+                break
+            await moving.update(values=self._range(0.01), timeout=60.0)
+        reading.cancel()
+
+    async def _read(self, batches: AsyncIterator[EventBatch], *, judged: bool = True) -> None:
+        newest = -1
+        async for batch in batches:
+            for number in batch.record_batch.column("number").to_pylist() if judged else ():
+                self._repeated += number <= newest
+                newest = max(newest, number)
+
+    async def _stall(self, client: Client, policy: str) -> None:
+        """Subscribe to many events, and read none of them for some seconds.
+
+        Under "block" they are fewer than what the broker queues, or the steady rate could not be kept.
+        """
+        width = 0.01 if policy == SlowConsumer.BLOCK.value else 0.1
+        await client.subscribe(STEADY, "share between $low and $high", values=self._range(width))
+        await self._pause(self._random.uniform(0.5, 4.0))
+
+    async def _publish(self, client: Client, policy: str) -> None:
+        """Publish events of another type, and read what all visitors publish of it."""
+        await client.advertise(VISIT)
+        visits = await client.subscribe(VISIT)
+        reading = asyncio.create_task(self._read(visits.batches(), judged=False))
+        for number in range(self._random.randrange(200)):
+            await client.publish("Visit", visitor=client.name, number=number)
+            await self._pause(0.005)
+            if self._going.is_set():
+                break
+        reading.cancel()
+
+
+if __name__ == "__main__":
+    serve({"visitors": Visitors}, run)
+
 
 _TURN_S = 0.005
 _BATCH = 1024
@@ -305,31 +411,20 @@ class _Soak:
                 "clients": self._plan.clients,
                 "seed": self._random.randrange(1 << 30),
             }
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "benchmarks.soak_visitors", json.dumps(settings)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            self._result.processes += 1
-            try:
+            visitors = Worker("benchmarks.soak", "visitors", patience_s=_PATIENCE_S, **settings)
+            async with visitors as process:
+                self._result.processes += 1
                 await self._stay(self._random.uniform(*self._plan.visit_s))
                 if self._random.random() < 0.25:
                     self._result.stopped += 1
-                    process.send_signal(signal.SIGSTOP)
+                    os.kill(process.process_id, signal.SIGSTOP)
                     await self._stay(self._random.uniform(1.0, 8.0))
-                    process.send_signal(signal.SIGCONT)
+                    os.kill(process.process_id, signal.SIGCONT)
                 if self._random.random() < 0.5 and self._visiting:
                     self._result.killed += 1
                     process.kill()
-                    await process.wait()
                     continue
-                output, _ = await asyncio.wait_for(process.communicate(b""), _PATIENCE_S)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-            if process.returncode:
-                raise CoveyError(f"visitors failed with status {process.returncode}: expected 0")
-            counted = json.loads(output)
+                counted = await process.request("close")
             self._result.sessions += counted["sessions"]
             self._result.repeated += counted["repeated"]
 

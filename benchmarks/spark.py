@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -25,21 +25,18 @@ from pyspark.sql.functions import broadcast
 
 from benchmarks.harness import Counts, command, show_fields
 from covey.cli.support.options import Master, Seed
-from covey.cli.support.progress import compile_once
+from covey.cli.support.output import compile_once
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.usage import cpu_ns
+from covey.sim.experiments.processes import cpu_ns
 from covey.sim.extras import need
 from covey.sim.metrics.session import LARGE_BYTES, spark_session
-from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
+from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.quotes import load_quotes
+from covey.sim.scenario.recorded import load_quotes
 from covey.spark.matching import match
 
 _RANGES = "price between $low and $high and volume between $least and $most"
-_FORMS = {
-    "ranges": (_RANGES, "cross join"),
-    "firm and ranges": (f"firm == $of and {_RANGES}", "hash join"),
-}
+_FORMS = {"ranges": (_RANGES, "cross join"), "firm and ranges": (f"firm == $of and {_RANGES}", "hash join")}
 _WIDTH = 0.001
 """A range of prices is so wide, relative to its price; one of volumes has half of all quotes in it."""
 
@@ -64,22 +61,16 @@ class SparkPlan:
 
 @dataclass(frozen=True)
 class SparkResult:
+    filters: int
     form: str
     system: str
-    filters: int
-    events: int
+    events: Annotated[int, ""]
     pairs: int
-    first_s: float
-    again_s: float
-    cpu_s: float
+    first_s: Annotated[float, "first run s"]
+    again_s: Annotated[float, "second run s"]
+    cpu_s: Annotated[float, "CPU s"]
     """Of the second run, over all processes of a local master: other load on the machine changes it least."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"events_per_s": self.events_per_s}
-
-    @property
-    def events_per_s(self) -> float:
-        return self.events / self.again_s
+    events_per_s: Annotated[float, "events/s"]
 
 
 def measure_spark(plan: SparkPlan, progress: Progress = silent) -> list[SparkResult]:
@@ -158,7 +149,8 @@ def _measured(form: str, system: str, filters: int, events: int, run: Callable[[
     start, start_ns = time.perf_counter(), _cpu_ns()
     pairs = run()
     again_s = time.perf_counter() - start
-    return SparkResult(form, system, filters, events, pairs, first_s, again_s, (_cpu_ns() - start_ns) / 1e9)
+    cpu_s = (_cpu_ns() - start_ns) / 1e9
+    return SparkResult(filters, form, system, events, pairs, first_s, again_s, cpu_s, events / again_s)
 
 
 def _cpu_ns() -> int:
@@ -178,20 +170,8 @@ def _cpu_ns() -> int:
     return total
 
 
-_COLUMNS = {
-    "filters": "filters",
-    "form": "form",
-    "system": "system",
-    "pairs": "pairs",
-    "first run s": "first_s",
-    "second run s": "again_s",
-    "CPU s": "cpu_s",
-    "events/s": "events_per_s",
-}
-
-
 def show(plan: SparkPlan, results: list[SparkResult]) -> None:
-    show_fields(f"{plan.events:,} quotes" + (f" at {plan.master}" if plan.master else ""), _COLUMNS, results)
+    show_fields(f"{plan.events:,} quotes" + (f" at {plan.master}" if plan.master else ""), results)
 
 
 def prepare() -> None:

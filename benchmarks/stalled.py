@@ -54,12 +54,12 @@ class StalledResult:
     the broker has dropped for the tenth.
     """
 
-    policy: str
+    policy: Annotated[str, "slow_consumer"]
     p50: float
     p99: float
-    p50_stalled: float
-    p99_stalled: float
-    ratio: float
+    p50_stalled: Annotated[float, "p50, one stalls"]
+    p99_stalled: Annotated[float, "p99, one stalls"]
+    ratio: Annotated[float, "ratio of p99"]
     published: int
     dropped: int
 
@@ -150,17 +150,7 @@ class _Side:
 
 
 def show(plan: StalledPlan, results: list[StalledResult]) -> None:
-    columns = {
-        "slow_consumer": "policy",
-        "p50": "p50",
-        "p99": "p99",
-        "p50, one stalls": "p50_stalled",
-        "p99, one stalls": "p99_stalled",
-        "ratio of p99": "ratio",
-        "published": "published",
-        "dropped": "dropped",
-    }
-    show_fields(f"{plan.rate:,} events per second to ten subscribers, ms", columns, results)
+    show_fields(f"{plan.rate:,} events per second to ten subscribers, ms", results)
 
 
 stalled = command(StalledPlan, measure_stalled, show)

@@ -164,10 +164,10 @@ class ViewResult:
     """
 
     system: str
-    delta: int
+    delta: Annotated[int, "changes per move"]
     moves: int
-    p50_ms: float
-    p99_ms: float
+    p50_ms: Annotated[float, "complete p50 ms"]
+    p99_ms: Annotated[float, "p99 ms"]
     wrong: int
 
 
@@ -243,9 +243,7 @@ class _Walk:
 class _Run:
     """All systems, of which each has seen the same moves."""
 
-    def __init__(
-        self, feed: Client, view: View, keys: _Keys, redis: RedisPoll | None, box: Box
-    ) -> None:
+    def __init__(self, feed: Client, view: View, keys: _Keys, redis: RedisPoll | None, box: Box) -> None:
         self._feed, self._view, self._keys, self._redis = feed, view, keys, redis
         self._box = box
         self._changed: dict[str, list[str]] = {kind: [] for kind in KINDS}
@@ -345,21 +343,11 @@ class _Run:
         times: Sequence[float] = self._times[system, delta]
         p50, p99 = np.percentile(times, (50, 99), method="higher")
         size = int(np.median(self._sizes[system, delta]))
-        return ViewResult(
-            system, size, len(times), round(p50, 3), round(p99, 3), self._wrong[system, delta]
-        )
+        return ViewResult(system, size, len(times), round(p50, 3), round(p99, 3), self._wrong[system, delta])
 
 
 def show(plan: ViewPlan, results: list[ViewResult]) -> None:
-    columns = {
-        "system": "system",
-        "changes per move": "delta",
-        "moves": "moves",
-        "complete p50 ms": "p50_ms",
-        "p99 ms": "p99_ms",
-        "wrong": "wrong",
-    }
-    show_fields(f"A moved box over {plan.keys:,} keys", columns, results)
+    show_fields(f"A moved box over {plan.keys:,} keys", results)
 
 
 view = command(ViewPlan, measure_view, show, prepare=lambda: None, loop=asyncio.run)

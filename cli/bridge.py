@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, with_access
 
 bridge = typer.Typer(help="Bridge an overlay and other brokers: MQTT.", no_args_is_help=True)
 
@@ -21,9 +21,7 @@ def about() -> None:
 @with_access
 def mqtt(
     mapping: Annotated[Path, typer.Argument(help="The mapping file.", show_default=False)],
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     clean: Annotated[
         bool,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
+from covey.cli.support.options import NO_ACCESS, Access, with_access
 
 if TYPE_CHECKING:
     from covey.cli.administration.membership import Change
@@ -81,8 +81,7 @@ def join(
 
     Example: covey broker join b6 --overlay five.yaml --link b2 --address 127.0.0.1:7006
     """
-    from covey.cli.administration.membership import Change
-    from covey.cli.administration.overlay_edit import OverlayEdit
+    from covey.cli.administration.membership import Change, OverlayEdit
 
     with OverlayEdit(overlay) as edit:
         edit.add(name, address, link, listen)
@@ -92,11 +91,7 @@ def join(
 @broker.command()
 @with_access
 def leave(
-    name: Name,
-    overlay: File,
-    skip: Skip = None,
-    wait: Wait = 60.0,
-    access: Access = NO_ACCESS,
+    name: Name, overlay: File, skip: Skip = None, wait: Wait = 60.0, access: Access = NO_ACCESS
 ) -> None:
     """Take a broker out of a running overlay, without a restart of the others.
 
@@ -106,8 +101,7 @@ def leave(
 
     Example: covey broker leave b2 --overlay five.yaml
     """
-    from covey.cli.administration.membership import Change
-    from covey.cli.administration.overlay_edit import OverlayEdit
+    from covey.cli.administration.membership import Change, OverlayEdit
 
     with OverlayEdit(overlay) as edit:
         edit.remove(name)

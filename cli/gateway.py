@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Modules, import_modules
+from covey.cli.support.options import (
+    BROKER,
+    NO_ACCESS,
+    Access,
+    Broker,
+    Modules,
+    import_modules,
+    option,
+    taking,
+    with_access,
+)
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -17,11 +26,29 @@ if TYPE_CHECKING:
 _LISTENING = "Listening"
 
 
+_BOUNDS = tuple(
+    option(name, int, text, default=default)
+    for name, default, text in (
+        ("max_connections", 10_000, "Connections of all browsers."),
+        ("max_connections_per_address", 100, "Connections of one address."),
+        ("max_sessions", 10_000, "Sessions, those of the last 30 s included."),
+        ("max_message_bytes", 65_536, "Bytes of a message of a browser."),
+        ("max_messages_per_s", 200, "Messages per second of a browser."),
+        ("max_filter_bytes", 4_096, "Bytes of a filter of a browser."),
+        ("max_views", 10, "Views of a browser, of its 100 subscriptions."),
+        ("max_view_keys", 50_000, "Keys inside of a view, which ends beyond."),
+        ("queue_bytes", 1 << 20, "Bytes that wait for a browser."),
+        ("max_pending_bytes", 1 << 30, "Bytes that wait for all browsers."),
+    )
+)
+"""Those of `Limits`."""
+
+
 @with_access
+@taking("bounds", _BOUNDS)
 def gateway(
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    *,
+    broker: Broker = BROKER,
     listen: Annotated[
         str, typer.Option(help="Address to listen at.", rich_help_panel=_LISTENING)
     ] = "127.0.0.1:8080",
@@ -74,16 +101,7 @@ def gateway(
         typer.Option("--allow-block", help="Browsers without a token may ask that publishers wait for them."),
     ] = False,
     modules: Modules = None,
-    max_connections: Annotated[int, typer.Option(help="Connections of all browsers.")] = 10_000,
-    max_connections_per_address: Annotated[int, typer.Option(help="Connections of one address.")] = 100,
-    max_sessions: Annotated[int, typer.Option(help="Sessions, those of the last 30 s included.")] = 10_000,
-    max_message_bytes: Annotated[int, typer.Option(help="Bytes of a message of a browser.")] = 65_536,
-    max_messages_per_s: Annotated[int, typer.Option(help="Messages per second of a browser.")] = 200,
-    max_filter_bytes: Annotated[int, typer.Option(help="Bytes of a filter of a browser.")] = 4_096,
-    max_views: Annotated[int, typer.Option(help="Views of a browser, of its 100 subscriptions.")] = 10,
-    max_view_keys: Annotated[int, typer.Option(help="Keys inside of a view, which ends beyond.")] = 50_000,
-    queue_bytes: Annotated[int, typer.Option(help="Bytes that wait for a browser.")] = 1 << 20,
-    max_pending_bytes: Annotated[int, typer.Option(help="Bytes that wait for all browsers.")] = 1 << 30,
+    bounds: dict[str, Any],
     access: Access = NO_ACCESS,
 ) -> None:
     """Serve browsers until SIGTERM or Ctrl-C: WebSocket at /socket, server-sent events at /events/TYPE.
@@ -100,7 +118,7 @@ def gateway(
     import gc
 
     from covey.gateway import Limits, application
-    from covey.gateway.hosts import hosts_of
+    from covey.gateway.application import hosts_of
     from covey.gateway.server import bind, server
     from covey.matcher.errors import InputError
     from covey.overlay.node.server import descriptor_limit
@@ -109,18 +127,7 @@ def gateway(
     import_modules(modules or ())
     if (serve_certificate is None) is not (serve_key is None):
         raise InputError("--serve-certificate and --serve-key: expected both or none")
-    limits = Limits(
-        max_connections=max_connections,
-        max_connections_per_address=max_connections_per_address,
-        max_sessions=max_sessions,
-        max_message_bytes=max_message_bytes,
-        max_messages_per_s=max_messages_per_s,
-        max_filter_bytes=max_filter_bytes,
-        max_views=max_views,
-        max_view_keys=max_view_keys,
-        queue_bytes=queue_bytes,
-        max_pending_bytes=max_pending_bytes,
-    )
+    limits = Limits(**bounds)
     descriptor_limit()  # raises it as far as it may
     listener = bind(listen, tls=serve_certificate is not None, insecure=insecure)
     app = application(

@@ -23,30 +23,20 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("up", "covey.cli.up", "up", "Start the brokers of an overlay file on this machine."),
     ("broker", "covey.cli.broker", "broker", "Run one broker of an overlay; let one join or leave."),
     ("publish", "covey.cli.publish", "publish", "Publish events from a CSV file, or typed in as JSON lines."),
-    (
-        "subscribe",
-        "covey.cli.subscribe",
-        "subscribe",
-        "Print the events that match a filter; move it live.",
-    ),
+    ("subscribe", "covey.cli.subscribe", "subscribe", "Print the events that match a filter; move it live."),
     ("gateway", "covey.cli.gateway", "gateway", "Serve browsers: WebSocket and server-sent events."),
     ("bridge", "covey.cli.bridge", "bridge", "Bridge an overlay and other brokers: MQTT."),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
     ("top", "covey.cli.top", "top", "Show all brokers of an overlay in one table, and what is wrong."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
     ("filter", "covey.cli.filter", "filter_", "Translate filters of SQL and EventBridge."),
-    ("operators", "covey.cli.operators", "operators", "List the named operators that a filter may call."),
-    ("follow", "covey.cli.follow", "follow", "Follow one event through the overlay."),
-    ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
-    ("backup", "covey.cli.backup", "backup", "Copy what brokers have stored, while they run."),
-    ("verify", "covey.cli.verify", "verify", "Check what brokers have stored."),
+    ("operators", "covey.cli.filter", "operators", "List the named operators that a filter may call."),
+    ("follow", "covey.cli.explain", "follow", "Follow one event through the overlay."),
+    ("health", "covey.cli.inspect", "health", "Ask a broker whether it serves."),
+    ("backup", "covey.cli.stored", "backup_command", "Copy what brokers have stored, while they run."),
+    ("verify", "covey.cli.stored", "verify_command", "Check what brokers have stored."),
     ("certs", "covey.cli.certs", "certs", "Make a development authority and certificates."),
-    (
-        "compile",
-        "covey.cli.compile",
-        "compile_ahead",
-        "Compile the matching kernels ahead of the first start.",
-    ),
+    ("compile", "covey.cli.up", "compile_ahead", "Compile the matching kernels ahead of the first start."),
     ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, checked by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
     ("plan", "covey.cli.plan", "plan", "Predict what a load will cost each broker of an overlay."),
@@ -95,9 +85,7 @@ def main(
     sys.exit(status)
 
 
-def _run(
-    words: list[str], commands: Sequence[tuple[str, str, str, str]], program: str, about: str
-) -> int:
+def _run(words: list[str], commands: Sequence[tuple[str, str, str, str]], program: str, about: str) -> int:
     """The exit status: 2 for input that is wrong (`ValueError`), 1 for what else went wrong."""
     called = next((word for word in words if not word.startswith("-")), None)
     app = app_of(commands, program, about, (called,))
@@ -143,11 +131,7 @@ def app_of(
     ) -> None: ...
 
     app = typer.Typer(
-        name=program,
-        help=about,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
+        name=program, help=about, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
     app.callback()(group)
     for name, module, attribute, text in commands:

@@ -23,8 +23,7 @@ _TRANSPOSED = 4
 
 def metrics(
     runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUNS...", help="Traces, or folders of traces: paths, or URIs."),
+        list[str], typer.Argument(metavar="RUNS...", help="Traces, or folders of traces: paths, or URIs.")
     ],
     master: Master = None,
     exact: Annotated[
@@ -64,7 +63,7 @@ def print_metrics(
     json_output: bool = False,
 ) -> bool:
     """Compute the metrics of runs, print them, and write the requested files; whether a trace was skipped."""
-    from covey.cli.support.progress import progress
+    from covey.cli.support.output import progress
     from covey.sim.extras import need
     from covey.sim.metrics import compare, summarise, write_csv
     from covey.sim.trace.finding import find_traces
@@ -116,7 +115,7 @@ def write_page(html: Path, traces: Sequence[str], master: str | None, on_progres
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
     from covey.matcher.errors import CoveyError
-    from covey.sim.metrics.run_plots import looks, plots
+    from covey.sim.metrics.run_report import looks, plots
     from covey.sim.reports import png
     from covey.sim.reports.colours import styles
 
@@ -146,9 +145,7 @@ def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None
             )
 
 
-def _print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1
-) -> None:
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1) -> None:
     """A table of few rows is transposed: a column per row. One of more rows is without the columns that are
     the same in all of them."""
     from covey.sim.reports import number

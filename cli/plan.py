@@ -44,8 +44,7 @@ def plan(
 
     Example: covey plan overlay.yaml mine.yaml --measure
     """
-    from covey.cli.support.output import print_json, print_table
-    from covey.cli.support.progress import load_kernels, progress
+    from covey.cli.support.output import load_kernels, print_json, print_table, progress
     from covey.overlay.node.config import load_overlay
     from covey.sim.experiments import planning
     from covey.sim.topology import of_overlay

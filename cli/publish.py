@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Json
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Json, with_access
 from covey.cli.support.output import print_json
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
@@ -37,9 +36,7 @@ def publish(
     file: Annotated[
         str, typer.Argument(help="A CSV file with a header line; - for JSON lines from standard input.")
     ] = "-",
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     schema: Annotated[
         str | None,
         typer.Option(
@@ -265,7 +262,7 @@ def _strings(column: str, text: str | None) -> list[str] | None:
 
 
 async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> tuple[int, int]:
-    from covey.cli.support.lines import stdin_lines
+    from covey.cli.support.waiting import stdin_lines
 
     if sys.stdin.isatty():
         example = ", ".join(f'"{attribute}": ...' for attribute in event_type.names)

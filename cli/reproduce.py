@@ -43,7 +43,7 @@ def reproduce(
     """
     from rich.console import Console
 
-    from covey.cli.support.progress import compile_once, progress
+    from covey.cli.support.output import compile_once, progress
     from covey.sim.experiments.papers import PAPERS, PaperPlan
     from covey.sim.experiments.papers import reproduce as run
     from covey.sim.experiments.papers.documents import check_documents, write_results

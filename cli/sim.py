@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from covey.cli.fuzz import fuzz
-from covey.cli.fuzz_frames import fuzz_frames
+from covey.cli.fuzz import fuzz, fuzz_frames
 from covey.cli.support.options import Json, Master, check_output, option, taking
 
 if TYPE_CHECKING:
-    from covey.sim.experiments.runs.summary import RunSummary
+    from covey.sim.experiments.runs.run import RunSummary
 
 
 class _FileOrCommand(TyperGroup):
@@ -137,18 +136,22 @@ def run(
             )
         return
     from covey.cli.metrics import write_page
-    from covey.cli.support.output import print_json
-    from covey.cli.support.progress import progress
+    from covey.cli.support.output import print_json, progress
     from covey.overlay.node.config import load_overlay
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
     from covey.sim.extras import need
     from covey.sim.metrics.session import check_spark
-    from covey.sim.scenario.fields import load_scenario, with_paths, without_effect
-    from covey.sim.scenario.scenario import Scenario
-    from covey.sim.scenario.systems import cost_key, find_system
+    from covey.sim.scenario.scenario import (
+        Scenario,
+        cost_key,
+        find_system,
+        load_scenario,
+        with_paths,
+        without_effect,
+    )
     from covey.sim.simulator import Measured
-    from covey.sim.simulator.calibration import save_costs
+    from covey.sim.simulator.costs import save_costs
     from covey.sim.topology import of_overlay
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -209,7 +212,7 @@ def _is_given(context: typer.Context, name: str | None) -> bool:
 
 
 def _print(summary: RunSummary, real: bool) -> None:
-    from covey.sim.scenario.systems import FREE
+    from covey.sim.scenario.scenario import FREE
 
     scenario = summary.scenario
     print(

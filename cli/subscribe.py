@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Modules, import_modules
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Modules, import_modules, with_access
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 def subscribe(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     filter: Annotated[str, typer.Argument(help="The filter; by default every event matches.")] = "",
-    broker: Annotated[
-        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Broker = BROKER,
     set_values: Annotated[
         list[str] | None,
         typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. Repeatable."),
@@ -49,8 +46,7 @@ def subscribe(
     ] = "covey",
     modules: Modules = None,
     gapless: Annotated[
-        bool,
-        typer.Option("--gapless", help="Replay events published while new values take effect."),
+        bool, typer.Option("--gapless", help="Replay events published while new values take effect.")
     ] = False,
     valid_for: Annotated[
         float | None,
@@ -193,7 +189,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
 async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
     """Update variables from standard input, without waiting for earlier updates."""
-    from covey.cli.support.lines import stdin_lines
+    from covey.cli.support.waiting import stdin_lines
 
     room = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as moves:

@@ -14,9 +14,7 @@ from covey.cli.support.options import Json, Master
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep file (YAML).")],
-    out: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Folder or URI for the traces and the report.")
-    ],
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder or URI for the traces and the report.")],
     master: Master = None,
     json_output: Json = False,
 ) -> None:
@@ -33,9 +31,8 @@ def sweep(
     from pyarrow import ArrowException
 
     from covey.cli.metrics import print_metrics
-    from covey.cli.support.progress import progress
-    from covey.sim.experiments.runs.executors import executor_at
-    from covey.sim.experiments.runs.run_all import run_all
+    from covey.cli.support.output import progress
+    from covey.sim.experiments.runs.run_all import executor_at, run_all
     from covey.sim.experiments.sweep import load_sweep
     from covey.sim.extras import need
     from covey.sim.metrics.session import check_spark

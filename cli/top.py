@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.access import NO_ACCESS, Access, with_access
-from covey.cli.support.options import Json
+from covey.cli.support.options import BROKER, NO_ACCESS, Access, Json, with_access
 from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ _COLUMNS = (
 
 @with_access
 def top(
-    broker: Annotated[
-        str, typer.Option(help="Address of any broker, HOST:PORT or unix:PATH.")
-    ] = "localhost:7001",
+    broker: Annotated[str, typer.Option(help="Address of any broker, HOST:PORT or unix:PATH.")] = BROKER,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two readings.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table, and exit.")] = False,
     json_output: Json = False,

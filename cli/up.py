@@ -1,4 +1,6 @@
-"""`covey up`: an overlay of local processes, one per broker."""
+"""`covey up`: an overlay of local processes, one per broker; `covey compile`: the matching kernels, compiled
+before anything needs them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.lines import output_lines
+from covey.cli.support.waiting import output_lines
 
 if TYPE_CHECKING:
     from covey.overlay.node.overlay import Overlay
@@ -19,9 +21,7 @@ _STOP_S = 8.0
 _LONGEST_PAUSE_S = 10.0
 
 
-def up(
-    file: Annotated[Path, typer.Argument(help="The overlay file.")],
-) -> None:
+def up(file: Annotated[Path, typer.Argument(help="The overlay file.")]) -> None:
     """Start every broker of an overlay file on this machine, and stop them all with Ctrl-C.
 
     A broker that dies is reported and started again.
@@ -147,3 +147,21 @@ class Up:
             return False
         tls = None if self._overlay.tls is None else self._overlay.tls.of(name)
         return await is_linked(address, process.pid, self._overlay.neighbours(name), tls)
+
+
+def compile_ahead() -> None:
+    """Compile the matching kernels into the cache of this user, which all later starts share.
+
+    Brokers and clients do this in the background, and evaluate filters without kernels until then. The cache
+    is ~/.cache/covey/kernels, or in the directory that NUMBA_CACHE_DIR names.
+
+    Example: covey compile
+    """
+    from covey.cli.support.output import compile_once
+    from covey.matcher.errors import CoveyError
+    from covey.matcher.jit.cache import cache_directory, cache_writable
+
+    if not cache_writable():
+        raise CoveyError(f"the kernel cache {cache_directory()} is not writable: set NUMBA_CACHE_DIR")
+    compile_once()
+    print(f"the kernels are in {cache_directory()}")

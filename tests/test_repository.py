@@ -194,7 +194,7 @@ def test_only_the_wire_modules_know_the_generated_classes() -> None:
     stored = ("node/broker_storage",)  # the records of logs, not of the wire
     # Peers that send what no encoder makes, or faster than any.
     hostile = {"sim/experiments/fuzz/packets.py"}
-    hostile |= {"benchmarks/hostile_client.py", "benchmarks/floods.py"}
+    hostile |= {"benchmarks/hostile.py", "benchmarks/floods.py"}
     assert touching == {f"overlay/{module}.py" for module in (*wire, *standard, *stored)} | hostile
 
 

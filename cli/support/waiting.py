@@ -1,11 +1,14 @@
-"""For commands that call an overlay: cancellation by signals, and messages about calls that take long."""
+"""For commands that call an overlay: cancellation by signals, messages about calls that take long, and lines
+of standard input and of a process's output, read without blocking the loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Coroutine
+import threading
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -86,3 +89,62 @@ class Waiting:
             else:
                 reported = ""
             await asyncio.sleep(PATIENCE_S)
+
+
+_AHEAD = 1_024
+_LONGEST_BYTES = 16_384
+_CHUNK_BYTES = 65_536
+
+
+async def stdin_lines() -> AsyncIterator[str]:
+    """The lines of standard input, without line ends. Reading pauses while the consumer lags."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+    room = threading.Semaphore(_AHEAD)
+
+    def put(line: str | None) -> bool:
+        room.acquire()
+        try:
+            loop.call_soon_threadsafe(queue.put_nowait, line)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    def read() -> None:
+        try:
+            for line in sys.stdin:
+                if not put(line.rstrip("\r\n")):
+                    return
+        except (ValueError, OSError):
+            pass
+        put(None)
+
+    # A daemon thread, since a read of a terminal cannot be interrupted.
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    while True:
+        line = await queue.get()
+        room.release()
+        if line is None:
+            return
+        yield line
+
+
+async def output_lines(output: asyncio.StreamReader, longest: int = _LONGEST_BYTES) -> AsyncIterator[str]:
+    """The lines of a process's output, without line ends. A line of more than `longest` bytes is truncated
+    and ends with the number of bytes left out."""
+    line, length = bytearray(), 0
+    while chunk := await output.read(_CHUNK_BYTES):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line += end[: longest - len(line)]
+            yield _shown(line, length + len(end))
+            line, length = bytearray(), 0
+        line += rest[: longest - len(line)]
+        length += len(rest)
+    if length:
+        yield _shown(line, length)
+
+
+def _shown(line: bytes | bytearray, length: int) -> str:
+    text = line.decode(errors="replace").rstrip()
+    return text if length == len(line) else f"{text} ... ({length - len(line):,} more bytes)"

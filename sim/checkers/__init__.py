@@ -3,8 +3,7 @@
 from covey.sim.checkers.damage import Damage
 from covey.sim.checkers.findings import Finding, Findings
 from covey.sim.checkers.judge import Judge
-from covey.sim.checkers.rebuilding import check_rebuilt
-from covey.sim.checkers.routes import check_logs, check_quiet, check_routes
+from covey.sim.checkers.routes import check_logs, check_quiet, check_rebuilt, check_routes
 from covey.sim.checkers.traffic import Traffic
 from covey.sim.checkers.views import Views
 

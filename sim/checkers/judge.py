@@ -30,7 +30,7 @@ from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.columns import Columns, Condition
 from covey.sim.checkers.findings import Findings
-from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.observer import Observer, Observers
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
@@ -136,7 +136,7 @@ class Judge(Observer):
         self._slow = slow
         self._conditions = conditions or {}
         self._reaches = reaches
-        self.observers = list(observers)
+        self.observers = Observers(observers)
         self.delivered_events = 0
         self.spurious_events = 0
         """Events that reached a client and that its own evaluation discarded."""
@@ -258,8 +258,7 @@ class Judge(Observer):
         self.excused_events += len(events)
         for event in events:
             del subscription.pending[event]
-            for observer in self.observers:
-                observer.excused(subscription.client, subscription.subscription_id, *event)
+            self.observers.excused(subscription.client, subscription.subscription_id, *event)
         subscription.crossed.difference_update(events)
 
     def _all_subscriptions(self) -> list[JudgedSubscription]:
@@ -446,8 +445,7 @@ class Judge(Observer):
                             subscription.crossed.add(event)
                     subscription.pending[event] = row, at_ns
                     self.expected_events += 1
-                    for observer in self.observers:
-                        observer.expected(subscription.client, subscription.subscription_id, *event)
+                    self.observers.expected(subscription.client, subscription.subscription_id, *event)
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch = action.batch

@@ -1,9 +1,15 @@
-"""An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
+"""Overlays of broker processes on this machine, on free ports, for the duration of an `async with` block;
+their links may take time, as between distant machines.
 
 The processes are those of `covey broker --parent`, in process groups of their own: Ctrl-C in a terminal
 reaches the process that has the overlay, whose clients leave before the brokers end. They stay in its
 session, since Linux gives each session its own share of the processors. Their output goes to a file per
 broker, whose end is shown when one does not start. A broker can be killed and restarted in place.
+
+Jayaram et al., section 5.3, add 10 ms to every link. A TCP proxy in front of the listening broker delays each
+link, and one in front of each broker delays its clients. Invariant: a proxy passes bytes on in order, none
+before its time, and holds at most `MAX_CHUNKS` reads per direction: then it stops reading, and TCP blocks the
+sender.
 """
 
 from __future__ import annotations
@@ -14,8 +20,9 @@ import random
 import socket
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,9 +47,7 @@ def broker_command(overlay_file: Path, broker: str) -> list[str]:
     return [*command, "--config", str(overlay_file), "--name", broker, "--parent", str(os.getpid())]
 
 
-async def is_linked(
-    address: str, process_id: int, neighbours: Iterable[str], tls: Tls | None = None
-) -> bool:
+async def is_linked(address: str, process_id: int, neighbours: Iterable[str], tls: Tls | None = None) -> bool:
     """Whether the broker at an address is this process, serves, and is connected to all neighbours. `tls` are
     the files of a broker of the overlay, if it has TLS. One that lets nobody inspect it says by its health
     whether it is ready.
@@ -214,10 +219,7 @@ class LocalOverlay:
         file.write_text(yaml.safe_dump(self.configuration(broker), sort_keys=False))
         with (self._folder / f"{broker}.log").open("ab") as log:
             self._processes[broker] = await asyncio.create_subprocess_exec(
-                *broker_command(file, broker),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                *broker_command(file, broker), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     async def _until_linked(self, broker: str, patience_s: float = 120.0) -> None:
@@ -268,3 +270,142 @@ def free_addresses(count: int, hold: ExitStack | None = None) -> list[str]:
         if hold is not None and sys.platform == "linux":
             hold.push(stack.pop_all())
     return addresses
+
+
+MAX_CHUNKS = 256
+_CHUNK_BYTES = 65_536
+
+
+class Proxy(ABC):
+    """Passes TCP connections on to `target` ("host:port")."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.address = ""
+
+    async def start(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def stop(self) -> None:
+        """Close the port and all connections."""
+        if self._server is not None:
+            self._server.close()
+        await ended(self._connections)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        with suppress(OSError, asyncio.CancelledError):  # asyncio would log that `ended` has cancelled it
+            try:
+                await self._relay(reader, writer)
+            finally:
+                self._connections.discard(task)
+                writer.close()
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = self._target.rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+
+    @abstractmethod
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, until it ends."""
+
+
+async def ended(connections: set[asyncio.Task[None]]) -> None:
+    """End connections of a proxy."""
+    for connection in connections:
+        connection.cancel()
+    await asyncio.gather(*connections, return_exceptions=True)
+
+
+class DelayProxy(Proxy):
+    """Passes connections on `delay_s` later each way."""
+
+    def __init__(self, target: str, delay_s: float) -> None:
+        super().__init__(target)
+        self._delay_s = delay_s
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_reader, back_writer = await self._dial()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, back_writer))
+                group.create_task(self._pass(back_reader, writer))
+        finally:
+            back_writer.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MAX_CHUNKS)
+
+        async def write() -> None:
+            while True:
+                due, data = await chunks.get()
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                if not data:
+                    break
+                writer.write(data)
+                await writer.drain()
+            with suppress(OSError, RuntimeError):
+                writer.write_eof()
+
+        writing = asyncio.ensure_future(write())
+        try:
+            with suppress(OSError):
+                data = b" "
+                while data and not writing.done():
+                    data = await reader.read(_CHUNK_BYTES)
+                    await chunks.put((loop.time() + self._delay_s, data))
+                await writing
+        finally:
+            writing.cancel()
+
+
+class DelayedOverlay(LocalOverlay):
+    """A `LocalOverlay` with one-way delays of links, by (listener, dialer), and of clients' connections.
+
+    Clients connect to `client_addresses`.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[tuple[str, str]],
+        *,
+        delays_ms: Mapping[tuple[str, str], float],
+        client_delay_ms: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(links, **options)
+        self._delays_ms = delays_ms
+        self._client_delay_ms = client_delay_ms
+        self._proxies: list[DelayProxy] = []
+        self.client_addresses = dict(self.addresses)
+
+    async def __aenter__(self) -> Self:
+        try:
+            for (listener, dialer), delay_ms in self._delays_ms.items():
+                self.link_addresses[listener, dialer] = await self._proxy(listener, delay_ms)
+            for broker in self.brokers:
+                self.client_addresses[broker] = await self._proxy(broker, self._client_delay_ms)
+            return await super().__aenter__()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        await super().stop()
+        for proxy in self._proxies:
+            await proxy.stop()
+        self._proxies.clear()
+
+    async def _proxy(self, broker: str, delay_ms: float) -> str:
+        if not delay_ms:
+            return self.addresses[broker]
+        proxy = await DelayProxy(self.addresses[broker], delay_ms / 1e3).start()
+        self._proxies.append(proxy)
+        return proxy.address

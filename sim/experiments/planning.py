@@ -23,12 +23,11 @@ from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Update
 from covey.overlay.documents import Section, read_document, validated
 from covey.overlay.node.overlay import Overlay
-from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes
+from covey.sim.experiments.processes import cpu_ns, resident_bytes
 from covey.sim.experiments.runs.real import RealRun
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.progress import Progress, part, silent
-from covey.sim.scenario.fields import load_scenario
-from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.scenario import Scenario, load_scenario
 from covey.sim.simulator import Measured
 from covey.sim.simulator.costs import Sample
 from covey.sim.simulator.observer import ObservedClient, Observer

@@ -30,8 +30,15 @@ from pydantic import Field
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import Section, read_document, validated
 from covey.sim.experiments.runs.run_all import PlannedRun
-from covey.sim.scenario.fields import check_fields, effective, load_scenario, with_paths, without_effect
-from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.scenario import (
+    Scenario,
+    ScenarioError,
+    check_fields,
+    effective,
+    load_scenario,
+    with_paths,
+    without_effect,
+)
 
 RUNS = 100_000
 """Maximum number of runs of a sweep."""

@@ -1,8 +1,7 @@
 """Metrics of runs (Jayaram et al., section 5.2), computed by Spark from traces only."""
 
 from covey.sim.metrics.across import Group, compare, flat, varied, write_csv
-from covey.sim.metrics.session import spark_session
-from covey.sim.metrics.spark_failures import SparkError
+from covey.sim.metrics.session import SparkError, spark_session
 from covey.sim.metrics.summary import summarise
 from covey.sim.trace.finding import find_traces
 

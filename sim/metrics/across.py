@@ -11,7 +11,7 @@ from typing import Any
 
 from covey.matcher.errors import CoveyError
 from covey.sim.reports import mean_interval
-from covey.sim.scenario.systems import system_of
+from covey.sim.scenario.scenario import system_of
 
 NESTED = ("delay_ms", "latency_ms")
 _LEFT_OUT = ("scenario", "choices", "brokers", "control_by_kind", *NESTED)
@@ -79,7 +79,7 @@ def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each run the fields of its scenario in which runs differ, the seed aside.
 
     The names of a sweep's choices stand for the fields that these set. Where the runs are of systems by name
-    (`systems.py`), that name stands for the fields that make them.
+    (`scenario.py`), that name stands for the fields that make them.
     """
     choices = _named_choices(summaries)
     implied = _implied(summaries, choices)

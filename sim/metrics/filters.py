@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from covey.matcher import Kind
-    from covey.sim.metrics.delays import Evaluation
+    from covey.sim.metrics.numbers import Evaluation
     from covey.sim.trace.finding import Traces
 
 _NUMBERS = (Kind.INT64, Kind.FLOAT64)

@@ -1,25 +1,38 @@
-"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports.
+"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports. And the tables
+of traces as Spark reads them, and results as Parquet folders, for further questions.
 
 Two queries per call, however many runs: the filters of all traces, and all numbers of all runs.
+
+    latencies   run, publisher, sequence, client, subscription, published_ns, latency_ns
+    delays      run, client, subscription, version, changed_ns, delay_ns, publisher, sequence (of the answer)
+    missed      run, publisher, sequence, client, subscription
+    runs        a row per run: its metrics by their names in `flat`
+    brokers     run, broker, events, control_messages, busy_share
+    control     run, kind, messages
+
+The results are of one call: one that fails or is interrupted while it writes removes all of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
-from covey.sim.metrics.delays import delays
+from covey.sim.metrics.across import flat
 from covey.sim.metrics.filters import KnownFilters, known_filters
 from covey.sim.metrics.numbers import (
     busy_numbers,
     control_numbers,
-    count_of,
+    delays,
     distribution,
     first_deliveries,
     latencies,
@@ -30,19 +43,109 @@ from covey.sim.metrics.numbers import (
     together,
     total,
 )
-from covey.sim.metrics.session import sized, spark_session
-from covey.sim.metrics.spark_failures import explained
-from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
-from covey.sim.metrics.spark_tasks import shown, watched
-from covey.sim.metrics.tables import read_or_write, read_table, whole, write_summaries
+from covey.sim.metrics.session import explained, sized, spark_session
+from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible, shown, watched
 from covey.sim.progress import Progress, part, silent
 from covey.sim.trace.finding import Traces, find_traces
+from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from covey.sim.trace.manifest import Manifest
+
+_GLOB = re.compile(r"[\\{}\[\]*?]")
+"""Characters that Spark takes for a pattern of paths."""
+_TYPES = {pa.int64(): "bigint", pa.bool_(): "boolean", pa.string(): "string"}
+
+
+def read_table(session: SparkSession, traces: Traces, name: str) -> DataFrame:
+    """All rows of a table, of all runs: the files that the manifests list, and no others."""
+    schema, files = spark_schema(TABLES[name]), traces.files(name)
+    if files:
+        return session.read.schema(schema).parquet(*map(literal, files))
+    return session.createDataFrame([], schema)
+
+
+def literal(path: str) -> str:
+    """A path as `DataFrameReader` takes it, in which no character stands for others."""
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
+def spark_schema(schema: pa.Schema) -> str:
+    """A schema as Spark reads it: words are strings."""
+    types = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in zip(schema.names, types, strict=True))
+
+
+_BROKERS = pa.schema(
+    [
+        (c.RUN, pa.string()),
+        (c.BROKER, pa.string()),
+        (c.EVENTS, pa.int64()),
+        ("control_messages", pa.int64()),
+        ("busy_share", pa.float64()),
+    ]
+)
+_CONTROL_SCHEMA = pa.schema([(c.RUN, pa.string()), (c.KIND, pa.string()), (c.MESSAGES, pa.int64())])
+_TABLES = ("latencies", "delays", "missed", "runs", "brokers", "control")
+
+
+@contextmanager
+def whole(out: str | None) -> Iterator[None]:
+    """Removes the tables in the folder where the block, which writes them, fails; and the folder, if it is
+    new. What only Spark can reach stays."""
+    places: list[Folder] = []
+    with suppress(OSError, pa.ArrowException):
+        folder = None if out is None else Folder.at(out)
+        if folder is not None:
+            places = [folder / name for name in _TABLES] if folder.exists else [folder]
+    try:
+        yield
+    except BaseException:
+        for place in places:
+            with suppress(OSError, pa.ArrowException):
+                place.remove()
+        raise
+
+
+def read_or_write(
+    session: SparkSession, out: str | None, tables: Mapping[str, DataFrame]
+) -> Mapping[str, DataFrame]:
+    """The tables; with a folder they are written to it and read from there, so each is computed once."""
+    if out is None:
+        return tables
+    written = {}
+    for name, table in tables.items():
+        place = f"{out}/{name}"
+        table.write.mode("overwrite").parquet(place)
+        written[name] = session.read.schema(table.schema).parquet(literal(place))
+    return written
+
+
+def write_summaries(session: SparkSession, out: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+    """Write what `summarise` returns as the tables of runs, brokers and control messages."""
+    brokers = [
+        {c.RUN: summary["run"], c.BROKER: name} | load
+        for summary in summaries
+        for name, load in summary["brokers"].items()
+    ]
+    control = [
+        {c.RUN: summary["run"], c.KIND: kind, c.MESSAGES: messages}
+        for summary in summaries
+        for kind, messages in summary["control_by_kind"].items()
+    ]
+    tables = {
+        "runs": pa.Table.from_pylist([{"run": summary["run"]} | flat(summary) for summary in summaries]),
+        "brokers": pa.Table.from_pylist(brokers, _BROKERS),
+        "control": pa.Table.from_pylist(control, _CONTROL_SCHEMA),
+    }
+    for name, table in tables.items():
+        unknown = [field.name for field in table.schema if pa.types.is_null(field.type)]
+        known = table.drop_columns(unknown)  # such as `missed` where no run is complete
+        session.createDataFrame(known).coalesce(1).write.mode("overwrite").parquet(f"{out}/{name}")
+
 
 _COUNTS = (
     "published",
@@ -100,8 +203,7 @@ def summarise(
         with whole(place):
             by_run = _numbers(session, traces, filters, exact, place, progress)
             summaries = [
-                _summary(name, manifest, _Run(by_run.get(name, [])))
-                for name, manifest in traces.runs.items()
+                _summary(name, manifest, _Run(by_run.get(name, []))) for name, manifest in traces.runs.items()
             ]
             if place is not None:
                 write_summaries(session, place, summaries)
@@ -118,9 +220,9 @@ def _numbers(
     progress: Progress,
 ) -> dict[str, list[Any]]:
     """The rows (metric, key, value) of each run."""
-    versions = filters.numbered(session, read_table(session, traces, "versions"))
-    deliveries, events = read_table(session, traces, "deliveries"), read_table(session, traces, "events")
-    obligations = read_table(session, traces, "obligations")
+    tables = {name: read_table(session, traces, name) for name in TABLES}
+    tables["versions"] = filters.numbered(session, tables["versions"])
+    deliveries, events = tables["deliveries"], tables["events"]
     first = first_deliveries(deliveries)
     with watched(session, shown(part(progress, _FILTERS_SHARE, 1), "metrics")):
         results = read_or_write(
@@ -128,19 +230,19 @@ def _numbers(
             out,
             {
                 "latencies": latencies(first, events),
-                "delays": delays(versions, deliveries, events, filters.evaluations),
-                "missed": missed(obligations, first),
+                "delays": delays(tables["versions"], deliveries, events, filters.evaluations),
+                "missed": missed(tables["obligations"], first),
             },
         )
         rows = together(
             [
-                *_tallies(session, traces, versions, deliveries, events, obligations),
+                *_tallies(tables),
                 distribution(results["latencies"], c.LATENCY_NS, "latency", exact),
                 distribution(results["delays"], c.DELAY_NS, "delay", exact),
                 _count(results["missed"], "missed"),
                 _count(first, "duplicate", f.sum(f.col(c.TIMES) - 1)),
-                control_numbers(messages_by_link(read_table(session, traces, "messages"))),
-                busy_numbers(read_table(session, traces, "work")),
+                control_numbers(messages_by_link(tables["messages"])),
+                busy_numbers(tables["work"]),
             ]
         ).collect()
     by_run = defaultdict(list)
@@ -149,36 +251,28 @@ def _numbers(
     return by_run
 
 
-def _tallies(
-    session: SparkSession,
-    traces: Traces,
-    versions: DataFrame,
-    deliveries: DataFrame,
-    events: DataFrame,
-    obligations: DataFrame,
-) -> list[DataFrame]:
-    changed = f.col(c.VERSION) > 0
-    excused = f.col(c.EXCUSED)
-    spurious, history = read_table(session, traces, "spurious"), read_table(session, traces, "history")
-    return [
-        tally(events, published=f.count(f.lit(1))),
-        tally(deliveries, delivered=f.count(f.lit(1)), delivered_measured=count_of(c.measured())),
-        tally(
-            versions,
-            changes=count_of(changed),
-            changes_after_setup=count_of(changed & c.after_setup()),
-            unmeasured=count_of(changed & c.after_setup() & f.col(c.NUMBER).isNull()),
-        ),
-        _count(versions.select(c.RUN, c.CLIENT).distinct(), "subscribers"),
-        tally(
-            spurious,
-            spurious=f.sum(c.EVENTS),
-            spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS))),
-        ),
-        tally(obligations, excused=count_of(excused), expected=count_of(~excused)),
-        tally(history, dropped=f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))),
-        tally(read_table(session, traces, "messages")),
-    ]
+def _tallies(tables: Mapping[str, DataFrame]) -> list[DataFrame]:
+    changed, excused, rows = f.col(c.VERSION) > 0, f.col(c.EXCUSED), f.count(f.lit(1))
+    after = changed & c.after_setup()
+    of_table = {
+        "events": {"published": rows},
+        "deliveries": {"delivered": rows, "delivered_measured": f.count_if(c.measured())},
+        "versions": {
+            "changes": f.count_if(changed),
+            "changes_after_setup": f.count_if(after),
+            "unmeasured": f.count_if(after & f.col(c.NUMBER).isNull()),
+        },
+        "spurious": {
+            "spurious": f.sum(c.EVENTS),
+            "spurious_measured": f.sum(f.when(c.measured(), f.col(c.EVENTS))),
+        },
+        "obligations": {"excused": f.count_if(excused), "expected": f.count_if(~excused)},
+        "history": {"dropped": f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))},
+        "messages": {},
+    }
+    subscribers = tables["versions"].select(c.RUN, c.CLIENT).distinct()
+    tallies = [tally(tables[name], **numbers) for name, numbers in of_table.items()]
+    return [*tallies, _count(subscribers, "subscribers")]
 
 
 def _count(table: DataFrame, metric: str, number: Column | None = None) -> DataFrame:

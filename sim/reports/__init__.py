@@ -3,17 +3,21 @@
 from covey.sim.reports.content import (
     ESTIMATED,
     Badge,
+    Bars,
+    Curves,
     Figure,
     Origin,
+    Plot,
+    Point,
     Report,
     Section,
     Table,
     Tile,
+    Value,
     mean_interval,
     number,
 )
 from covey.sim.reports.html import ReportError, html, write_report
-from covey.sim.reports.plot_data import Bars, Curves, Plot, Point, Value
 from covey.sim.reports.png import png
 
 __all__ = [

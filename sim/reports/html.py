@@ -16,9 +16,21 @@ from typing import Any
 
 from covey.matcher.errors import CoveyError
 from covey.sim.reports.colours import styles
-from covey.sim.reports.content import Badge, Figure, Origin, Report, Section, Table, Tile, compact, number
+from covey.sim.reports.content import (
+    Badge,
+    Bars,
+    Figure,
+    Origin,
+    Plot,
+    Report,
+    Section,
+    Table,
+    Tile,
+    coinciding,
+    compact,
+    number,
+)
 from covey.sim.reports.interactive import scripts_and_places
-from covey.sim.reports.plot_data import Bars, Plot, coinciding
 
 _FOLDED, _SHOWN = 30, 500
 """Rows from which on a table is folded, and rows that a table has at most."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.sim.extras import need
 from covey.sim.reports.colours import Style
-from covey.sim.reports.content import number
-from covey.sim.reports.plot_data import Bars, Curves, Mark, Plot, widths
+from covey.sim.reports.content import Bars, Curves, Mark, Plot, number, widths
 
 if TYPE_CHECKING:
     from bokeh.models import GlyphRenderer

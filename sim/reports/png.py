@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.sim.extras import need
 from covey.sim.reports.colours import Style, styles
-from covey.sim.reports.plot_data import Bars, Curves, Mark, Plot, widths
+from covey.sim.reports.content import Bars, Curves, Mark, Plot, widths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

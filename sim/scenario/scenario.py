@@ -1,19 +1,33 @@
-"""A scenario: an overlay, a load and faults, as a flat file or options.
+"""A scenario: an overlay, a load and faults, as a flat file or options; what holds of its single fields; and
+the systems that Jayaram et al. compare (section 5.1), and Covey's own, as options of a scenario.
 
 The defaults are the AT benchmark of Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers,
 150 subscribers, 200 event types, and 10 ms per link.
+
+A field has no effect with some values of others, names a file, or is one that real brokers cannot have. A
+field without a row always has an effect, and has its default over real brokers.
+
+Scenario files: YAML, flat, of the fields that differ.
+
+They differ in the matcher (the poset itself, or an engine), in the poset, and in how a subscription changes.
+All else is the same, so differences between systems are those of the algorithms.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from covey.matcher.engine import engine_names
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, closest_of
+from covey.overlay.documents import read_document
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.simulator.cancelling_session import CANCEL_LATE
-from covey.sim.simulator.service import SERVICES
+from covey.sim.simulator.cores import SERVICES
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 _KINDS = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}
@@ -30,14 +44,14 @@ class Scenario:
     `updates` come at "random", a Poisson process, or "even", one at a random moment of each interval.
     `pace` is "timed", or "orderly": each step takes effect everywhere before the next. The first `warm_up_s`
     are not part of the measurement, which lasts `duration_s`. With a `window` a publisher has at most so many
-    events under way and `event_rate` is its highest rate (`closed_loop.py`); 0 is the open loop, in which
-    nothing slows a publisher down.
+    events under way and `event_rate` is its highest rate (`runs/simulated.py`); 0 is the open loop, in
+    which nothing slows a publisher down.
 
     `topology` is a kind of `covey topology make`, "" for that of the load. `crashes` and `partitions`
     happen at random times. `engine` is a matching engine, or "poset" to match by walking the poset, which
-    is then Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or a calibration file; times are
+    is then Siena's "diagram". `cpu` is "free", "measured" or a calibration file; times are
     multiplied by `cpu_scale`, which replaces rates that are too high to simulate. `service` is the order in
-    which a broker takes the messages that wait for it (`simulator/service.py`); `merge` says whether
+    which a broker takes the messages that wait for it (`simulator/cores.py`); `merge` says whether
     updates that wait for a link replace each other. `speeds` and `sensors` are the CSV files of the load
     "detectors", and determine its brokers.
     """
@@ -130,3 +144,209 @@ class Scenario:
     def having(self, **changes: Any) -> Scenario:
         """This scenario with some fields changed."""
         return replace(self, **changes)
+
+
+Without = Callable[[Scenario], str]
+"""Why a field has no effect in a scenario, as "load is highway: expected load trading"; "" if it has one."""
+
+
+def _only_with(field: str, *values: str) -> Without:
+    def without(scenario: Scenario) -> str:
+        value = getattr(scenario, field)
+        return "" if value in values else f"{field} is {value}: expected {field} {' or '.join(values)}"
+
+    return without
+
+
+def _brokers(scenario: Scenario) -> str:
+    if scenario.load != "detectors" or scenario.topology:
+        return ""
+    return "load detectors has the brokers of its sensors, unless a topology is given"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """`real` are the values that real brokers can have, None for any. A `file` is a path, unless it is empty
+    or one of `words`."""
+
+    without: Without = lambda scenario: ""
+    real: tuple[Any, ...] | None = None
+    file: bool = False
+    words: tuple[str, ...] = ()
+
+
+_CPU_TIME = "cpu is free: expected measured, or a calibration file"
+_RULES = {
+    **dict.fromkeys(
+        (
+            "seed",
+            "load",
+            "topology",
+            "publishers",
+            "subscribers",
+            "duration_s",
+            "event_rate",
+            "batch",
+            "update_rate",
+            "pace",
+            "delay_ms",
+            "routing",
+        ),
+        FieldRule(),
+    ),
+    "name": FieldRule(lambda scenario: "a name changes nothing"),
+    "brokers": FieldRule(_brokers),
+    "types": FieldRule(_only_with("load", "trading", "market")),
+    "speeds": FieldRule(_only_with("load", "detectors"), file=True),
+    "sensors": FieldRule(_only_with("load", "detectors"), file=True),
+    "resubscribe": FieldRule(_only_with("routing", "static"), real=("subscribe-first", "unsubscribe-first")),
+    "engine": FieldRule(real=tuple(engine_names())),
+    "cpu": FieldRule(real=("free",), file=True, words=("free", "measured")),
+    "cpu_scale": FieldRule(lambda scenario: _CPU_TIME if scenario.cpu == "free" else "", real=(1.0,)),
+}
+
+
+def _rule(field: str, default: Any) -> FieldRule:
+    return _RULES.get(field) or FieldRule(real=(default,))
+
+
+def without_effect(scenario: Scenario, names: Iterable[str]) -> dict[str, str]:
+    """Those of the fields that have no effect in this scenario, and why."""
+    reasons = {name: _RULES[name].without(scenario) for name in names if name in _RULES}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def effective(scenario: Scenario) -> Scenario:
+    """The scenario with the default of every field that has no effect: equal ones have equal runs."""
+    idle = without_effect(scenario, _RULES)
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(scenario) if field.name in idle}
+    return scenario.having(**defaults)
+
+
+def beyond_real(scenario: Scenario) -> str:
+    """The first field that real brokers cannot have, as "loss is 0.1: expected 0.0"; "" if there is none."""
+    for field in fields(scenario):
+        value, real = getattr(scenario, field.name), _rule(field.name, field.default).real
+        if real is not None and value not in real:
+            return f"{field.name} is {value!r}: expected {' or '.join(map(repr, real))}"
+    return ""
+
+
+def inputs_of(scenario: Scenario) -> dict[str, str]:
+    """The SHA-256 of the files that fields name, by field; "" for one that cannot be read."""
+    hashes = {}
+    for name, rule in _RULES.items():
+        value = getattr(scenario, name)
+        if rule.file and value not in ("", *rule.words):
+            try:
+                hashes[name] = hashlib.sha256(Path(value).read_bytes()).hexdigest()
+            except OSError:
+                hashes[name] = ""
+    return hashes
+
+
+def with_paths(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
+    """The values of fields with the paths among them absolute: relative ones are relative to `folder`."""
+
+    def resolved(name: str, value: Any) -> Any:
+        rule = _RULES.get(name)
+        if rule is None or not rule.file or not isinstance(value, str) or value in ("", *rule.words):
+            return value
+        return os.path.abspath(Path(folder) / value)
+
+    return {name: resolved(name, value) for name, value in values.items()}
+
+
+def check_fields(names: Iterable[object]) -> None:
+    """`ScenarioError` for the first name that is no field of a scenario."""
+    known = [field.name for field in fields(Scenario)]
+    for name in names:
+        if name not in known:
+            raise ScenarioError(f"{name} is unknown{closest_of(str(name), known)}")
+
+
+def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
+    """Read a scenario file (YAML) over the fields of `base`, or the defaults. Paths in it are relative to it.
+
+    Raises `ScenarioError`, which names the file.
+    """
+    document = read_document(path, ScenarioError)
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{path}: expected a mapping from field to value")
+    try:
+        check_fields(document)
+        return (base or Scenario()).having(**with_paths(document, Path(path).parent))
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """`change` is "parametric", "subscribe-first", "unsubscribe-first" or "cancel-late"."""
+
+    engine: str
+    poset: str
+    change: str
+
+    def applied_to(self, scenario: Scenario) -> Scenario:
+        """The scenario with the options of this system."""
+        return scenario.having(
+            engine=self.engine,
+            poset=self.poset,
+            routing="parametric" if self.change == "parametric" else "static",
+            resubscribe=scenario.resubscribe if self.change == "parametric" else self.change,
+        )
+
+
+_MATCHERS = {"siena": ("poset", "diagram"), "rete": ("rete", "diagram"), "covey": ("cluster", "forest")}
+
+_COSTS = {matcher_poset: matcher for matcher, matcher_poset in _MATCHERS.items()}
+_SHAPES = {
+    "highway": "boxes",
+    "detectors": "boxes",
+    "market": "thresholds",
+    "trading": "types",
+    "quotes": "types",
+}
+
+SYSTEMS = {
+    f"{matcher}-{change}": System(engine, poset, change)
+    for matcher, (engine, poset) in _MATCHERS.items()
+    for change in ("subscribe-first", "unsubscribe-first", CANCEL_LATE, "parametric")
+}
+"""By name. `siena-parametric` is the paper's UPDSiena, `rete-subscribe-first` its EventJava (resub), and
+`rete-parametric` its EventJava."""
+
+
+def find_system(name: str) -> System:
+    """The system of a name. Raises `ScenarioError` if there is none."""
+    if name not in SYSTEMS:
+        raise ScenarioError(f"system is {name!r}{closest_of(name, SYSTEMS)}")
+    return SYSTEMS[name]
+
+
+def cost_key(scenario: Scenario) -> tuple[str, str]:
+    """Under which system and shape of a load a calibration file has the costs of a scenario: such as
+    `siena-static`, `siena-parametric`, or `siena-parametric-local` with the poset "diagram-local", and
+    `boxes`, `thresholds` or `types`. A system without a name has those of engine and poset."""
+    poset = scenario.poset.removesuffix("-local")
+    local = "-local" if scenario.poset != poset and scenario.routing == "parametric" else ""
+    system = _COSTS.get((scenario.engine, "diagram" if scenario.engine == POSET_ENGINE else poset))
+    return f"{system or f'{scenario.engine}-{poset}'}-{scenario.routing}{local}", _SHAPES[scenario.load]
+
+
+FREE = (
+    "Messages cost brokers no time (`cpu: free`), so systems differ in messages, spurious and lost events "
+    "alone; `--cpu measured` with more load shows their delays."
+)
+"""What can be compared between runs in which brokers take no time, and what shows more."""
+
+
+def system_of(scenario: Mapping[str, Any]) -> str | None:
+    """The name of the system whose options the fields of a scenario are; None if it is none of them."""
+    parametric = scenario.get("routing") == "parametric"
+    change = "parametric" if parametric else scenario.get("resubscribe")
+    options = (scenario.get("engine"), scenario.get("poset"), change)
+    return next(
+        (name for name, each in SYSTEMS.items() if (each.engine, each.poset, each.change) == options), None
+    )

@@ -1,5 +1,5 @@
-"""The schedule of a scenario: which publisher and which subscriber acts when, drawn before the run starts.
-Publishers with a window act on their own (`experiments/runs/closed_loop.py`).
+"""The overlay, the load and the schedule of a scenario: which publisher and which subscriber acts when, drawn
+before the run starts.
 
 It depends on the scenario's seed and load alone, so the simulator, real brokers and every compared system
 run the same schedule.
@@ -14,12 +14,35 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.scenario.loads import HighwayLoad, Load, MarketLoad, SubscriberState, TradingLoad
+from covey.sim.scenario.recorded import DetectorLoad, QuotesLoad, detector_topology
+from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator.clock import NS_PER_S
+from covey.sim.topology import Topology, make_topology
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch
-    from covey.sim.scenario.scenario import Scenario
+
+
+def create_topology(scenario: Scenario) -> Topology:
+    """The topology of the kind that the scenario names, or its load's own."""
+    if scenario.load == "detectors" and not scenario.topology:
+        return detector_topology(scenario.sensors, delay_ms=scenario.delay_ms)
+    kind = scenario.topology or ("highway" if scenario.load == "highway" else "trading")
+    return make_topology(kind, scenario.brokers, seed=scenario.seed, delay_ms=scenario.delay_ms)
+
+
+def create_load(scenario: Scenario, topology: Topology) -> Load:
+    """The scenario's load on an overlay, drawn from the scenario's seed."""
+    rng, publishers = random.Random(f"load {scenario.seed}"), scenario.publishers
+    if scenario.load == "detectors":
+        return DetectorLoad(topology, publishers, rng, scenario.speeds)
+    if scenario.load == "quotes":
+        return QuotesLoad(topology, publishers, rng)
+    if scenario.load == "highway":
+        return HighwayLoad(topology, publishers, rng)
+    load = MarketLoad if scenario.load == "market" else TradingLoad
+    return load(topology, publishers, rng, scenario.types)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 It does what `overlay/node/node.py` does, without sockets: frames that have arrived from one interface by the
 time the broker is free are handled together, in the order of arrival; what they cause leaves when their cost
-has passed. Other services are models (`service.py`).
+has passed. Other services are models (`cores.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,12 +25,11 @@ from covey.overlay.core.repair.rule import UplinkRule
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.storage.files import StorageError
 from covey.sim.simulator.clock import NS_PER_MS, Clock
+from covey.sim.simulator.cores import ObservedCore, ServedCore
 from covey.sim.simulator.costs import Costs
-from covey.sim.simulator.crash_points import CrashPoints
+from covey.sim.simulator.defects import CrashPoints
 from covey.sim.simulator.disk import SimulatedCrash
-from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
-from covey.sim.simulator.service import ServedCore
 from covey.sim.simulator.storage import SimulatedStorage
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -142,7 +141,7 @@ class SimulatedBroker:
         make_core: Callable[[], Broker],
         make_link: MakeLink,
         costs: Costs,
-        observers: Iterable[Observer],
+        observers: Observer,
         defect: Defect | None = None,
         options: EndpointOptions | None = None,
         service: str = "broker",
@@ -221,8 +220,7 @@ class SimulatedBroker:
             self.repairing = Repairing(self.endpoint, name, rule, self._repair_after_ns, self._released)
 
     def _released(self, interface: Interface) -> None:
-        for observer in self._observers:
-            observer.released(self.name, interface)
+        self._observers.released(self.name, interface)
 
     @property
     def now_ns(self) -> int:

@@ -98,7 +98,7 @@ class SimulatedClient:
         session: ClientSession,
         link: Link,
         clock: Clock,
-        observers: Iterable[Observer],
+        observers: Observer,
         *,
         limits: Limits | None = None,
         endpoint_options: Mapping[str, int] | None = None,
@@ -164,8 +164,7 @@ class SimulatedClient:
     def advertise(self, event_type: EventType, filter: Filter | None = None) -> None:
         messages = self.session.advertise(event_type, filter)
         if messages:
-            for observer in self._observers:
-                observer.advertised(self, event_type)
+            self._observers.advertised(self, event_type)
         self.send(messages)
 
     def widen(self, event_type: EventType) -> None:
@@ -177,8 +176,7 @@ class SimulatedClient:
 
     def unadvertise(self, type_name: str) -> None:
         self.endpoint.unadvertise(type_name)
-        for observer in self._observers:
-            observer.unadvertised(self, type_name)
+        self._observers.unadvertised(self, type_name)
         self.port.pump()
 
     def subscribe(
@@ -188,8 +186,7 @@ class SimulatedClient:
             filter, values, now_ns=self._clock_ns, valid_for_ns=valid_for_ns, clock_ns=self.clock.now_ns
         )
         self._filters[subscription_id] = self._permitted(filter)
-        for observer in self._observers:
-            observer.subscribed(self, subscription_id)
+        self._observers.subscribed(self, subscription_id)
         self.send(messages)
         return subscription_id
 
@@ -216,22 +213,19 @@ class SimulatedClient:
             subscription_id, values, since_ns=since_ns, now_ns=now_ns, clock_ns=self.clock.now_ns
         )
         if messages:
-            for observer in self._observers:
-                observer.updated(self, subscription_id, old)
-                if gapless:
-                    observer.updated_gapless(self, subscription_id)
+            self._observers.updated(self, subscription_id, old)
+            if gapless:
+                self._observers.updated_gapless(self, subscription_id)
         self.send(messages)
 
     def renew(self, subscription_id: int, valid_for_ns: int) -> None:
         messages = self.session.renew(subscription_id, valid_for_ns, self.clock.now_ns)
-        for observer in self._observers:
-            observer.renewed(self, subscription_id)
+        self._observers.renewed(self, subscription_id)
         self.send(messages)
 
     def unsubscribe(self, subscription_id: int) -> None:
         messages = self.session.unsubscribe(subscription_id)
-        for observer in self._observers:
-            observer.unsubscribed(self, subscription_id)
+        self._observers.unsubscribed(self, subscription_id)
         del self._filters[subscription_id]
         self.send(messages)
 
@@ -239,30 +233,26 @@ class SimulatedClient:
         """A view, as `Client.view` of the client library, without waiting; its id."""
         view_id, messages = self.session.view(filter, values)
         self.views[view_id] = ViewReader(self.session, view_id)
-        for observer in self._observers:
-            observer.viewed(self, view_id)
+        self._observers.viewed(self, view_id)
         self.send(messages)
         return view_id
 
     def update_view(self, view_id: int, values: Mapping[str, object]) -> None:
         messages = self.session.update(view_id, values)
         self.views[view_id].moved()
-        for observer in self._observers:
-            observer.view_moved(self, view_id)
+        self._observers.view_moved(self, view_id)
         self.send(messages)
         self._read()
 
     def close_view(self, view_id: int) -> None:
         messages = self.session.unsubscribe(view_id)
         self.views.pop(view_id).discard()
-        for observer in self._observers:
-            observer.view_closed(self, view_id)
+        self._observers.view_closed(self, view_id)
         self.send(messages)
 
     def publish(self, batch: EventBatch) -> EventBatch:
         message = self.session.publish(batch.stamped(ingress_ns=self._clock_ns))
-        for observer in self._observers:
-            observer.published(self, message.batch)
+        self._observers.published(self, message.batch)
         self.endpoint.outbox.put_batch(message.batch)
         self.port.pump()
         return message.batch
@@ -292,14 +282,12 @@ class SimulatedClient:
             if not endpoint.open(packet, self._limits, self.clock.now_ns):
                 for view_id, reader in self.views.items():
                     reader.begun_anew()
-                    for observer in self._observers:
-                        observer.view_reset(self, view_id)
+                    self._observers.view_reset(self, view_id)
             self._expire(endpoint.expired)
             endpoint.expired = []
         else:
             for message in endpoint.receive(packet, self.clock.now_ns):
-                for observer in self._observers:
-                    observer.received(port.interface, self.name, message)
+                self._observers.received(port.interface, self.name, message)
                 if isinstance(message, Deliver):
                     self._deliver(message)
                 else:
@@ -340,8 +328,7 @@ class SimulatedClient:
             matches, claim = self._unread.popleft()
             claim.done()
             for share in self.session.strict(matches).divided():
-                for observer in self._observers:
-                    observer.delivered(self, share)
+                self._observers.delivered(self, share)
                 if self.republishes is not None:
                     rows = [row for event in share.batch.to_pylist() for row in self.derives(event)]
                     if rows:
@@ -353,20 +340,17 @@ class SimulatedClient:
     def _handle(self, message: Message) -> None:
         for action in self.endpoint.handle(message, self.clock.now_ns):
             if isinstance(action, Settled):
-                for observer in self._observers:
-                    observer.settled(self, action.epoch)
+                self._observers.settled(self, action.epoch)
             elif isinstance(action, Answered):
                 self._answered(action)
             elif isinstance(action, Expired):
                 self._expire([action.subscription_id])
             elif isinstance(action, Gap):
-                for observer in self._observers:
-                    observer.missed(self, action)
+                self._observers.missed(self, action)
             elif isinstance(action, Refused):
                 if not self.session.has_subscription(action.subscription_id):
                     self._filters.pop(action.subscription_id, None)
-                for observer in self._observers:
-                    observer.refused(self, action)
+                self._observers.refused(self, action)
 
     def _answered(self, answered: Answered) -> None:
         """Users that wait for updates of views read these, whatever else they read."""
@@ -375,18 +359,15 @@ class SimulatedClient:
                 reader.answered(answered.epoch)
                 self._read_view(view_id)
                 if answered.epoch >= self.session.view_epoch(view_id):
-                    for observer in self._observers:
-                        observer.view_answered(self, view_id)
+                    self._observers.view_answered(self, view_id)
 
     def _read_view(self, view_id: int) -> None:
         while (changes := self.views[view_id].next()) is not None:
-            for observer in self._observers:
-                observer.view_changed(self, view_id, changes)
+            self._observers.view_changed(self, view_id, changes)
 
     def _expire(self, subscription_ids: Iterable[int]) -> None:
         """The validity periods of subscriptions have ended."""
         for subscription_id in subscription_ids:
             self.session.forget_expired(subscription_id)  # its user reads nothing more of it
             self._filters.pop(subscription_id, None)
-            for observer in self._observers:
-                observer.expired(self, subscription_id)
+            self._observers.expired(self, subscription_id)

@@ -1,4 +1,11 @@
-"""Seeded defects: brokers with one fault each, to prove that the checkers detect it.
+"""What is done to brokers of histories: crashes at a kind of message, and defects.
+
+Crashes at a kind of message: a broker ends before it handles the next one, or around sending it.
+
+Kinds are names of messages (`core/messages.py`), and "Hello", "Goodbye" and "Frame" of what carries them; a
+Frame without messages acknowledges. An event that is stored is sent as a Publish or a Deliver.
+
+Seeded defects: brokers with one fault each, to prove that the checkers detect it.
 
 A defect changes the actions that a broker's core returned; the core itself is that of production. Epochs stay
 intact, so that only the fault itself can be detected.
@@ -7,8 +14,9 @@ intact, so that only the fault itself can be detected.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.events.results import Answers, Results
@@ -23,13 +31,97 @@ from covey.overlay.core.messages import (
     Publish,
     RestoreKeys,
     Send,
+    Store,
     Subscribe,
     Unsubscribe,
     Update,
 )
+from covey.sim.simulator.disk import SimulatedCrash
+from covey.sim.simulator.wire import Packet
 
 if TYPE_CHECKING:
     from covey.overlay.core.routing.broker import Broker
+
+
+class Moment(Enum):
+    """When a broker crashes: a message has arrived; it is about to leave; it has left."""
+
+    RECEIVED = "received"
+    SENDING = "sending"
+    SENT = "sent"
+
+
+RECEIVED_KINDS = (
+    "Hello",
+    "Goodbye",
+    "Frame",
+    "Acknowledge",
+    "Advertise",
+    "Unadvertise",
+    "Subscribe",
+    "Unsubscribe",
+    "Update",
+    "SyncBegin",
+    "SyncEnd",
+    "Publish",
+)
+SENT_KINDS = (*RECEIVED_KINDS[3:], "Deliver")
+
+
+@dataclass(slots=True)
+class CrashPoint:
+    """The broker crashes that comes to the `number`-th message of a kind; `power` is that of `crash`."""
+
+    moment: Moment
+    kind: str
+    number: int
+    power: bool = False
+
+
+class CrashPoints:
+    """Those of all brokers. `sent` is called with a broker that is to crash once what it sends has left."""
+
+    def __init__(self, sent: Callable[[str], None]) -> None:
+        self.met: dict[str, CrashPoint] = {}
+        """By broker the point that it has met last."""
+        self._sent = sent
+        self._points: list[CrashPoint] = []
+
+    def add(self, point: CrashPoint) -> None:
+        self._points.append(point)
+
+    def clear(self) -> None:
+        self._points.clear()
+
+    def received(self, broker: str, message: Message | Packet) -> None:
+        """A broker is about to handle a message. `SimulatedCrash` if it is to crash before it does."""
+        if self._points:
+            self._meet(broker, Moment.RECEIVED, (type(message).__name__,))
+
+    def sending(self, broker: str, actions: Sequence[Action]) -> None:
+        """A broker is about to send what its core has decided. `SimulatedCrash` if it is to crash before."""
+        if not self._points:
+            return
+        kinds = []
+        for action in actions:
+            if isinstance(action, Send):
+                kinds.append(type(action.message).__name__)
+            elif isinstance(action, Store):
+                kinds += ["Publish" if each.ids is None else "Deliver" for each in action.receivers]
+        self._meet(broker, Moment.SENDING, kinds)
+        self._meet(broker, Moment.SENT, kinds)
+
+    def _meet(self, broker: str, moment: Moment, kinds: Sequence[str]) -> None:
+        for point in self._points:
+            if point.moment is moment and point.kind in kinds:
+                point.number -= 1
+                if point.number <= 0:
+                    self._points.remove(point)
+                    self.met[broker] = point
+                    if moment is not Moment.SENT:
+                        raise SimulatedCrash
+                    self._sent(broker)
+                    return
 
 
 class Defect(ABC):
@@ -123,42 +215,45 @@ class EarlyAcknowledge(Defect):
         return [*actions, Send(source, Acknowledge(message.epoch))]
 
 
-class NoReplay(Defect):
+class _Unsent(Defect):
+    """Some events are not sent."""
+
+    @abstractmethod
+    def drops(self, message: Publish | Deliver) -> bool: ...
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        sent = [
+            action
+            for action in actions
+            if not (
+                isinstance(action, Send)
+                and isinstance(action.message, Publish | Deliver)
+                and self.drops(action.message)
+            )
+        ]
+        self.fired += len(actions) - len(sent)
+        return sent
+
+
+class NoReplay(_Unsent):
     """Nothing is replayed for a gapless update."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        altered: list[Action] = []
-        for action in actions:
-            sent = action.message if isinstance(action, Send) else None
-            if isinstance(sent, Publish | Deliver) and sent.replayed:
-                self.fired += 1
-            else:
-                altered.append(action)
-        return altered
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.replayed
 
 
-class NoLastEvents(Defect):
+class NoLastEvents(_Unsent):
     """A new view, or one that moves, gets no last events of keys."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        return self._without(actions, replayed=True)
-
-    def _without(self, actions: list[Action], *, replayed: bool) -> list[Action]:
-        altered: list[Action] = []
-        for action in actions:
-            sent = action.message if isinstance(action, Send) else None
-            if isinstance(sent, Publish | Deliver) and sent.for_views and sent.replayed is replayed:
-                self.fired += 1
-            else:
-                altered.append(action)
-        return altered
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.for_views and message.replayed
 
 
-class NoDepartures(NoLastEvents):
+class NoDepartures(_Unsent):
     """Who has the last event of a key gets no next one that does not match."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        return self._without(actions, replayed=False)
+    def drops(self, message: Publish | Deliver) -> bool:
+        return message.for_views and not message.replayed
 
 
 class NoRestoredKeys(Defect):

@@ -84,22 +84,18 @@ class SimulatedFiles:
     # --- Files ----------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """See `Files`."""
         return sorted(self._files)
 
     def size(self, name: str) -> int:
-        """See `Files`."""
         return len(self._file(name).current.data)
 
     def read(self, name: str, position: int, size: int) -> bytes:
-        """See `Files`."""
         file = self._file(name)
         if name in self.unreadable:
             raise StorageError("input/output", f"{self.path}/{name}", "input/output error")
         return bytes(file.current.data[position : position + size])
 
     def create(self, name: str) -> SimulatedWriter:
-        """See `Files`."""
         self._step()
         if name in self._files:
             raise StorageError("input/output", f"{self.path}/{name}", "it exists: expected a new name")
@@ -109,11 +105,10 @@ class SimulatedFiles:
         return self.writer(name, 0)
 
     def writer(self, name: str, position: int) -> SimulatedWriter:
-        """See `Files`."""
         return SimulatedWriter(self, name, self._file(name), position, self._process)
 
     def truncate(self, name: str, size: int) -> None:
-        """See `Files`. Durable or not at all."""
+        """Durable or not at all."""
         file = self._file(name)
         self._step()
         self._sync(file, name)
@@ -124,7 +119,6 @@ class SimulatedFiles:
         file.dropped.clear()
 
     def remove(self, name: str) -> None:
-        """See `Files`."""
         file = self._file(name)
         self._step()
         if self.room is not None:
@@ -132,18 +126,15 @@ class SimulatedFiles:
         del self._files[name]
 
     def sync_directory(self) -> None:
-        """See `Files`."""
         self._step()
         self._durable_names = dict(self._files)
 
     def lock(self) -> None:
-        """See `Files`."""
         if self._locked:
             raise StorageError("in use", self.path, "a process uses it: expected one that no process uses")
         self._locked = True
 
     def unlock(self) -> None:
-        """See `Files`."""
         self._locked = False
 
     # --- faults ---------------------------------------------------------------------------------------------
@@ -267,13 +258,11 @@ class SimulatedWriter:
             raise SimulatedCrash
 
     def write(self, data: bytes) -> None:
-        """See `FileWriter`."""
         self._check()
         self._files._write(self._file, self._name, self._position, data)
         self._position += len(data)
 
     def sync(self) -> None:
-        """See `FileWriter`."""
         self._check()
         self._files._sync(self._file, self._name)
 

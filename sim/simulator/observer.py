@@ -6,7 +6,8 @@ nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ObservedClient(Protocol):
-    """A simulated client, or the session of a real one (`sim/experiments/runs/real_clients.py`).
+    """A simulated client, or the session of a real one (`sim/experiments/runs/real.py`).
 
     `name` and `broker` are interfaces (`client/c1`, `broker/b1`); `present` turns false when it leaves.
     """
@@ -142,3 +143,19 @@ class Observer:
 
     def restarted(self, broker: str) -> None:
         """A broker starts again."""
+
+
+class Observers(list[Observer], Observer):
+    """Several, in the order in which each call passes through them."""
+
+
+def _passed_on(name: str) -> Callable[..., None]:
+    def call(self: Observers, *arguments: Any) -> None:
+        for observer in self:
+            getattr(observer, name)(*arguments)
+
+    return call
+
+
+for _name in [name for name in vars(Observer) if not name.startswith("_")]:
+    setattr(Observers, _name, _passed_on(_name))

@@ -26,9 +26,9 @@ from covey.sim.simulator.cancelling_session import CANCEL_LATE, CancellingSessio
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, Free
-from covey.sim.simulator.crash_points import CrashPoints
+from covey.sim.simulator.defects import CrashPoints
 from covey.sim.simulator.moving_links import MovingLinks
-from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.observer import Observer, Observers
 from covey.sim.simulator.storage import SimulatedStorage, StoredEvents
 from covey.sim.simulator.wire import Goodbye, Wire, WireOptions
 
@@ -48,7 +48,7 @@ _DRAIN_NS = 5_000 * NS_PER_MS
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
     holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
-    topology. `service` is that of brokers (`service.py`). The engine "poset", which implies the poset
+    topology. `service` is that of brokers (`cores.py`). The engine "poset", which implies the poset
     "diagram", is for brokers: clients have no poset.
     `evaluator` and `link_evaluator` make those of a broker at each start. With `repair_after_ns` the links
     of a built topology move around brokers that are dead (`moving`). Events keep the time of the call
@@ -90,7 +90,7 @@ class Simulation:
         self.clients: dict[str, SimulatedClient] = {}
         """The clients that have not left."""
         self.links: list[tuple[str, str]] = []
-        self.observers = list(observers)
+        self.observers = Observers(observers)
         self.crash_points = CrashPoints(lambda name: self.clock.after(0, self._stopped, name))
         self.on_stop: Callable[[str, BaseException | None], None] = lambda broker, error: None
         """Called with a broker that has stopped: at a crash point, or since its disk has failed."""
@@ -295,8 +295,7 @@ class Simulation:
         )
         client.policy, client.durable, client.policies = policy, durable, policies
         self.clients[name] = self._connected[name] = client
-        for observer in self.observers:
-            observer.joined(client)
+        self.observers.joined(client)
         self._dial(client)
         return client
 
@@ -324,8 +323,7 @@ class Simulation:
     def _remove(self, name: str, vanished: bool) -> SimulatedClient:
         client = self.clients.pop(name)
         client.present = False
-        for observer in self.observers:
-            observer.left(client, vanished)
+        self.observers.left(client, vanished)
         return client
 
     def move(self, name: str, broker: str) -> None:
@@ -351,8 +349,7 @@ class Simulation:
         link = self._client_link(client.name)
         moves = link.incarnation
         client.rebind(broker, link, f"{client.name.removeprefix('client/')}/{moves}")
-        for observer in self.observers:
-            observer.moved(client, broker)
+        self.observers.moved(client, broker)
         if broker in self._abandoned:
             self.vanish(client.name)
         else:
@@ -480,8 +477,7 @@ class Simulation:
                 port.wire.cut()
             else:
                 port.wire.end(port)
-        for observer in self.observers:
-            observer.crashed(name)
+        self.observers.crashed(name)
         if down_ns:
             self.clock.after(down_ns, self.restart, name)
 
@@ -499,8 +495,7 @@ class Simulation:
                 port.wire.cut()
         self.brokers[name].restart()
         self._abandoned.discard(name)
-        for observer in self.observers:
-            observer.restarted(name)
+        self.observers.restarted(name)
         if self.moving is not None:
             self.moving.start(name)
         for a, b in self.links if self.moving is None else ():

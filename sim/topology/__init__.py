@@ -2,8 +2,15 @@
 
 from covey.sim.topology.export import compose_file, overlay_file
 from covey.sim.topology.graphs import read_graph, spanning_tree
-from covey.sim.topology.kinds import KINDS, KINDS_BY_PARAMETER, make_topology
-from covey.sim.topology.topology import Topology, TopologyError, TreeLink, of_overlay
+from covey.sim.topology.topology import (
+    KINDS,
+    KINDS_BY_PARAMETER,
+    Topology,
+    TopologyError,
+    TreeLink,
+    make_topology,
+    of_overlay,
+)
 
 __all__ = [
     "KINDS",

@@ -14,8 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from covey.matcher.errors import CoveyError
-from covey.sim.trace.attempt import attempts_of, is_first_version
-from covey.sim.trace.manifest import ATTEMPT, FILE, Manifest, ManifestError
+from covey.sim.trace.manifest import ATTEMPT, FILE, Manifest, ManifestError, attempts_of, is_first_version
 from covey.sim.trace.storage import Folder, StorageError, reason_of
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: a JSON file that says what its trace consists of.
+"""The manifest of a run, a JSON file that says what its trace consists of, and the attempts that write it.
 
     RUN/manifest.json                    which attempt counts, once it has ended
     RUN/ATTEMPT/manifest.json            rewritten after every part
@@ -7,17 +7,30 @@
 Each attempt at a run has a folder of its own, so a task that Spark runs twice, or one that was killed, does
 no harm: the first attempt that completes writes `RUN/manifest.json`, a later one removes itself. While no
 attempt has completed, the newest one is the run so far. What a reader reads is what a manifest lists, never
-what a folder happens to contain. `attempt.py` writes them, `finding.py` reads them.
+what a folder happens to contain. `finding.py` reads them.
+
+Invariants: an attempt writes into its own folder only, until it completes. Once a run has its manifest, no
+other attempt can count: such a one stops writing and removes its folder, and the attempt that completed
+removes those that were killed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
+from pyarrow import fs, parquet
+
 from covey.matcher.errors import CoveyError
+from covey.sim.trace.storage import Folder, StorageError, UnknownSystemError, reason_of
 
 FORMAT = "covey-trace-2"
 FILE = "manifest.json"
@@ -96,3 +109,170 @@ class Manifest:
             return cls(**{name: content[name] for name in known & content.keys()} | {"tables": tables})
         except (AttributeError, KeyError, TypeError) as error:
             raise ManifestError(f"incomplete: {error}") from None
+
+
+class TraceError(StorageError):
+    """The trace cannot be written."""
+
+
+class NoTraceError(TraceError, ValueError):
+    """There is something else where a trace is to be written, or the path names no file system."""
+
+
+class Attempt:
+    """Creates the folder of a new attempt at the run in the folder `place`.
+
+    A run that has completed is removed, since it is repeated. `TraceError` where there is something else than
+    a trace, or nothing can be written.
+    """
+
+    def __init__(self, place: str | Path | Folder, scenario: Mapping[str, Any]) -> None:
+        try:
+            self.run_folder = Folder.at(place)
+        except UnknownSystemError as error:
+            raise NoTraceError(str(error)) from None
+        except StorageError as error:
+            raise TraceError(str(error)) from None
+        self.superseded = False
+        """Whether another attempt has completed: this one has removed its folder and writes no more."""
+        started = datetime.now(UTC)
+        name = f"{ATTEMPT}{started:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+        self.folder = self.run_folder / name
+        self.manifest = Manifest(
+            self.run_folder.name,
+            name,
+            scenario,
+            covey=version("covey"),
+            started=started.isoformat(timespec="microseconds"),
+        )
+        self._guarded(self._begin)
+
+    def _begin(self) -> None:
+        _check_replaceable(self.run_folder)
+        (self.run_folder / FILE).remove()
+        for other in attempts_of(self.run_folder):
+            if _has_ended(other):
+                other.remove()
+        self.folder.make()
+        self._write_manifest()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except TraceError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            if self.manifest.tables and self._is_superseded():  # and its folder removed meanwhile
+                return
+            raise TraceError(f"{self.run_folder}: cannot be written: {reason_of(error)}") from None
+
+    def _write_manifest(self) -> None:
+        (self.folder / FILE).write_text(self.manifest.as_json())
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def write(self, parts: Mapping[str, pa.Table]) -> None:
+        """Write a part of each of these tables, and then the manifest, which makes all visible at once."""
+        self._guarded(lambda: self._write(parts))
+
+    def _write(self, parts: Mapping[str, pa.Table]) -> None:
+        if self._is_superseded():
+            return
+        for name, table in parts.items():
+            earlier = self.manifest.tables.setdefault(name, [])
+            if not earlier:
+                (self.folder / name).make()
+            file = f"{name}/part-{len(earlier):05}.parquet"
+            with (self.folder / file).writing() as stream:
+                parquet.write_table(table, stream, compression="zstd")
+                size = stream.tell()
+            earlier.append(Part(file, table.num_rows, size))
+        self._write_manifest()
+
+    def _is_superseded(self) -> bool:
+        if not self.superseded:
+            run_manifest, own = (self.run_folder / FILE).exists, (self.folder / FILE).exists
+            if run_manifest or not own:
+                self._give_way()
+        return self.superseded
+
+    def _give_way(self) -> None:
+        self.superseded = True
+        with suppress(OSError):  # the attempt that has completed removes it as well
+            self.folder.remove()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """The run has ended: make this attempt the run, unless another has completed before."""
+        self._guarded(self._complete)
+
+    def _complete(self) -> None:
+        if self._is_superseded():
+            return
+        self.manifest.state = "complete"
+        self._write_manifest()
+        if not (self.run_folder / FILE).create_text(self.manifest.as_json()):
+            self._give_way()
+            return
+        for other in attempts_of(self.run_folder):
+            if other.name != self.manifest.attempt:
+                with suppress(OSError):  # readers ignore it
+                    other.remove()
+
+    def fail(self) -> None:
+        """The run was broken off by an error."""
+        if not self._is_superseded():
+            self.manifest.state = "failed"
+            self._guarded(self._write_manifest)
+
+
+def attempts_of(run: Folder) -> list[Folder]:
+    """The folders of attempts in the folder of a run, by name."""
+    return [
+        run / info.base_name
+        for info in run.children()
+        if info.type == fs.FileType.Directory and info.base_name.startswith(ATTEMPT)
+    ]
+
+
+def is_first_version(folder: Folder) -> bool:
+    """Whether this is a trace as Covey wrote it before there were tables: parts of one table in a folder."""
+    return any(
+        info.base_name.startswith("part-") and info.base_name.endswith(".parquet")
+        for info in folder.children()
+    )
+
+
+def _check_replaceable(run: Folder) -> None:
+    """`NoTraceError` if there is anything that is not a trace of this version. Hidden files are ignored."""
+    kind = run.info().type
+    if kind == fs.FileType.File:
+        raise NoTraceError(f"{run}: cannot be written: it is a file, expected a folder")
+    if kind == fs.FileType.NotFound:
+        if run.is_local and not Path(run.path).parent.is_dir():
+            raise TraceError(f"{run}: cannot be written: No such file or directory: {Path(run.path).parent}")
+        return
+    if is_first_version(run):
+        raise NoTraceError(f"{run}: cannot be written: it has a trace of the first version, which stays")
+    for info in run.children():
+        if info.base_name.startswith((".", ATTEMPT)):
+            continue
+        if info.base_name != FILE or not _is_manifest(run / FILE):
+            raise NoTraceError(f"{run}: cannot be written: {info.base_name} in it is not part of a trace")
+
+
+def _is_manifest(file: Folder) -> bool:
+    try:
+        Manifest.from_json(file.read_text())
+    except ManifestError:
+        return False
+    return True
+
+
+def _has_ended(attempt: Folder) -> bool:
+    """Whether an attempt says that it writes no more."""
+    try:
+        return Manifest.from_json((attempt / FILE).read_text()).state != "running"
+    except (OSError, ManifestError):
+        return False

@@ -4,8 +4,18 @@ around vehicles, ranges, filters with alternations.
 
 from covey.sim.workload.boolean import Boolean, Shape
 from covey.sim.workload.fabret import W0, W2, Domain, Fabret
-from covey.sim.workload.ranges import BOX, VEHICLES, Ranges, Vehicles
-from covey.sim.workload.symbols import MEMBERS, PREFIXES, SYMBOLS, SYMBOLS_TAIL, Symbols, TextTests
+from covey.sim.workload.moving import (
+    BOX,
+    MEMBERS,
+    PREFIXES,
+    SYMBOLS,
+    SYMBOLS_TAIL,
+    VEHICLES,
+    Ranges,
+    Symbols,
+    TextTests,
+    Vehicles,
+)
 from covey.sim.workload.workload import SubscriptionGroup, Subscriptions, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}

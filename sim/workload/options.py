@@ -15,7 +15,7 @@ from typing import Any
 
 from covey.matcher.errors import InputError
 from covey.sim.workload.fabret import Domain, Fabret
-from covey.sim.workload.symbols import TextTests
+from covey.sim.workload.moving import TextTests
 from covey.sim.workload.workload import Workload
 
 _NUMBERS = (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from covey.gateway import application
-from covey.gateway.descriptions import PATHS, asyncapi, openapi
+from covey.gateway.application import PATHS, asyncapi, openapi
 from covey.gateway.event_stream import error_response
 from covey.gateway.messages import REPLIES, REQUESTS, MessageError, parse_message
 

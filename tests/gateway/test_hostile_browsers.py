@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from covey.gateway import Limits
-from covey.gateway.hosts import hosts_of
+from covey.gateway.application import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
 

@@ -13,7 +13,7 @@ from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.finding import find_traces
 from covey.sim.trace.tables import TABLES
 from covey.spark import CoveySource, SourceError
-from covey.spark.history import HistoryReader, history_schema
+from covey.spark.source import HistoryReader, history_schema
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
 

@@ -14,8 +14,8 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Subscription
 from covey.sim.metrics import spark_session
 from covey.spark import CoveySource
-from covey.spark.event_records import EventRecords
 from covey.spark.schemas import arrow_schema, spark_schema
+from covey.spark.stream_reader import EventRecords
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
 

@@ -20,8 +20,7 @@ from cluster_runs import planned_runs
 from pyspark.sql import SparkSession
 from spark_cluster import executors_of
 
-from covey.sim.experiments.runs.executors import SparkTasks
-from covey.sim.experiments.runs.run_all import run_all
+from covey.sim.experiments.runs.run_all import SparkTasks, run_all
 from covey.sim.metrics import spark_session, summarise
 from covey.spark import CoveySource
 

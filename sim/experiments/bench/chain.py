@@ -31,17 +31,25 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections import defaultdict
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from covey.sim.experiments.bench.chain_processes import LENGTH, RELAYS, Chain, Worker, brokers, relays
-from covey.sim.experiments.bench.chain_worker import SUBSCRIPTIONS
-from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
+from covey.overlay.client import inspect_broker
+from covey.sim.experiments.bench.chain_clients import SUBSCRIPTIONS
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import Worker, cpu_ns, resident_bytes, total_cpu_ns
 from covey.sim.progress import Progress, silent
 
 COVEY = "covey"
+LENGTH = 3
+"""Brokers, or relays, in a row."""
+CARRIERS = ("grpc", "tcp")
+"""What carries the messages of bare relays."""
+_CLIENTS, _RELAYS = "covey.sim.experiments.bench.chain_clients", "covey.sim.experiments.bench.relays"
+_LISTED = 10
+"""More than a broker of the chain has clients."""
 _SETTLING_S = 0.3
 _WARM_UP = 0.2
 """The share of a round that the first one takes."""
@@ -112,13 +120,70 @@ def _rounded(value: float) -> float:
     return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain that runs: the workers at its ends, the address and the processes of what is between them."""
+
+    publisher: Worker
+    subscriber: Worker
+    first_address: str
+    process_ids: tuple[int, ...]
+
+    async def messages(self) -> int | None:
+        """The messages that all brokers have sent so far; None of relays, which send one per message."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChain(Chain):
+    """Three brokers, and the crowd."""
+
+    crowd: Worker
+    addresses: tuple[str, ...]
+
+    async def messages(self) -> int | None:
+        states = [await inspect_broker(address, listed=_LISTED) for address in self.addresses]
+        interfaces = [interface for _, state in states for interface in state["interfaces"].values()]
+        return sum(int(interface["frames_written"]) for interface in interfaces)
+
+
+@asynccontextmanager
+async def brokers(subscriptions: int) -> AsyncIterator[BrokerChain]:
+    """Covey's chain, with a crowd of so many subscriptions at each broker."""
+    async with AsyncExitStack() as stack:
+        overlay = await stack.enter_async_context(LocalOverlay(chain(LENGTH)))
+        addresses = tuple(overlay.addresses[broker] for broker in overlay.brokers)
+        publisher = await stack.enter_async_context(Worker(_CLIENTS, "publisher", address=addresses[0]))
+        subscriber = await stack.enter_async_context(Worker(_CLIENTS, "subscriber", address=addresses[-1]))
+        crowd = await stack.enter_async_context(
+            Worker(_CLIENTS, "crowd", addresses=addresses, subscriptions=subscriptions)
+        )
+        processes = tuple(overlay.process_ids().values())
+        yield BrokerChain(publisher, subscriber, addresses[0], processes, crowd, addresses)
+
+
+@asynccontextmanager
+async def relays(carrier: str) -> AsyncIterator[Chain]:
+    """A chain of bare relays."""
+    async with AsyncExitStack() as stack:
+        subscriber = await stack.enter_async_context(Worker(_RELAYS, f"{carrier} sink"))
+        address = subscriber.ready["address"]
+        processes = []
+        for _ in range(LENGTH):
+            relay = await stack.enter_async_context(Worker(_RELAYS, f"{carrier} relay", next_address=address))
+            address = relay.ready["address"]
+            processes.append(relay.process_id)
+        publisher = await stack.enter_async_context(Worker(_RELAYS, f"{carrier} source", address=address))
+        yield Chain(publisher, subscriber, address, tuple(processes))
+
+
 async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainResult:
     """Start the processes, measure, and stop them."""
     async with AsyncExitStack() as stack:
         progress("starting brokers", 0.0)
         covey = await stack.enter_async_context(brokers(plan.subscriptions))
         chains: dict[str, Chain] = {COVEY: covey}
-        for carrier in RELAYS if plan.bare else ():
+        for carrier in CARRIERS if plan.bare else ():
             progress(f"starting relays by {carrier}", 0.0)
             chains[carrier] = await stack.enter_async_context(relays(carrier))
         measurement = _Measurement(plan, chains, progress)
@@ -233,10 +298,10 @@ class _Measurement:
             values["idle_cpu_percent"].append(await self._cpu_percent(process))
             values["idle_broker_mb"].append(resident_bytes(process) / 1e6)
             address = overlay.addresses["b1"]
-            async with Worker("idle", address=address, clients=10):
+            async with Worker(_CLIENTS, "idle", address=address, clients=10):
                 before = resident_bytes(process)
                 self._progress(f"{plan.idle_clients} idle clients", 0.95)
-                async with Worker("idle", address=address, clients=plan.idle_clients):
+                async with Worker(_CLIENTS, "idle", address=address, clients=plan.idle_clients):
                     await asyncio.sleep(_SETTLING_S)
                     memory = resident_bytes(process) - before
                     values["idle_client_kb"].append(memory / 1000 / plan.idle_clients)

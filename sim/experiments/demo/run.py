@@ -1,6 +1,4 @@
-"""One replay of the quotes through a live overlay: five broker processes, one exchange, three traders.
-
-The exchange publishes a day's quotes as soon as the overlay has accepted the previous day's (or at a given
+"""The exchange publishes a day's quotes as soon as the overlay has accepted the previous day's (or at a given
 rate), while each trader awaits its own updates. So quotes flow while changes propagate, and the oracle judges
 that.
 """
@@ -8,13 +6,15 @@ that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from time import perf_counter
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -22,10 +22,105 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
-from covey.sim.experiments.demo.clients import END_S, Clients
-from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy, Values
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
-from covey.sim.scenario.quotes import QUOTE
+from covey.sim.scenario.recorded import QUOTE
+
+END_S = 2.0
+"""For what is still to be accepted at the end, and then for the brokers: an overloaded machine has more."""
+_LOG = logging.getLogger("covey.client")
+
+
+class Clients:
+    """All that are opened within an `async with` block."""
+
+    def __init__(self) -> None:
+        self._opened: list[Client] = []
+
+    async def open(self, client: Client) -> Client:
+        """`ConnectError` as `Client.open`."""
+        await client.open()
+        self._opened.append(client)
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        level = _LOG.level
+        _LOG.setLevel(logging.ERROR)  # nobody misses what was published as the demonstration was ended
+        try:
+            await asyncio.gather(*(client.close(grace=END_S) for client in self._opened))
+        finally:
+            _LOG.setLevel(level)
+
+
+Quote = Mapping[str, Any]
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A subscriber at one broker.
+
+    `matches(quote, values)` is the filter in Python; `move(quote, values)` returns the values after a
+    matching quote, unchanged if the subscription remains the same.
+    """
+
+    name: str
+    broker: str
+    filter: str
+    start: Values
+    matches: Callable[[Quote, Values], bool]
+    move: Callable[[Quote, Values], Values]
+
+
+BUY_LOWER = Strategy(
+    name="buy lower",
+    broker="b4",
+    filter='firm == "IBM" and price < $limit',
+    start={"limit": 1000.0},
+    matches=lambda quote, values: quote["firm"] == "IBM" and quote["price"] < values["limit"],
+    move=lambda quote, values: {"limit": quote["price"]},
+)
+"""The paper's example (Jayaram et al., 3.2): buy below the lowest price paid so far; a purchase lowers it."""
+
+MOVING_BAND = Strategy(
+    name="moving band",
+    broker="b2",
+    filter='firm == "AAPL" and (price < $low or price > $high)',
+    start={"low": 0.0, "high": 0.0},
+    matches=lambda quote, values: (
+        quote["firm"] == "AAPL" and (quote["price"] < values["low"] or quote["price"] > values["high"])
+    ),
+    move=lambda quote, values: {"low": 0.96 * quote["price"], "high": 1.04 * quote["price"]},
+)
+"""Quotes that differ by 4 % from the last one delivered; one update moves both bounds of the band."""
+
+
+def _usual_volume(quote: Quote, values: Values) -> Values:
+    """Follows the volume in steps: up above twice the usual volume, down below 80 % of it."""
+    volume, usual = quote["volume"], values["usual"]
+    if volume > 2.0 * usual:
+        return {"usual": 1.3 * usual}
+    if volume < 0.8 * usual:
+        return {"usual": 0.9 * usual}
+    return values
+
+
+BUSY_DAYS = Strategy(
+    name="busy days",
+    broker="b1",
+    filter='firm == "MSFT" and volume > 0.7 * $usual',
+    start={"usual": 1_000_000.0},
+    matches=lambda quote, values: quote["firm"] == "MSFT" and quote["volume"] > 0.7 * values["usual"],
+    move=_usual_volume,
+)
+"""Days with more than 70 % of the usual volume: most quotes match, and few of them move the threshold."""
+
+STRATEGIES = (BUY_LOWER, MOVING_BAND, BUSY_DAYS)
+
 
 EXCHANGE = "b5"
 """The publisher's broker."""

@@ -1,6 +1,52 @@
-"""The fuzzer: random histories of whole overlays, judged by the checkers."""
+"""The fuzzer: random histories of whole overlays, judged by the checkers; of every kind, one or many."""
 
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from covey.matcher import compile_kernels
+from covey.sim.experiments.fuzz.faulty import FaultyHistory
+from covey.sim.experiments.fuzz.history import FuzzHistory
 from covey.sim.experiments.fuzz.options import FuzzError, FuzzOptions, HistoryOutcome
-from covey.sim.experiments.fuzz.playing import play_histories, play_history
+from covey.sim.experiments.fuzz.repairing import RepairHistory
+from covey.sim.experiments.fuzz.stalling import StallingHistory
+from covey.sim.experiments.processes import Workers
 
 __all__ = ["FuzzError", "FuzzOptions", "HistoryOutcome", "play_histories", "play_history"]
+
+
+def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
+    """Run the history of a seed.
+
+    Kernels are loaded first, since when a background thread loads them is not reproducible.
+    """
+    compile_kernels()
+    collects = gc.isenabled()
+    gc.disable()  # looking for garbage takes a quarter of the time; a history leaves some megabytes
+    try:
+        return _history(seed, options).play()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _history(seed: int, options: FuzzOptions) -> FuzzHistory | StallingHistory:
+    if options.stalls:
+        return StallingHistory(seed, options.steps)
+    if options.faults:
+        return FaultyHistory(seed, options)
+    if options.repair:
+        return RepairHistory(seed, options)
+    return FuzzHistory(seed, options)
+
+
+def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1) -> Iterator[HistoryOutcome]:
+    """Run many histories in `jobs` processes; the outcomes are in the order of their seeds."""
+    if jobs == 1:
+        yield from map(partial(play_history, options=options), seeds)
+        return
+    with Workers(jobs) as pool:
+        for outcome in [pool.submit(play_history, seed, options) for seed in seeds]:
+            yield outcome.result()

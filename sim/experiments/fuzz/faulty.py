@@ -26,7 +26,7 @@ from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
 from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions, HistoryOutcome
 from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
-from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
+from covey.sim.simulator.defects import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.simulator.storage import StoredEvents
 from covey.sim.simulator.wire import Wire
 from covey.sim.topology import Topology

@@ -9,8 +9,8 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.sim.baselines.options import POSET_ENGINE, POSETS
 from covey.sim.checkers import Finding
+from covey.sim.simulator.cores import SERVICES
 from covey.sim.simulator.defects import DEFECTS
-from covey.sim.simulator.service import SERVICES
 
 FAULTS = {
     "crashes": "brokers are killed at any time, or at a drawn kind of message, and start again",
@@ -37,21 +37,13 @@ class FuzzError(CoveyError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FuzzOptions:
-    """`gapless` makes half of the updates gapless; `content` adds content filters to most advertisements.
+    """Those of `covey sim fuzz`, whose help has what each does; `defect` is a name of `defects.DEFECTS`.
 
-    `motion` gives half of the bounds a rate, and some pauses are so long that announcements have to be
-    renewed. `operators` adds filters that are no conjunctions of intervals, `calls` filters that call named
-    operators, which are missing at some brokers and fail now and then (`calls.py`);
-    `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
-    publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
-    `defects.DEFECTS`, `service` that of brokers (`simulator/service.py`). `stalls` plays histories of another
-    kind (`stalling.py`), to which only `steps` applies. With `durable` all types are, and so are the sessions
-    of two clients in three, which stay at their broker unless `moves` is on. `repair` lets links move around
-    brokers that die and parts of the network that lose each other (`repairing.py`). `validity` gives half of
-    the subscriptions a validity period, and renews some. `views` gives types keys, and clients that are not
-    durable views beside their subscriptions. With `faults`, names of `FAULTS` with commas between them or
-    "all", histories have these and no others, and draw the kind of their overlay where options do not set it
-    (`faulty.py`).
+    With `motion` some pauses are so long that announcements have to be renewed. `stalls` plays histories of
+    another kind (`stalling.py`), to which only `steps` applies; with `repair` links move (`repairing.py`).
+    With `durable` the sessions of two clients in three are durable, and stay at their broker unless `moves`
+    is on. With `faults`, names of `FAULTS` with commas between them or "all", histories have these and no
+    others, and draw the kind of their overlay where options do not set it (`faulty.py`).
     """
 
     routing: str = "parametric"

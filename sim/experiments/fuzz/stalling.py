@@ -9,28 +9,107 @@ neither jitter nor loss.
 The bound of an uninvolved event. Its *path* is the wires from its publisher to its reader. It arrives within
 the delays of its path, and two round trips per wire more: where the window of a wire is full, frames that
 wait before its own take another window, and each waits for an acknowledgement. An *outage* is the time while
-a broker on the path is stopped or away; an event that meets one is due when it has left its end behind.
+a broker on the path is stopped or away, and then until what has gathered before it has left: meanwhile links
+queue events for it, and once a queue is full its sources are held, those of uninvolved events as well. A full
+queue has the bytes of its limit, those that it may hold, and those that were on their way when it was full;
+it leaves a window per round trip. An event that meets an outage is due when it has left its end behind.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS
 from covey.overlay.core.endpoint.windows import WindowSizes
+from covey.overlay.core.messages import Deliver, Gap, Publish
 from covey.sim.checkers import Findings, check_quiet, check_routes
-from covey.sim.experiments.fuzz.ledger import Ledger
 from covey.sim.experiments.fuzz.options import HistoryOutcome
 from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.broker import SimulatedBroker
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.observer import ObservedClient, Observer
 from covey.sim.topology import Topology, TreeLink
+
+if TYPE_CHECKING:
+    from covey.overlay.core.client.actions import DeliverTo
+
+Event = tuple[str, int]
+"""Its publisher and its sequence number."""
+Reader = tuple[str, str]
+"""A client and an event type. It has one subscription to the type, which all of its events match."""
+
+
+class Ledger(Observer):
+    """Observes clients that have at most one subscription to a type, which all of its events match."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.publications: dict[str, dict[Event, int]] = {}
+        """By type, when each event was published."""
+        self.deliveries: dict[Reader, dict[Event, int]] = {}
+        """When each event arrived first."""
+        self.gaps: dict[Reader, int] = {}
+        """Events in gaps."""
+        self.newest: dict[str, dict[object, Event]] = {}
+        """By type with a key, the last event of each key. Its events come from one publisher."""
+        self.lost_events: dict[str, dict[Event, None]] = {}
+        """By type, those that a broker had taken, and no other had acknowledged, when it crashed."""
+        self.lost_gaps: dict[Reader, int] = {}
+        """Events in gaps that no client had acknowledged when its broker crashed."""
+        self._now_ns = now_ns
+
+    def missing(self, reader: Reader) -> int:
+        """How many events have not arrived, without those that were lost in a crash."""
+        _, type_name = reader
+        arrived, lost = self.deliveries.get(reader, {}), self.lost_events.get(type_name, {})
+        events = self.publications.get(type_name, {})
+        return sum(event not in arrived and event not in lost for event in events)
+
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
+        known = self.publications.setdefault(batch.event_type.name, {})
+        known.update(dict.fromkeys(_events(batch), self._now_ns()))
+        if batch.event_type.key is not None:
+            keys = batch.values(batch.event_type.key)
+            self.newest.setdefault(batch.event_type.name, {}).update(zip(keys, _events(batch), strict=True))
+
+    def unseen(self, reader: Reader) -> list[object]:
+        """Keys whose last event has not arrived, without those that were lost in a crash."""
+        _, type_name = reader
+        arrived, lost = self.deliveries.get(reader, {}), self.lost_events.get(type_name, {})
+        newest = self.newest.get(type_name, {})
+        return [key for key, event in newest.items() if event not in arrived and event not in lost]
+
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
+        known = self.deliveries.setdefault((client.name, action.batch.event_type.name), {})
+        for event in _events(action.batch):
+            known.setdefault(event, self._now_ns())
+
+    def missed(self, client: ObservedClient, gap: Gap) -> None:
+        reader = client.name, gap.type_name
+        self.gaps[reader] = self.gaps.get(reader, 0) + gap.count
+
+    def crashes(self, broker: SimulatedBroker) -> None:
+        """The broker is about to crash."""
+        for name, queue in broker.endpoint.queues.items():
+            for message in queue.link.pending_messages():
+                if isinstance(message, Gap):
+                    reader = name, message.type_name
+                    self.lost_gaps[reader] = self.lost_gaps.get(reader, 0) + message.count
+                elif isinstance(message, Publish | Deliver):
+                    known = self.lost_events.setdefault(message.batch.event_type.name, {})
+                    known.update(dict.fromkeys(_events(message.batch)))
+
+
+def _events(batch: EventBatch) -> Iterator[Event]:
+    return ((batch.publisher, sequence) for sequence in batch.sequences().tolist())
+
 
 CALM = EventType("Calm", {"number": "int64"})
 LOCAL = EventType("Local", {"number": "int64"})
@@ -98,11 +177,14 @@ class StallingHistory:
             max_unsettled=20,
             windows=WindowSizes(first=4 << 10, publishers=16 << 10, least=2 << 10),
         )
+        frames = draw.choice((4, 16))
+        self._trip_bytes = min(self._window_bytes, frames * _FRAME_BYTES)
+        """What a link sends at least in a round trip, if it has as much."""
         self.simulation = Simulation(
             seed,
             engine="naive",
             link={
-                "frames_in_flight": draw.choice((4, 16)),
+                "frames_in_flight": frames,
                 "window_bytes": self._window_bytes,
                 "max_frame_bytes": _FRAME_BYTES,
             },
@@ -423,26 +505,48 @@ class StallingHistory:
     def _find(self, what: str, sentence: str) -> None:
         self.findings.add(what, self._clock.now_ns, sentence)
 
-    def _due_ns(self, published_ns: int, path: list[str], bound_ns: int) -> int:
-        """When an event is due that was published then."""
+    def _due_ns(self, published_ns: int, path: list[str], bound_ns: int, drain_ns: int = 0) -> int:
+        """When an event is due that was published then, where an outage lasts for `drain_ns` more."""
         begun_ns = published_ns
         for outage in sorted(self._outages, key=lambda each: each.to_ns):
-            if outage.broker in path and outage.from_ns <= begun_ns + bound_ns and outage.to_ns > begun_ns:
-                begun_ns = outage.to_ns
+            to_ns = outage.to_ns + drain_ns
+            if outage.broker in path and outage.from_ns <= begun_ns + bound_ns and to_ns > begun_ns:
+                begun_ns = to_ns
         return begun_ns + bound_ns
 
     def _bound_ns(self, path: list[str]) -> int:
         return 5 * (len(path) + 1) * self._delay_ms * NS_PER_MS
 
+    def _drain_ns(self, path: list[str]) -> int:
+        """In how much time the full queues of the links of a path leave, one behind the other."""
+        limits = self._options.links
+        trips = sum(
+            -(-(limits.queue_bytes + limits.held_bytes + self._arriving(broker)) // self._trip_bytes)
+            for broker in path
+        )
+        return trips * 2 * self._delay_ms * NS_PER_MS
+
+    def _arriving(self, broker: str) -> int:
+        """The bytes that may be on their way to a broker when a queue of it is full: the windows of its
+        sources, each exceeded by a frame at most."""
+        options, queues = self._options, self.simulation.brokers[broker].endpoint.queues.values()
+        neighbours = sum(queue.is_broker for queue in queues)
+        publishers = sum(
+            client.broker == broker and bool(client.session.advertised)
+            for client in self.simulation.clients.values()
+        )
+        windows = options.windows.publishers + publishers * options.windows.first
+        return windows + neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
+
     def _check_uninvolved(self, name: str, event_type: EventType) -> None:
         clients = self.simulation.clients
         publisher, reader = clients[f"client/{name}-p"], clients[f"client/{name}-r"]
         path = self.path(publisher.broker, reader.broker)
-        bound_ns = self._bound_ns(path)
+        bound_ns, drain_ns = self._bound_ns(path), self._drain_ns(path)
         arrived = self.ledger.deliveries.get((reader.name, event_type.name), {})
         lost = self.ledger.lost_events.get(event_type.name, {})
         for event, published_ns in self.ledger.publications.get(event_type.name, {}).items():
-            due_ns = self._due_ns(published_ns, path, bound_ns)
+            due_ns = self._due_ns(published_ns, path, bound_ns, drain_ns)
             if event not in arrived:
                 if event not in lost:
                     self._find("calm loss", f"event {event} of {event_type.name} never arrived")
@@ -525,21 +629,12 @@ class StallingHistory:
                 self._find("frozen", f"{name} holds {broker.endpoint.holds.as_dict()}")
 
     def _check_bounds(self) -> None:
-        """What waits is within the limit, and what may be on its way to the broker when it says so: the
-        windows of its sources, each exceeded by a frame at most, as many times as an event in memory is
-        longer than on a link.
+        """What waits is within the limit, and what may be on its way to the broker when it says so, as many
+        times as an event in memory is longer than on a link.
         """
-        options = self._options
         for name, broker in self.simulation.brokers.items():
-            queues = broker.endpoint.queues.values()
-            neighbours = sum(queue.is_broker for queue in queues)
-            publishers = sum(
-                client.broker == name and bool(client.session.advertised)
-                for client in self.simulation.clients.values()
-            )
-            arriving = options.windows.publishers + publishers * options.windows.first
-            arriving += neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
-            for queue in queues:
+            arriving = self._arriving(name)
+            for queue in broker.endpoint.queues.values():
                 pending = queue.link.backlog_bytes - queue.link.held_bytes()
                 if pending - queue.limits.bytes > _HELD_PER_BYTE * arriving:
                     self._find(

@@ -16,13 +16,11 @@ from starlette.websockets import WebSocket
 
 from covey.matcher.errors import InputError
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange, Verdict
-from covey.sim.experiments.background import every
-from covey.sim.experiments.demo.run import Demonstration, Trader
-from covey.sim.experiments.demo.strategies import Quote, Values
+from covey.sim.experiments.demo.run import Demonstration, Quote, Trader, Values
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
-from covey.sim.experiments.pages.overlay_counters import OverlayCounters
-from covey.sim.experiments.pages.site import Site, converse, picture
-from covey.sim.scenario.quotes import FIRMS
+from covey.sim.experiments.pages.site import OverlayCounters, Site, converse, picture
+from covey.sim.experiments.processes import every
+from covey.sim.scenario.recorded import FIRMS
 
 SIZE = (1240, 860)
 _BROKERS = {"b1": (0.5, 0.0), "b2": (0.2, 0.5), "b3": (0.8, 0.5), "b4": (0.2, 1.0), "b5": (0.8, 1.0)}
@@ -204,15 +202,7 @@ class FloorPage:
                 "ended": floor.ended,
                 "delay_ms": [delays[len(delays) // 2], delays[len(delays) * 99 // 100]] if delays else [0, 0],
                 "changes": sum(len(trader.delays_ms) for trader in replay.traders),
-                "verdicts": {
-                    name: {
-                        "delivered": verdict.delivered,
-                        "missed": verdict.missed,
-                        "duplicate": verdict.duplicate,
-                        "stale": verdict.stray,
-                    }
-                    for name, verdict in floor.verdicts.items()
-                },
+                "verdicts": {name: _shown(verdict) for name, verdict in floor.verdicts.items()},
                 "own": self._own_verdict(),
                 **(floor.counters.rates() if floor.counters is not None else {}),
             }
@@ -223,13 +213,7 @@ class FloorPage:
         own = self._own
         if not own.excused:
             return {"delivered": 0, "missed": 0, "duplicate": 0, "stale": 0}
-        verdict = own.judge(self._floor.demonstration.quotes[: own.last_arrival + 1])
-        return {
-            "delivered": verdict.delivered,
-            "missed": verdict.missed,
-            "duplicate": verdict.duplicate,
-            "stale": verdict.stray,
-        }
+        return _shown(own.judge(self._floor.demonstration.quotes[: own.last_arrival + 1]))
 
     async def _handle(self, message: dict[str, Any]) -> None:
         demonstration = self._floor.demonstration
@@ -248,6 +232,11 @@ class FloorPage:
                 raise InputError(f"a message is {str(message)[:100]}: expected one that pages send")
 
 
+def _shown(verdict: Verdict) -> dict[str, int]:
+    counts = {name: getattr(verdict, name) for name in ("delivered", "missed", "duplicate")}
+    return counts | {"stale": verdict.stray}
+
+
 def _years(quotes: list[Quote]) -> list[list[int]]:
     """By year, the position of its first quote."""
     years: dict[int, int] = {}
@@ -259,4 +248,3 @@ def _years(quotes: list[Quote]) -> list[list[int]]:
 def failed(verdicts: dict[str, Verdict]) -> bool:
     """Whether a trader missed a quote, or got one twice or one that never matched."""
     return any(each.missed or each.duplicate or each.stray for each in verdicts.values())
-

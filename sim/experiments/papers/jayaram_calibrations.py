@@ -20,7 +20,7 @@ from typing import Any
 from covey.sim.experiments.papers.jayaram_cases import Case, Pilot
 from covey.sim.experiments.papers.jayaram_costs import SHAPES
 from covey.sim.experiments.papers.jayaram_prediction import ChangeCosts, change_costs
-from covey.sim.simulator.calibration import CostTable, save_costs
+from covey.sim.simulator.costs import CostTable, save_costs
 
 FILE = "jayaram_costs.json"
 """In this package; its note states when and where it was measured."""

@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from covey.sim.experiments.papers.report import PaperPlan
-from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.systems import find_system
+from covey.sim.scenario.scenario import Scenario, find_system
 
 METRICS = ("throughput", "delay", "spurious")
 COVEY = "covey-parametric"

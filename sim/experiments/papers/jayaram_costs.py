@@ -40,11 +40,10 @@ from covey.overlay.core.routing.broker import Broker
 from covey.sim.baselines.options import POSETS, broker_options
 from covey.sim.experiments.papers.provenance import measured_now
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.inputs import create_load, create_topology
-from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.scenario.loads import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.simulator.calibration import CostTable, save_costs
-from covey.sim.simulator.costs import Points
+from covey.sim.scenario.schedule import create_load, create_topology
+from covey.sim.simulator.costs import CostTable, Points, save_costs
 
 SHAPES = {"boxes": "highway", "thresholds": "market", "types": "trading"}
 """The load whose filters a shape has."""
@@ -206,9 +205,7 @@ class _MeasuredBroker:
         state.values |= values
         return values
 
-    def _time(
-        self, operation: str, message: Message, interface: str, block: dict[str, list[float]]
-    ) -> None:
+    def _time(self, operation: str, message: Message, interface: str, block: dict[str, list[float]]) -> None:
         clock = time.thread_time_ns
         started = clock()
         actions = self._broker.handle(message, interface, 0)

@@ -28,7 +28,7 @@ from covey.sim.experiments.papers.verdicts import (
     together,
 )
 from covey.sim.reports import Bars, Curves
-from covey.sim.simulator.calibration import CostTable
+from covey.sim.simulator.costs import CostTable
 
 LABELS = {
     "throughput": "delivered events/s",

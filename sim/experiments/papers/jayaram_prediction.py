@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.sim.simulator.calibration import CostTable
+from covey.sim.simulator.costs import CostTable
 
 
 def closed_loop(rho: float, ratio: float) -> float:

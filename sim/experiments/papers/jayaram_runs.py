@@ -32,8 +32,7 @@ from covey.sim.experiments.papers.jayaram_cases import (
     rate_for_one,
 )
 from covey.sim.experiments.papers.provenance import digest
-from covey.sim.experiments.runs.executors import Processes
-from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_all
+from covey.sim.experiments.runs.run_all import PlannedRun, Processes, RunOutcome, run_all
 from covey.sim.progress import Progress, labelled, part
 from covey.sim.scenario.scenario import Scenario
 

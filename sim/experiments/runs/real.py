@@ -1,8 +1,12 @@
 """Runs a scenario over real brokers and clients, with the schedule, judge and trace of the simulator.
 
-Brokers are processes on this machine, with the scenario's delays on their links (`delays.py`). All clients
-run in this process, so that their histories have one order and one clock; the measurement therefore covers
-the overlay and this process together.
+Brokers are processes on this machine, with the scenario's delays on their links (`local_overlay.py`). All
+clients run in this process, so that their histories have one order and one clock; the measurement therefore
+covers the overlay and this process together.
+
+Clients of a real run: their sessions call the observers as simulated clients do, so one judge and one
+trace serve both. A subscriber moves as a simulated one: it leaves its broker once everything that it has
+sent has arrived, and goes on with its session at the next.
 """
 
 from __future__ import annotations
@@ -13,21 +17,188 @@ import time
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from covey.overlay.client import Client
-from covey.sim.experiments.background import BackgroundTasks
-from covey.sim.experiments.runs.delays import DelayedOverlay
-from covey.sim.experiments.runs.real_clients import ObservedSession, RealSubscriber
-from covey.sim.experiments.runs.run import Run
-from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.overlay.client import Client, ClosedError, Subscription
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled
+from covey.overlay.core.client.session import ClientSession
+from covey.sim.experiments.local_overlay import DelayedOverlay
+from covey.sim.experiments.processes import BackgroundTasks
+from covey.sim.experiments.runs.run import Run, RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.fields import beyond_real
-from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.loads import SubscriberState
+from covey.sim.scenario.scenario import Scenario, ScenarioError, beyond_real
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
 from covey.sim.trace.manifest import Choices
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch, EventType, Filter
+    from covey.overlay.core.messages import Deliver, Message, Publish
+    from covey.sim.simulator.observer import Observer
+
+
+class ObservedSession(ClientSession):
+    """An `ObservedClient`. A client that moves goes on with it at another broker."""
+
+    def __init__(self, name: str, broker: str, routing: str, resubscribe: str, observers: Observer) -> None:
+        super().__init__(name.removeprefix("client/"), routing=routing, resubscribe=resubscribe)
+        self.name = name
+        self.broker = broker
+        self.present = True
+        self.durable = False
+        self._observers = observers
+        observers.joined(self)
+
+    @property
+    def session(self) -> ClientSession:
+        return self
+
+    def move(self, broker: str) -> None:
+        """The connection to the old broker is closed; the next one is to `broker`."""
+        self.broker = broker
+        self._observers.moved(self, broker)
+
+    def leave(self) -> None:
+        """The user leaves."""
+        self.present = False
+        self._observers.left(self, False)
+
+    # --- calls of the user ----------------------------------------------------------------------------------
+
+    def advertise(
+        self, event_type: EventType, filter: Filter | None = None, *, report_listeners: bool = False
+    ) -> list[Message]:
+        messages = super().advertise(event_type, filter, report_listeners=report_listeners)
+        if messages:
+            self._observers.advertised(self, event_type)
+        return messages
+
+    def subscribe(
+        self, filter: Filter, values: Mapping[str, object] | None = None, **times_ns: int
+    ) -> tuple[int, list[Message]]:
+        subscription_id, messages = super().subscribe(filter, values, **times_ns)
+        self._observers.subscribed(self, subscription_id)
+        return subscription_id, messages
+
+    def update(
+        self, subscription_id: int, values: Mapping[str, object], *, traceparent: str = "", **times_ns: int
+    ) -> list[Message]:
+        old = self.values(subscription_id)
+        messages = super().update(subscription_id, values, traceparent=traceparent, **times_ns)
+        if messages:
+            self._observers.updated(self, subscription_id, old)
+        return messages
+
+    def publish(self, batch: EventBatch) -> Publish:
+        message = super().publish(batch)
+        self._observers.published(self, message.batch)
+        return message
+
+    # --- messages of the broker -----------------------------------------------------------------------------
+
+    def shares(self, message: Deliver) -> list[DeliverTo]:
+        self._notify_received(message)
+        shares = super().shares(message)
+        for share in shares if self.present else ():
+            self._observers.delivered(self, share)
+        return shares
+
+    def _notify_received(self, message: Message) -> None:
+        if self.present:
+            self._observers.received(self.broker, self.name, message)
+
+    def receive(self, message: Message) -> list[ClientAction]:
+        self._notify_received(message)
+        actions = super().receive(message)
+        for action in actions if self.present else ():
+            if isinstance(action, Settled):
+                self._observers.settled(self, action.epoch)
+            elif isinstance(action, Refused):
+                self._observers.refused(self, action)
+        return actions
+
+
+class Open(Protocol):
+    """Opens a client of this name at a broker, a new one or one that goes on with a session."""
+
+    async def __call__(self, name: str, broker: str, session: ObservedSession | None = None, /) -> Client: ...
+
+
+class OnEvents(Protocol):
+    """Called with every batch of delivered events."""
+
+    def __call__(self) -> None: ...
+
+
+class RealSubscriber:
+    """One subscriber, which calls `on_events` with every batch of delivered events."""
+
+    def __init__(self, name: str, state: SubscriberState, open_client: Open, on_events: OnEvents) -> None:
+        self.state = state
+        self._values = dict(state.values)
+        self._open_client = open_client
+        self._on_events = on_events
+        self._name = name
+        self._broker = state.broker
+        self._moving = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all its control messages have taken effect."""
+        return not self._moving.locked() and self._session.settled == self._session.epoch
+
+    async def join(self) -> None:
+        self._client = await self._open_client(self._name, self._broker)
+        session = self._client.session
+        assert isinstance(session, ObservedSession)
+        self._session = session
+        self._read(
+            await self._client.subscribe(self.state.filter.event_type, self.state.filter, values=self._values)
+        )
+
+    def _read(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._reader = asyncio.create_task(self._read_batches(subscription))
+
+    async def _read_batches(self, subscription: Subscription) -> None:
+        async for _ in subscription.batches():
+            self._on_events()
+
+    async def update(self, step: UpdateStep) -> None:
+        """Update at once; during a move to another broker only collect the values."""
+        self._values |= step.values
+        if self._moving.locked():
+            return
+        if step.broker == self._broker:
+            client = self._client
+            try:
+                await self._subscription.update(values=step.values)
+            except ClosedError:
+                if client is self._client and not self._moving.locked():
+                    raise  # else a later step moves it meanwhile, with these values
+            return
+        async with self._moving:
+            self._subscription.update_nowait(values=step.values)
+            await self._close()
+            self._broker = step.broker
+            self._session.move(f"broker/{step.broker}")
+            self._client = await self._open_client(self._name, step.broker, self._session)
+            self._read(self._client.subscription(self._subscription.id))
+            if self._values != self._subscription.values:
+                self._subscription.update_nowait(values=self._values)
+
+    async def leave(self) -> None:
+        self._session.leave()
+        await self._close()
+
+    async def _close(self) -> None:
+        await self._client.close()
+        if self._reader is not None:
+            await self._reader
+
 
 T = TypeVar("T")
 
@@ -41,7 +212,7 @@ _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
 class RealRun(Run):
     """One run of a scenario over gRPC.
 
-    `ScenarioError` for a field that only the simulator has (`sim/scenario/fields.py`).
+    `ScenarioError` for a field that only the simulator has (`sim/scenario/scenario.py`).
     """
 
     real = True
@@ -119,11 +290,7 @@ class RealRun(Run):
         scenario = self.scenario
         if session is None:
             session = ObservedSession(
-                f"client/{name}",
-                f"broker/{broker}",
-                scenario.routing,
-                scenario.resubscribe,
-                self._observers,
+                f"client/{name}", f"broker/{broker}", scenario.routing, scenario.resubscribe, self._observers
             )
         client = Client(self._overlay.client_addresses[broker], name, session=session, connect_timeout=30.0)
         return await self._stack.enter_async_context(client)

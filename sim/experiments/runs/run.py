@@ -1,23 +1,176 @@
-"""What a simulated and a real run of a scenario have in common: a load, a judge, a trace and a summary."""
+"""What a simulated and a real run of a scenario have in common: a load, a judge, a trace, and a summary: what
+the run counted, the work of brokers, control over links, and the violations found.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from covey.overlay.core.messages import Message, Publish
 from covey.sim.checkers import Findings, Judge
-from covey.sim.experiments.runs.summary import RunSummary
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.fields import inputs_of
-from covey.sim.scenario.inputs import create_load, create_topology
-from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.scenario import Scenario, inputs_of
+from covey.sim.scenario.schedule import create_load, create_topology
+from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.observer import Observer, Observers
 from covey.sim.topology import Topology
 from covey.sim.trace.manifest import Choices
 from covey.sim.trace.trace import Trace
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """What one run counted and what its checkers found."""
+
+    scenario: Scenario
+    brokers: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of this process; 0 for real brokers, which are processes of their own."""
+    steps: int = 0
+    """Simulated happenings: packets that arrived, timers, what users did."""
+    memory_bytes: int = 0
+    """The peak resident memory of this process."""
+    published: int = 0
+    delivered: int = 0
+    expected: int = 0
+    """Deliveries that COVERAGE requires when the event is published: fulfilled + excused + missed."""
+    fulfilled: int = 0
+    """Expected deliveries that happened."""
+    additional: int = 0
+    """Deliveries beyond these, such as before a change had settled: fulfilled + additional = delivered."""
+    excused: int = 0
+    """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
+    missed: int = 0
+    """Expected deliveries that did not happen and were not excused."""
+    lost: int = 0
+    """Those of them that met a change, where a change may lose events; the others violate COVERAGE."""
+    unjudged: int = 0
+    """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
+    spurious: int = 0
+    """Events that reached a client and that its own evaluation discarded."""
+    updates: int = 0
+    control: dict[str, int] = field(default_factory=dict)
+    """By kind: messages without events that crossed a link between brokers after the set-up."""
+    crossings: int = 0
+    """Events that crossed a link between brokers, once for each link."""
+    busiest_share: float = 0.0
+    """The share of the phase `running` that the busiest broker worked."""
+    work: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By kind of message, in the phase `running`: `messages` that brokers handled, the `events` in them, and
+    `busy_ns`, what these cost them, the whole cost where its service began in the phase."""
+    work_of_brokers: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """The same by broker and kind of message."""
+    links_checked: int = 0
+    trace_rows: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """Violations by property."""
+    findings: list[str] = field(default_factory=list)
+
+    def add_verdict(self, judge: Judge, findings: Findings) -> None:
+        """Take over the judge's counts and the findings of all checkers."""
+        self.delivered, self.expected = judge.delivered_events, judge.expected_events
+        self.fulfilled, self.excused = judge.fulfilled_events, judge.excused_events
+        self.lost, self.missed = judge.lost_events, judge.missed_events
+        self.additional = self.delivered - self.fulfilled
+        self.unjudged, self.spurious = judge.unjudged_events, judge.spurious_events
+        self.counts = dict(findings.counts)
+        self.findings = [str(finding) for finding in findings.first]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the violations, and how much the checkers judged."""
+        violations = ", ".join(f"{count} of {what}" for what, count in self.counts.items()) or "no violation"
+        kinds = {
+            "delivered": self.fulfilled,
+            "excused": self.excused,
+            "lost to changes": self.lost,
+            "missed": self.missed - self.lost,
+        }
+        sums = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
+        parts = [f"{self.expected:,} deliveries expected" + (f": {', '.join(sums)}" if sums else "")]
+        if self.additional:
+            parts.append(f"{self.additional:,} more delivered")
+        if self.unjudged:
+            parts.append(f"{self.unjudged:,} events published while none was expected")
+        if self.links_checked:
+            parts.append(f"{self.links_checked} of {self.brokers - 1:,} links compared")
+        return f"{violations} ({'; '.join(parts)})"
+
+    @property
+    def control_per_update(self) -> float | None:
+        """Messages of `control` per update; None without updates."""
+        return sum(self.control.values()) / self.updates if self.updates else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"steps_per_real_s": round(self.steps / self.real_s, 1) if self.real_s else 0.0}
+
+
+def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], duration_ns: int) -> float:
+    """The share of a duration that the busiest broker worked, from the brokers' working times before and
+    after it."""
+    longest_ns = max((after_ns[b] - before_ns.get(b, 0) for b in after_ns), default=0)
+    return round(longest_ns / max(duration_ns, 1), 4)
+
+
+Work = dict[str, int]
+"""`messages`, the `events` in them, and `busy_ns`, what these cost."""
+
+
+class WorkByKind:
+    """Costs of messages that are counted on their way, since the last `clear`."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.by_broker: dict[str, dict[str, Work]] = {}
+        self._costs = costs
+
+    @property
+    def measures(self) -> bool:
+        return self._costs.measures
+
+    def clear(self) -> None:
+        self.by_broker = {}
+
+    @property
+    def by_kind(self) -> dict[str, Work]:
+        """Of all brokers together."""
+        total: dict[str, Work] = {}
+        for kinds in self.by_broker.values():
+            for kind, work in kinds.items():
+                sums = total.setdefault(kind, dict.fromkeys(work, 0))
+                for name, value in work.items():
+                    sums[name] += value
+        return dict(sorted(total.items()))
+
+    def charge(self, sample: Sample) -> int:
+        cost_ns = self._costs.charge(sample)
+        kinds = self.by_broker.setdefault(sample.broker, {})
+        work = kinds.get(sample.kind)
+        if work is None:
+            work = kinds[sample.kind] = {"messages": 0, "events": 0, "busy_ns": 0}
+        work["messages"] += 1
+        work["events"] += sample.events
+        work["busy_ns"] += cost_ns
+        return cost_ns
+
+
+class LinkControl(Observer):
+    """`by_kind` has their number; `clear` it when the set-up is over."""
+
+    def __init__(self) -> None:
+        self.by_kind: Counter[str] = Counter()
+
+    def received(self, source: str, target: str, message: Message) -> None:
+        if source.startswith("broker/") and target.startswith("broker/") and type(message) is not Publish:
+            self.by_kind[type(message).__name__] += 1
 
 
 class Run(ABC):
@@ -33,7 +186,7 @@ class Run(ABC):
         self.judge = Judge(self.findings, now, lossy=scenario.lossy)
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._now = now
-        self._observers: list[Any] = [self.judge]
+        self._observers = Observers([self.judge])
         self._trace: Trace | None = None
 
     @abstractmethod

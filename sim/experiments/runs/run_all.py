@@ -1,4 +1,5 @@
-"""Many planned runs in one folder: those that are not in it yet are run, by an executor.
+"""Many planned runs in one folder: those that are not in it yet are run, in processes of this machine or as
+tasks of Spark.
 
 Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
 complete, of the same scenario and choices and the same contents of the files that it names, over the same
@@ -11,7 +12,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +22,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from covey.matcher.errors import CoveyError, InputError
+from covey.sim.experiments import processes
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.fields import inputs_of
-from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.scenario import Scenario, inputs_of
 from covey.sim.trace.finding import TracesError, find_traces
 from covey.sim.trace.manifest import Choices
 from covey.sim.trace.storage import Folder, reason_of
@@ -154,3 +157,82 @@ def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
     if manifest.inputs not in (None, inputs_of(planned.scenario)):
         return None
     return RunOutcome(planned.name, trace, manifest.summary, reused=True)
+
+
+_DIED = "its process died, as one does that the system stops for want of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Runs in `jobs` processes of this machine (0: one per core), the longest first; real ones one by one."""
+
+    jobs: int = 0
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]:
+        outcomes: list[RunOutcome] = []
+        ordered = sorted(planned, key=lambda each: -expected_work(each.scenario))
+        for real in (False, True):
+            these = [run for run in ordered if run.real == real]
+            jobs = 1 if real else min(self.jobs, len(these))
+            for run, future in processes.each(partial(run_one, folder=folder), these, jobs) if these else ():
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    outcome = RunOutcome(run.name, "", error=_DIED)
+                outcomes.append(outcome)
+                ended(len(outcomes))
+        return outcomes
+
+
+def expected_work(scenario: Scenario) -> float:
+    """A measure of how long a run takes: events and updates, times the brokers that they may reach."""
+    rate = scenario.event_rate * scenario.publishers + scenario.update_rate * scenario.subscribers
+    seconds = scenario.warm_up_s + scenario.duration_s
+    return (rate * seconds + scenario.subscribers) * scenario.brokers
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTasks:
+    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder. A task
+    whose executor is lost is run again.
+
+    `SparkError` if Spark does not start, `CoveyError` if its tasks fail, `InputError` for Spark Connect.
+    """
+
+    master: str | None = None
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]:
+        from covey.sim.metrics.session import SparkError, is_remote, job_failure, spark_session
+        from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible, watched
+
+        if self.master is not None and self.master.startswith("sc://"):
+            raise InputError(
+                f"master is {self.master!r}: expected one whose tasks can be any Python function, such as "
+                "spark://HOST:PORT; Spark Connect runs queries alone"
+            )
+        session = spark_session(self.master)
+        if is_remote(session):
+            raise SparkError("Spark Connect has no tasks of Python objects: a sweep needs a master of Spark")
+        with interruptible(partial(cancel_jobs, session)), watched(session, lambda tasks: ended(tasks.done)):
+            try:
+                tasks = session.sparkContext.parallelize(planned, len(planned))
+                outcomes: list[RunOutcome] = tasks.map(partial(run_one, folder=folder)).collect()
+            except Exception as error:
+                raise CoveyError(f"the runs failed: {job_failure(str(error))}") from error
+        ended(len(outcomes))  # Spark's own status may lag behind
+        return outcomes
+
+
+def executor_at(master: str | None) -> Executor:
+    """What runs at a Spark master: processes without Spark on this machine, tasks of Spark elsewhere.
+
+    A process that dies costs one run; a task of a local Spark would end the whole job.
+    """
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", "local[*]" if master is None else master)
+    if local is None:
+        return SparkTasks(master)
+    return Processes(0 if local[1] == "*" else int(local[1] or 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.cli.administration.overlay_edit import OverlayEdit
+from covey.cli.administration.membership import OverlayEdit
 from covey.overlay.node.config import ConfigError
 
 TEXT = """overlay: two   # a comment

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from covey.cli.support.lines import output_lines
+from covey.cli.support.waiting import output_lines
 
 
 async def lines(*parts: bytes) -> list[str]:

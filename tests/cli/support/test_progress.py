@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 _STARTS_SPARK = """
-from covey.cli.support.progress import progress
+from covey.cli.support.output import progress
 from covey.sim.metrics.session import _stderr_to_file
 with progress() as on_progress, _stderr_to_file():
     on_progress("starting Spark", 0.0)
@@ -31,7 +31,7 @@ def test_the_bar_is_shown_while_stderr_is_redirected_as_at_the_start_of_spark() 
 
 
 _STEPS = """
-from covey.cli.support import progress as shown
+from covey.cli.support import output as shown
 shown.EVERY_S = 0.2
 from time import sleep
 with shown.progress() as on_progress:

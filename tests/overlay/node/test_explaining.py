@@ -6,8 +6,7 @@ import pytest
 from grpcio import grpcio_channel
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.cli.explain import attributes
-from covey.cli.follow import _words
+from covey.cli.explain import _words, attributes
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.unary import explain, follow

@@ -8,8 +8,8 @@ import pytest
 from covey.matcher import EventType
 from covey.matcher.jit.image import images_supported
 from covey.overlay import Client
-from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay
+from covey.sim.experiments.processes import resident_bytes
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 MOST_BYTES = 150_000_000

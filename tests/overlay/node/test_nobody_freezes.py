@@ -18,8 +18,8 @@ from covey.matcher import EventType
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.messages import Gap
-from covey.sim.experiments.bench.usage import resident_bytes
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.processes import resident_bytes
 
 pytestmark = pytest.mark.thorough
 

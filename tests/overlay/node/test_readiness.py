@@ -6,7 +6,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running import Brokers, on_a_loop, until
 
-from covey.cli.health import _check, _state
+from covey.cli.inspect import _check, _state
 from covey.overlay.core.endpoint import recovery
 from covey.overlay.node.state import missing
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from running import Brokers, free_ports, on_a_loop, run_on_loop, two_clients, until
 
-from covey.cli.health import _state
+from covey.cli.inspect import _state
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.node.state import missing

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from covey.cli.administration.verifying import verify_directory
+from covey.cli.stored import verify_directory
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.storage import Arrival, StoredSubscription
 from covey.overlay.node.state_store import TABLES, UNSYNCED_TRANSACTIONS, StateStore, crc_of, cut_transactions

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from covey.sim.experiments.background import BackgroundTasks
+from covey.sim.experiments.processes import BackgroundTasks
 
 
 def test_what_failed_long_before_the_end_is_raised_there_and_the_rest_is_done() -> None:

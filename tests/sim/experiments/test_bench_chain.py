@@ -9,7 +9,7 @@ import pytest
 
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.chain import ChainPlan, ChainResult, Spread, labels, measure_chain
-from covey.sim.experiments.bench.usage import cpu_ns, descriptors, resident_bytes
+from covey.sim.experiments.processes import cpu_ns, descriptors, resident_bytes
 
 PLAN = ChainPlan(
     rounds=1,

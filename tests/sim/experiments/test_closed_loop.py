@@ -8,10 +8,9 @@ from commands import run
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.messages import Deliver, Message
-from covey.sim.experiments.runs.closed_loop import ClosedLoop
 from covey.sim.experiments.runs.real import RealRun
-from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.experiments.runs.simulated import ClosedLoop, SimulatedRun
+from covey.sim.scenario.loads import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S

@@ -8,7 +8,7 @@ from running import on_a_loop
 
 from covey.matcher import EventType
 from covey.overlay import Client
-from covey.sim.experiments.runs.delays import DelayedOverlay, DelayProxy
+from covey.sim.experiments.local_overlay import DelayedOverlay, DelayProxy
 
 QUOTE = EventType("Quote", {"price": "float64"})
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from covey.sim.experiments.pages.overlay_counters import Demand
+from covey.sim.experiments.pages.site import Demand
 
 
 def test_a_machine_is_behind_until_it_keeps_up_again() -> None:

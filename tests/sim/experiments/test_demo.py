@@ -7,9 +7,8 @@ from local_brokers import KINDS, brokers_as
 from rich.console import Console
 
 from covey.sim.experiments.demo import report
-from covey.sim.experiments.demo.run import Demonstration, DemoOutcome
-from covey.sim.experiments.demo.strategies import STRATEGIES
-from covey.sim.scenario.quotes import load_quotes
+from covey.sim.experiments.demo.run import STRATEGIES, Demonstration, DemoOutcome
+from covey.sim.scenario.recorded import load_quotes
 
 
 def replay(

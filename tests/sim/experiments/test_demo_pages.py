@@ -17,12 +17,11 @@ from interrupting import interrupted
 from running import Brokers, on_a_loop
 
 from covey.sim.experiments import pages
-from covey.sim.experiments.pages.city import LINKS, City, Settings
+from covey.sim.experiments.pages.city import EXTENT, LINKS, City, Fleet, RoadNetwork, Settings
 from covey.sim.experiments.pages.live_oracle import Counts
-from covey.sim.experiments.pages.map_run import faults_line, site_of
-from covey.sim.experiments.pages.roads import EXTENT, Fleet, RoadNetwork
+from covey.sim.experiments.pages.map_page import faults_line, site_of
 from covey.sim.experiments.pages.traders_page import Floor
-from covey.sim.scenario.quotes import load_quotes
+from covey.sim.scenario.recorded import load_quotes
 
 NODE = shutil.which("node")
 
@@ -231,7 +230,7 @@ def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_picture_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.sim.experiments.pages.map_run._SHOWN_S", 0.5)
+    monkeypatch.setattr("covey.sim.experiments.pages.map_page._SHOWN_S", 0.5)
     picture = tmp_path / "map.png"
     assert commands.run("demo", "map", "--vehicles", "100", "--boxes", "5", "--screenshot", str(picture)) == 0
     assert 20_000 < picture.stat().st_size < 300_000

@@ -1,6 +1,6 @@
 """The strategies of the demonstration: what they want, and how they move."""
 
-from covey.sim.experiments.demo.strategies import BUSY_DAYS, BUY_LOWER, MOVING_BAND, STRATEGIES
+from covey.sim.experiments.demo.run import BUSY_DAYS, BUY_LOWER, MOVING_BAND, STRATEGIES
 
 
 def test_the_strategies_move_on_what_they_want() -> None:

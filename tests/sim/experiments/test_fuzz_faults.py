@@ -21,7 +21,7 @@ from covey.overlay.storage.files import StorageError
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
 from covey.sim.experiments.fuzz.options import FAULTS, HistoryOutcome
-from covey.sim.simulator.crash_points import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
+from covey.sim.simulator.defects import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
 from covey.sim.simulator.observer import Observer
 
 Patch = pytest.MonkeyPatch

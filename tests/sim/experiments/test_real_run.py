@@ -14,14 +14,11 @@ from commands import run
 from read_traces import rows
 
 from covey.overlay.client import ClosedError
-from covey.sim.experiments.runs.real import RealRun, received_since
-from covey.sim.experiments.runs.real_clients import ObservedSession, RealSubscriber
+from covey.sim.experiments.runs.real import ObservedSession, RealRun, RealSubscriber, received_since
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.highway import HighwayLoad
-from covey.sim.scenario.load import SubscriberState
-from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.loads import HighwayLoad, SubscriberState
+from covey.sim.scenario.scenario import Scenario, ScenarioError, find_system
 from covey.sim.scenario.schedule import UpdateStep
-from covey.sim.scenario.systems import find_system
 from covey.sim.trace.finding import find_traces
 
 TINY = Scenario(
@@ -111,7 +108,7 @@ def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.C
 def test_a_change_that_comes_with_a_move_is_answered_at_the_new_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covey.sim.scenario.highway._STEP", 400.0)  # a vehicle moves with every other step
+    monkeypatch.setattr("covey.sim.scenario.loads._STEP", 400.0)  # a vehicle moves with every other step
     scenario = TINY.having(load="highway", seed=3)
     simulated = SimulatedRun(scenario).run(tmp_path / "simulated")
     real = RealRun(scenario).run(tmp_path / "real")

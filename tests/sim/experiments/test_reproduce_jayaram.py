@@ -33,8 +33,7 @@ from covey.sim.experiments.papers.jayaram_prediction import at, change_costs, cl
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
-from covey.sim.experiments.runs.executors import Processes
-from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_all
+from covey.sim.experiments.runs.run_all import PlannedRun, Processes, RunOutcome, run_all
 from covey.sim.progress import silent
 from covey.sim.simulator.costs import Calibrated, Sample
 

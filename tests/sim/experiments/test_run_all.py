@@ -11,12 +11,19 @@ import pytest
 
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
-from covey.sim.experiments.runs.executors import Processes, SparkTasks, executor_at, expected_work
-from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, _earlier, run_all, run_one
-from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.systems import cost_key
-from covey.sim.simulator.calibration import save_costs
-from covey.sim.simulator.costs import OPERATIONS
+from covey.sim.experiments.runs.run_all import (
+    PlannedRun,
+    Processes,
+    RunOutcome,
+    SparkTasks,
+    _earlier,
+    executor_at,
+    expected_work,
+    run_all,
+    run_one,
+)
+from covey.sim.scenario.scenario import Scenario, cost_key
+from covey.sim.simulator.costs import OPERATIONS, save_costs
 from covey.sim.trace.finding import find_traces
 
 SMALL = Scenario(brokers=4, publishers=1, subscribers=3, types=2, duration_s=0.5, update_rate=9.0)

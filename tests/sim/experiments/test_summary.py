@@ -6,8 +6,8 @@ import re
 import pytest
 from commands import run
 
+from covey.sim.experiments.runs.run import RunSummary
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.experiments.runs.summary import RunSummary
 from covey.sim.scenario.scenario import Scenario
 
 SMALL = Scenario(

@@ -194,7 +194,7 @@ def test_one_command_goes_from_a_scenario_to_a_page(
     def recorded() -> Iterator[Progress]:
         yield lambda step, share: steps.append(step)
 
-    monkeypatch.setattr("covey.cli.support.progress.progress", recorded)
+    monkeypatch.setattr("covey.cli.support.output.progress", recorded)
     assert run("sim", tmp_path / "mine.yaml", "--seed", 3, "--report", page) == 0
     assert steps.index("checking") < steps.index("starting Spark") < steps.index("page")
     assert capsys.readouterr().out.endswith(f"  report: {page}\n")

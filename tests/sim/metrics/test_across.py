@@ -8,8 +8,7 @@ from run_summaries import summary
 
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.metrics import compare, write_csv
-from covey.sim.metrics.run_plots import label, looks, plots
-from covey.sim.metrics.run_report import conclusion, report_of
+from covey.sim.metrics.run_report import conclusion, label, looks, plots, report_of
 from covey.sim.reports.colours import KNOWN, styles
 from covey.sim.scenario.scenario import Scenario
 

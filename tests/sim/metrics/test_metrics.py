@@ -18,13 +18,12 @@ from read_traces import rows
 from written_traces import ATTEMPT, Row, write
 
 from covey.matcher import EventType
-from covey.sim.experiments.runs.executors import SparkTasks
-from covey.sim.experiments.runs.run_all import run_all
+from covey.sim.experiments.runs.run_all import SparkTasks, run_all
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.metrics import SparkError, compare, spark_session, summarise
-from covey.sim.metrics.spark_tasks import watched
-from covey.sim.scenario.highway import HighwayLoad
+from covey.sim.metrics.spark_jobs import watched
+from covey.sim.scenario.loads import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.finding import TracesError, find_traces
 
@@ -326,8 +325,8 @@ def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path, spark: None) -> 
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace import parts
-parts.PENDING_ROWS = 3000
+from covey.sim.trace import trace
+trace.PENDING_ROWS = 3000
 main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
 """
 

@@ -12,8 +12,17 @@ from commands import run
 from covey.matcher.errors import CoveyError
 from covey.sim import extras
 from covey.sim.experiments.papers import PaperPlan, jayaram
-from covey.sim.metrics.session import LARGE_BYTES, check_spark, heap_mb, settings, spark_session
-from covey.sim.metrics.spark_failures import SparkError, check_before_start, job_failure, start_failure
+from covey.sim.metrics.session import (
+    LARGE_BYTES,
+    SparkError,
+    check_before_start,
+    check_spark,
+    heap_mb,
+    job_failure,
+    settings,
+    spark_session,
+    start_failure,
+)
 from covey.sim.progress import silent
 
 GIB = 1 << 30
@@ -194,7 +203,7 @@ def test_a_failed_job_is_one_sentence() -> None:
 
 
 def test_a_trace_on_a_store_that_spark_lacks_is_one_sentence(spark: None) -> None:
-    from covey.sim.metrics.spark_failures import explained
+    from covey.sim.metrics.session import explained
 
     with pytest.raises(SparkError, match="this Spark has no file system for s3://: "), explained():
         spark_session().read.schema("a int").parquet("s3://bucket/part.parquet")

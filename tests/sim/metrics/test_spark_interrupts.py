@@ -14,7 +14,7 @@ from interrupting import interrupted
 
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import spark_session, summarise, summary
-from covey.sim.metrics.spark_interrupts import cancel_jobs, interruptible
+from covey.sim.metrics.spark_jobs import cancel_jobs, interruptible
 from covey.sim.scenario.scenario import Scenario
 
 TINY = Scenario(brokers=4, publishers=1, subscribers=5, types=2, duration_s=0.3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from covey.sim.metrics.session import spark_session
-from covey.sim.metrics.spark_tasks import Tasks, shown, watched
+from covey.sim.metrics.spark_jobs import Tasks, shown, watched
 
 
 def test_tasks_and_stages_are_counted_while_jobs_run(spark: None, tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from covey.sim.experiments.papers.report import page as paper_page
 from covey.sim.metrics import compare
 from covey.sim.metrics.run_report import report_of
 from covey.sim.reports import Bars, Curves, Report, write_report
-from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.systems import SYSTEMS
+from covey.sim.scenario.scenario import SYSTEMS, Scenario
 
 FIGURES = "Bokeh.documents.flatMap(document => document.roots())"
 DEEP = """

@@ -25,9 +25,8 @@ from covey.sim.reports import (
     write_report,
 )
 from covey.sim.reports.colours import KNOWN, PALETTE, styles
-from covey.sim.reports.content import compact
-from covey.sim.reports.plot_data import coinciding, widths
-from covey.sim.scenario.systems import SYSTEMS
+from covey.sim.reports.content import coinciding, compact, widths
+from covey.sim.scenario.scenario import SYSTEMS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

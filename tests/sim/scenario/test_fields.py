@@ -7,8 +7,15 @@ import pytest
 from commands import run
 
 from covey.sim.experiments.runs.real import RealRun
-from covey.sim.scenario.fields import _RULES, beyond_real, effective, load_scenario, with_paths
-from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.scenario import (
+    _RULES,
+    Scenario,
+    ScenarioError,
+    beyond_real,
+    effective,
+    load_scenario,
+    with_paths,
+)
 
 
 def test_every_row_is_that_of_a_field() -> None:

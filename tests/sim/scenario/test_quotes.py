@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from covey.sim.scenario.quotes import FIRMS, QUOTE, load_quotes
+from covey.sim.scenario.recorded import FIRMS, QUOTE, load_quotes
 
 
 def test_quotes_are_complete_ordered_and_unique() -> None:
@@ -30,7 +30,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import covey.cli.demo
 from covey.sim.experiments.demo import report, run
-from covey.sim.scenario.quotes import load_quotes
+from covey.sim.scenario.recorded import load_quotes
 load_quotes()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

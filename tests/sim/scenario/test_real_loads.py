@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.detectors import DetectorLoad, detector_topology
-from covey.sim.scenario.load import LoadError
-from covey.sim.scenario.quotes import QuotesLoad, load_quotes
+from covey.sim.scenario.loads import LoadError
+from covey.sim.scenario.recorded import DetectorLoad, QuotesLoad, detector_topology, load_quotes
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.topology import make_topology
 

@@ -12,9 +12,8 @@ from read_traces import rows
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.fields import load_scenario
-from covey.sim.scenario.load import LoadError
-from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.loads import LoadError
+from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, constant
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology

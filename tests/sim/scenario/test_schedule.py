@@ -1,8 +1,7 @@
 """The schedule of a scenario."""
 
-from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.schedule import UpdateStep, draw_schedule
+from covey.sim.scenario.schedule import UpdateStep, create_load, create_topology, draw_schedule
 
 
 def test_even_updates_come_one_in_each_interval() -> None:

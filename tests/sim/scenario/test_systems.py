@@ -5,8 +5,7 @@ from histories import play_all
 
 from covey.sim.experiments.fuzz import FuzzOptions
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.scenario import Scenario, ScenarioError
-from covey.sim.scenario.systems import SYSTEMS, find_system
+from covey.sim.scenario.scenario import SYSTEMS, Scenario, ScenarioError, find_system
 
 SMALL = Scenario(
     brokers=8,

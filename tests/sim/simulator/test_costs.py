@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.systems import SYSTEMS, cost_key
-from covey.sim.simulator.calibration import CalibrationError, load_costs, save_costs
-from covey.sim.simulator.costs import Calibrated, Free, Measured, Sample, constant
+from covey.sim.scenario.scenario import SYSTEMS, Scenario, cost_key
+from covey.sim.simulator.costs import (
+    Calibrated,
+    CalibrationError,
+    Free,
+    Measured,
+    Sample,
+    constant,
+    load_costs,
+    save_costs,
+)
 
 
 def charge(costs: Calibrated, kind: str, filters: int = 1, events: int = 0) -> int:

@@ -11,14 +11,14 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Action, Message, Publish, Update
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.experiments.runs.run import LinkControl
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.experiments.runs.summary import LinkControl
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.cores import SERVICES
 from covey.sim.simulator.costs import constant
 from covey.sim.simulator.observer import ObservedClient
-from covey.sim.simulator.service import SERVICES
 from covey.sim.topology import make_topology
 
 QUOTE = EventType("Quote", {"price": "int64"})
@@ -321,7 +321,7 @@ def test_measured_costs_are_not_known_beforehand() -> None:
 
 def test_lanes_of_the_open_loop_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events at twice the rate that the broker serves wait at their publisher."""
-    monkeypatch.setattr("covey.sim.simulator.service.FULL", 10)
+    monkeypatch.setattr("covey.sim.simulator.cores.FULL", 10)
     broker = OneBroker("two-lanes")
     for number in range(2_000):
         broker.simulation.clock.at(broker.start_ns + number * 3 * NS_PER_MS // 2, broker.publish)

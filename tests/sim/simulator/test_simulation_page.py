@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from covey.sim.scenario.fields import load_scenario
+from covey.sim.scenario.scenario import load_scenario
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.topology import KINDS
 

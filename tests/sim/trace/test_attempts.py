@@ -15,8 +15,8 @@ from pyarrow import fs
 
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.attempt import TraceError
 from covey.sim.trace.finding import TracesError, find_traces
+from covey.sim.trace.manifest import TraceError
 from covey.sim.trace.storage import Folder, reason_of
 from covey.sim.trace.trace import Trace
 
@@ -249,8 +249,8 @@ def test_a_trace_of_the_first_version_stays_and_is_refused(tmp_path: Path) -> No
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace import parts
-parts.PENDING_ROWS = 3000
+from covey.sim.trace import trace
+trace.PENDING_ROWS = 3000
 main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
 """
 

@@ -117,7 +117,7 @@ def test_a_delivery_has_the_newest_version_of_its_subscription(tmp_path: Path) -
 def test_parts_appear_during_the_run_and_pending_rows_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covey.sim.trace.parts.PENDING_ROWS", 500)
+    monkeypatch.setattr("covey.sim.trace.trace.PENDING_ROWS", 500)
     monkeypatch.setattr("covey.sim.trace.trace._CHECKED_EVERY", 1)
     seen: list[int] = []
 

@@ -1,11 +1,12 @@
-"""What `peers` runs: a server that stores events, a publisher, and a reader that may go away.
+"""The systems of `peers` and `lone`: a server on this machine with an empty folder, a publisher and a reader.
 
-A server is a process on this machine with an empty folder. Events are 128 bytes: a number, the time of
-publishing in ns, and text. The reader acknowledges what it gets, and goes on after it or the server was away.
-Each class states the configuration of its system: Covey with one broker, a durable type and a durable
+Events are 128 bytes: a number, the time of publishing in ns, and text. Each class states the configuration of
+its system. Of those in `DURABLE` a server stores events before it confirms them, and the reader acknowledges
+what it gets, and goes on after it or the server was away: Covey with one broker, a durable type and a durable
 session; Mosquitto (MQTT) with QoS 1, a persistent session and persistence; NATS JetStream with a stream in
 files, retention by interest, a durable consumer and explicit acks; RabbitMQ with a quorum queue of one
-member, a topic and publisher confirms.
+member, a topic and publisher confirms. Those in `FLEETING` store nothing, and `publish` returns as soon as
+the client library lets it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import asyncio
 import getpass
 import logging
 import os
+import shutil
 import signal
 import struct
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +31,17 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from benchmarks.lone_relay import Frames
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
-from covey.sim.experiments.local_overlay import broker_command, free_addresses
+from covey.sim.experiments.local_overlay import LocalOverlay, broker_command, free_addresses
 
 TEXT = "x" * 112
 WINDOW = 256
 """Events that are published and not confirmed, at full speed."""
+ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
+FILTER = 'firm == "IBM"'
 _NUMBERS = struct.Struct("<qq")
 _START_S = 60.0
 
@@ -53,22 +60,36 @@ def read_body(data: bytes) -> tuple[int, int]:
     return number, sent_ns
 
 
-class Peer(ABC):
-    """One system with one configuration; `storing` says what it does before it confirms an event."""
+class System(ABC):
+    """One system with one configuration; `storing` says what it does before it confirms an event. The server
+    has its files in `folder`; clients in other processes have its `port` alone.
+    """
 
     label: str
     program: str
-    storing: str
+    package = ""
+    """That of its client in Python."""
+    storing = "nothing"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path = Path(), port: int = 0) -> None:
         self.folder = folder
-        (address,) = free_addresses(1)
-        self.port = int(address.rpartition(":")[2])
+        self.port = port or int(free_addresses(1)[0].rpartition(":")[2])
         self._process: asyncio.subprocess.Process | None = None
+
+    @classmethod
+    def missing(cls) -> str:
+        """Why it cannot be run here; "" if it can."""
+        if cls.program == "covey":
+            return ""
+        if shutil.which(cls.program) is None:
+            return f"{cls.program} is not on the PATH: expected an installed server"
+        if find_spec(cls.package) is None:
+            return f"{cls.package}, the client of {cls.program}, is missing: `pip install '.[bench]'`"
+        return ""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The command of the server, whose files are in `folder` and which listens at `port`."""
+        """The command of the server, which listens at `port`."""
 
     def environment(self) -> Mapping[str, str]:
         return {}
@@ -83,7 +104,7 @@ class Peer(ABC):
 
     @abstractmethod
     async def publish(self, number: int, sent_ns: int) -> None:
-        """Returns when the server has confirmed the event."""
+        """Returns when the server has confirmed the event, if it stores events."""
 
     @abstractmethod
     async def close_publisher(self) -> None:
@@ -95,7 +116,7 @@ class Peer(ABC):
 
     @abstractmethod
     async def close_reader(self) -> None:
-        """Disconnect it; what is published from now on waits for it."""
+        """Disconnect it; what is stored from now on waits for it."""
 
     async def publish_many(self, first: int, count: int, now_ns: Callable[[], int]) -> None:
         """So many events, as fast as the system takes them; returns when all are confirmed."""
@@ -111,6 +132,12 @@ class Peer(ABC):
             for number in range(first, first + count):
                 await room.acquire()
                 group.create_task(publish(number))
+
+    @property
+    def process_id(self) -> int:
+        """That of the server."""
+        assert self._process is not None
+        return self._process.pid
 
     async def start(self) -> None:
         """Start the server. `CoveyError` if it does not serve within a minute."""
@@ -148,10 +175,7 @@ class Peer(ABC):
         self._process = None
 
 
-ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
-
-
-class Covey(Peer):
+class Covey(System):
     """Single events."""
 
     label = "Covey"
@@ -199,7 +223,7 @@ class Covey(Peer):
     async def open_reader(self, take: Take) -> None:
         self._reader = Client(self._address, "reader", durable=True)
         await self._reader.open()
-        subscription = await self._reader.subscribe(ORDER, 'firm == "IBM"')
+        subscription = await self._reader.subscribe(ORDER, FILTER)
 
         async def read() -> None:
             async for batch in subscription.batches():
@@ -233,24 +257,61 @@ class CoveyBatches(Covey):
         await self._publisher.flush()
 
 
+class FleetingCovey(Covey):
+    """A broker that has loaded its kernels."""
+
+    storing = "nothing"
+
+    async def start(self) -> None:
+        self._overlay = LocalOverlay((), event_types=[ORDER])
+        await self._overlay.__aenter__()
+        self.port = int(self._overlay.addresses["b1"].rpartition(":")[2])
+
+    @property
+    def process_id(self) -> int:
+        return self._overlay.process_ids()["b1"]
+
+    async def end(self, how: signal.Signals) -> None:
+        await self._overlay.stop()
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        await self._publisher.publish("Order", firm="IBM", number=number, sent_ns=sent_ns, text=TEXT)
+
+    async def open_reader(self, take: Take) -> None:
+        self._reader = Client(self._address)
+        await self._reader.open()
+        subscription = await self._reader.subscribe(ORDER, FILTER)
+
+        async def read() -> None:
+            async for event in subscription:
+                take(event["number"], event["sent_ns"])
+
+        self._reading = asyncio.create_task(read())
+
+
 _TOPIC = "order/IBM"
 _MQTT_LOG = logging.getLogger("covey.mqtt")
 _MQTT_LOG.setLevel(logging.ERROR)  # it warns of more than ten publishes in flight
 
 
-class Mosquitto(Peer):
+class Mosquitto(System):
     """With the default of its persistence."""
 
     label = "Mosquitto"
     program = "mosquitto"
+    package = "aiomqtt"
     storing = "memory; a file of all every 30 minutes (persistence, autosave_interval, the default)"
 
     def command(self) -> Sequence[str]:
+        return self._configured(
+            f"max_inflight_messages {WINDOW}\npersistence true\npersistence_location {self.folder}/\n"
+        )
+
+    def _configured(self, more: str = "") -> Sequence[str]:
         file = self.folder / "mosquitto.conf"
         file.write_text(
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
-            f"max_inflight_messages {WINDOW}\npersistence true\npersistence_location {self.folder}/\n"
-            f"user {getpass.getuser()}\n"
+            f"user {getpass.getuser()}\n{more}"
         )
         return [self.program, "-c", str(file)]
 
@@ -300,24 +361,60 @@ class Mosquitto(Peer):
         await self._reader.__aexit__(None, None, None)
 
 
+class FleetingMosquitto(Mosquitto):
+    """With QoS 0."""
+
+    label = "mosquitto, gmqtt"
+    package = "gmqtt"
+    storing = "nothing"
+
+    def command(self) -> Sequence[str]:
+        return self._configured()
+
+    async def ready(self) -> None:
+        """It takes connections."""
+
+    async def open_publisher(self) -> None:
+        from gmqtt import Client as MqttClient
+
+        self._mqtt: Any = MqttClient(f"lone-{os.getpid()}")
+        await self._mqtt.connect("127.0.0.1", self.port)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        self._mqtt.publish(_TOPIC, body(number, sent_ns), qos=0)
+
+    async def close_publisher(self) -> None:
+        await asyncio.sleep(0.1)
+        await self._mqtt.disconnect()
+
+    async def open_reader(self, take: Take) -> None:
+        def arrived(_client: Any, _topic: str, payload: bytes, _qos: int, _properties: Any) -> int:
+            take(*read_body(payload))
+            return 0
+
+        await self.open_publisher()
+        subscribed = asyncio.Event()
+        self._mqtt.on_subscribe = lambda *_: subscribed.set()
+        self._mqtt.on_message = arrived
+        self._mqtt.subscribe(_TOPIC, qos=0)
+        await subscribed.wait()
+
+    async def close_reader(self) -> None:
+        await self.close_publisher()
+
+
 _SUBJECT = "order.IBM"
 
 
-class JetStream(Peer):
-    """With the default of the server."""
+class FleetingNats(System):
+    """Without JetStream."""
 
-    label = "NATS JetStream"
+    label = "NATS, nats-py"
     program = "nats-server"
-    storing = "write; fsync every 2 minutes (sync_interval, the default)"
-    sync_interval = "2m"
+    package = "nats"
 
     def command(self) -> Sequence[str]:
-        file = self.folder / "nats.conf"
-        file.write_text(
-            f'listen: "127.0.0.1:{self.port}"\n'
-            f'jetstream: {{store_dir: "{self.folder}", sync_interval: {self.sync_interval}}}\n'
-        )
-        return [self.program, "-c", str(file)]
+        return [self.program, "-a", "127.0.0.1", "-p", str(self.port)]
 
     async def _connect(self) -> Any:
         import nats
@@ -330,6 +427,49 @@ class JetStream(Peer):
         )
 
     async def ready(self) -> None:
+        await (await self._connect()).close()
+
+    async def open_publisher(self) -> None:
+        self._publisher = await self._connect()
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        await self._publisher.publish(_SUBJECT, body(number, sent_ns))
+
+    async def close_publisher(self) -> None:
+        await self._publisher.flush()
+        await self._publisher.close()
+
+    async def open_reader(self, take: Take) -> None:
+        self._reader = await self._connect()
+
+        async def arrived(message: Any) -> None:
+            take(*read_body(message.data))
+
+        limits = {"pending_msgs_limit": 1 << 24, "pending_bytes_limit": 1 << 32}
+        await self._reader.subscribe(_SUBJECT, cb=arrived, **limits)
+        await self._reader.flush()
+
+    async def close_reader(self) -> None:
+        await self._reader.flush()
+        await self._reader.close()
+
+
+class JetStream(FleetingNats):
+    """With the default of the server."""
+
+    label = "NATS JetStream"
+    storing = "write; fsync every 2 minutes (sync_interval, the default)"
+    sync_interval = "2m"
+
+    def command(self) -> Sequence[str]:
+        file = self.folder / "nats.conf"
+        file.write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            f'jetstream: {{store_dir: "{self.folder}", sync_interval: {self.sync_interval}}}\n'
+        )
+        return [self.program, "-c", str(file)]
+
+    async def ready(self) -> None:
         from nats.js.api import RetentionPolicy, StorageType
         from nats.js.errors import NotFoundError
 
@@ -339,12 +479,8 @@ class JetStream(Peer):
             try:
                 await stream.stream_info("orders")
             except NotFoundError:
-                await stream.add_stream(
-                    name="orders",
-                    subjects=["order.*"],
-                    storage=StorageType.FILE,
-                    retention=RetentionPolicy.INTEREST,
-                )
+                options = {"storage": StorageType.FILE, "retention": RetentionPolicy.INTEREST}
+                await stream.add_stream(name="orders", subjects=["order.*"], **options)
         finally:
             await connection.close()
 
@@ -354,9 +490,6 @@ class JetStream(Peer):
 
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._stream.publish(_SUBJECT, body(number, sent_ns))
-
-    async def close_publisher(self) -> None:
-        await self._publisher.close()
 
     async def open_reader(self, take: Take) -> None:
         from nats.js.api import ConsumerConfig
@@ -376,10 +509,6 @@ class JetStream(Peer):
             config=ConsumerConfig(max_ack_pending=4 * WINDOW, ack_wait=30),
         )
 
-    async def close_reader(self) -> None:
-        await self._reader.flush()
-        await self._reader.close()
-
 
 class JetStreamAlways(JetStream):
     """With a sync before each confirmation."""
@@ -389,16 +518,16 @@ class JetStreamAlways(JetStream):
     sync_interval = "always"
 
 
-_KEY = "order.IBM"
 for _name in ("aio_pika", "aiormq"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # they log what they raise
 
 
-class RabbitMq(Peer):
+class RabbitMq(System):
     """A quorum queue; classic queues sync at intervals."""
 
     label = "RabbitMQ"
     program = "rabbitmq-server"
+    package = "aio_pika"
     storing = "fsync of the log, one for all events that have arrived (a quorum queue of one member)"
 
     def command(self) -> Sequence[str]:
@@ -439,7 +568,7 @@ class RabbitMq(Peer):
         channel = await connection.channel()
         exchange = await channel.declare_exchange("orders", "topic", durable=True)
         queue = await channel.declare_queue("reader", durable=True, arguments={"x-queue-type": "quorum"})
-        await queue.bind(exchange, _KEY)
+        await queue.bind(exchange, _SUBJECT)
         await connection.close()
 
     async def open_publisher(self) -> None:
@@ -451,7 +580,7 @@ class RabbitMq(Peer):
         import aio_pika
 
         message = aio_pika.Message(body(number, sent_ns), delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        await self._exchange.publish(message, _KEY)
+        await self._exchange.publish(message, _SUBJECT)
 
     async def close_publisher(self) -> None:
         await self._publisher.close()
@@ -469,3 +598,43 @@ class RabbitMq(Peer):
 
     async def close_reader(self) -> None:
         await self._reader.close()
+
+
+class Sockets(System):
+    """A bare relay: what any broker in Python costs before it does anything."""
+
+    label = "relay of bytes in Python"
+    program = "covey"
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "benchmarks.lone_relay", str(self.port)]
+
+    async def ready(self) -> None:
+        """It takes connections."""
+
+    async def open_publisher(self) -> None:
+        loop = asyncio.get_running_loop()
+        _, self._frames = await loop.create_connection(Frames, "127.0.0.1", self.port)
+
+    async def publish(self, number: int, sent_ns: int) -> None:
+        self._frames.send(body(number, sent_ns))
+
+    async def close_publisher(self) -> None:
+        await asyncio.sleep(0.1)
+        self._frames.transport.close()
+
+    async def open_reader(self, take: Take) -> None:
+        await self.open_publisher()
+        self._frames.take = lambda frame: take(*read_body(frame))
+
+    async def close_reader(self) -> None:
+        await self.close_publisher()
+
+
+DURABLE: tuple[type[System], ...] = (Covey, CoveyBatches, JetStream, JetStreamAlways, RabbitMq, Mosquitto)
+FLEETING: dict[str, type[System]] = {
+    "covey": FleetingCovey,
+    "sockets": Sockets,
+    "nats": FleetingNats,
+    "mosquitto": FleetingMosquitto,
+}
