@@ -21,8 +21,7 @@ from covey.overlay.core.link.link import Hello
 from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
 from covey.overlay.http2.messages import frame_message
-from covey.overlay.transport.channel import CONNECT, DESCRIBE
-from covey.overlay.transport.packets import Greeting, Role, encode_greeting
+from covey.overlay.transport.packets import CONNECT, DESCRIBE, Greeting, Role, encode_greeting
 from covey.proto import broker_pb2 as pb
 
 FLOODS = {

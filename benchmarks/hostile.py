@@ -41,11 +41,12 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.link.link import Hello
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel
+from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.event_loop import run
-from covey.overlay.transport.packets import Goodbye, Greeting, Role, encode_goodbye, encode_greeting
+from covey.overlay.transport.packets import CONNECT, Goodbye, Greeting, Role, encode_goodbye, encode_greeting
+from covey.overlay.transport.rpc_call import LinkEnd
 from covey.overlay.transport.wire_values import fill_event_type, fill_events
 from covey.proto import broker_pb2 as pb
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
@@ -70,14 +71,14 @@ class Session:
         self._name = f"hostile-{secrets.token_hex(6)}"
         self._sequence = self._received = self._epoch = self._settled = 0
         self._advanced = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._exchange: asyncio.Task[None] | None = None
 
     async def greet(self) -> None:
         hello = Hello(secrets.randbits(62) | 1, credit=1 << 40)
         self._call.send(encode_greeting(Greeting(Role.CLIENT, self._name, hello)))
         if await self._call.read() is None:
             raise CallError(self._call.status or "", self._call.details)
-        self._call.attach(self)
+        self._exchange = asyncio.create_task(self._receive_frames())
 
     async def send(self, messages: Iterable[pb.Message]) -> None:
         """One frame. `CallError` if the broker has ended the connection."""
@@ -104,7 +105,8 @@ class Session:
 
     async def gone(self) -> None:
         """Until the broker has ended the connection."""
-        await self._ended.wait()
+        if self._exchange is not None:
+            await self._exchange
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -140,22 +142,21 @@ class Session:
         self._epoch += 1
         return self._epoch
 
-    # --- what the call calls --------------------------------------------------------------------------------
+    async def _receive_frames(self) -> None:
+        """Until the broker has ended the call. It writes when it likes."""
+        try:
+            with suppress(CallError):
+                await self._call.exchange(LinkEnd(self._receive, lambda: None, schemas=False))
+            await self._call.drain()
+        finally:
+            self._advanced.set()
 
-    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
-        for message in messages:
-            frame = pb.Packet.FromString(message).frame
+    def _receive(self, frames: list[Frame[Any]], now_ns: int) -> int:
+        for frame in frames:
             self._received = max(self._received, frame.sequence)
             self._settled = max(self._settled, frame.settled)
         self._advanced.set()
-        return []
-
-    def fill(self) -> None:
-        """It writes when it likes."""
-
-    def ended(self) -> None:
-        self._advanced.set()
-        self._ended.set()
+        return len(frames)
 
 
 class Hostile:

@@ -422,9 +422,7 @@ class FleetingNats(System):
         async def quiet(_: Exception) -> None:
             """Exceptions are raised as well."""
 
-        return await nats.connect(
-            f"nats://127.0.0.1:{self.port}", allow_reconnect=False, error_cb=quiet
-        )
+        return await nats.connect(f"nats://127.0.0.1:{self.port}", allow_reconnect=False, error_cb=quiet)
 
     async def ready(self) -> None:
         await (await self._connect()).close()

@@ -21,7 +21,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from covey.bridge.counts import Counts
 from covey.bridge.mqtt_connection import Connection, Outgoing
 from covey.overlay import ConnectError
-from covey.overlay.transport.backoff import Backoff
+from covey.overlay.transport.event_loop import Backoff
 
 log = logging.getLogger("covey.bridge")
 

@@ -46,8 +46,7 @@ def mqtt(
 
     from covey.bridge.mqtt import run_mqtt_bridge
     from covey.cli.support.waiting import run_until_signal
-    from covey.overlay.node.log_limit import LogLimit
-    from covey.overlay.node.logs import configure_log
+    from covey.overlay.node.logs import LogLimit, configure_log
 
     def ready() -> None:
         print(f"bridge between MQTT and {broker}", flush=True)

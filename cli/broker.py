@@ -11,7 +11,7 @@ from covey.cli.support.options import NO_ACCESS, Access, with_access
 
 if TYPE_CHECKING:
     from covey.cli.administration.membership import Change
-    from covey.overlay.client.overview import OverviewReader
+    from covey.overlay.client.unary import OverviewReader
     from covey.overlay.transport.credentials import Credentials
 
 broker = typer.Typer(help="Run one broker of an overlay; let one join or leave.")
@@ -55,7 +55,7 @@ def run(
 
 def _overview(address: str, credentials: Credentials) -> OverviewReader:
     """For the page of a broker; loaded where there is one."""
-    from covey.overlay.client.overview import OverviewReader
+    from covey.overlay.client.unary import OverviewReader
 
     return OverviewReader(address, credentials)
 

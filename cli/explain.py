@@ -32,7 +32,7 @@ def explain(
 
     Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
     """
-    from covey.overlay.client.explaining import explain as walk
+    from covey.overlay.client.unary import explain as walk
 
     client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
     steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event), access.credentials))
@@ -146,7 +146,7 @@ async def _publish(
 async def _follow(
     broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
 ) -> None:
-    from covey.overlay.client.following import follow as walk
+    from covey.overlay.client.unary import follow as walk
 
     started = time.perf_counter()
     async for step in walk(broker, type_name, publisher, sequence, access.credentials):

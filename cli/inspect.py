@@ -38,7 +38,7 @@ def health(
 
     Example: covey health --broker localhost:7001 --ready
     """
-    from covey.overlay.transport.call_error import CallError
+    from covey.overlay.transport.address import CallError
 
     services = ("", "covey.kernels", *(("covey.ready",) if ready else ()))
     try:
@@ -67,7 +67,7 @@ async def _check(
     """The status of each service. `CallError` if the broker does not answer within `timeout_s` seconds."""
     from grpc_health.v1 import health_pb2
 
-    from covey.overlay.transport.call_error import CallError
+    from covey.overlay.transport.address import CallError
     from covey.overlay.transport.channel import Channel
 
     replies = []

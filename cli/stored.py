@@ -14,13 +14,10 @@ import typer
 
 from covey.cli.support.options import Json
 from covey.matcher.errors import InputError
-from covey.overlay.node.state_checks import CUT, UNSYNCED_TRANSACTIONS, cut_transactions, damage_of
-from covey.overlay.node.state_store import VERSION
+from covey.overlay.node.state_store import CUT, UNSYNCED_TRANSACTIONS, VERSION, cut_transactions, damage_of
 from covey.overlay.node.storage_directory import STATE, log_directories, stored_states
-from covey.overlay.storage.backup import backup
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import OsFiles
-from covey.overlay.storage.verify import verify
+from covey.overlay.storage.files import OsFiles, StorageError
+from covey.overlay.storage.recovery import backup, verify
 
 
 def backup_command(

@@ -15,7 +15,7 @@ from covey.cli.support.output import print_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from covey.overlay.client.overview import BrokerRow, Overview, OverviewReader
+    from covey.overlay.client.unary import BrokerRow, Overview, OverviewReader
 
 _FIRST_RATE_S = 1.0
 """Between the two readings of a single answer, which has rates."""
@@ -40,7 +40,7 @@ def top(
 
     Example: covey top --broker localhost:7001
     """
-    from covey.overlay.client.overview import OverviewReader
+    from covey.overlay.client.unary import OverviewReader
 
     reader = OverviewReader(broker, access.credentials)
     if once or json_output or not sys.stdout.isatty():

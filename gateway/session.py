@@ -137,9 +137,7 @@ class Session:
             case Authenticate():
                 await self._begin(message.request, lambda: self._authenticate(message))
             case Subscribe():
-                await self._begin(
-                    message.request, lambda: self._subscribe(message, self._claim(message))
-                )
+                await self._begin(message.request, lambda: self._subscribe(message, self._claim(message)))
             case View():
                 await self._begin(message.request, lambda: self._view(message, self._claim(message)))
             case Update() | Renew() | Unsubscribe():
@@ -478,9 +476,7 @@ class Session:
             return
         del self._subscriptions[number]
         self._forget(number)
-        self.queue.notice(
-            Error(subscription=number, status="RESOURCE_EXHAUSTED", message=cut(reason))
-        )
+        self.queue.notice(Error(subscription=number, status="RESOURCE_EXHAUSTED", message=cut(reason)))
 
     def lose(self, gap: Gap, *, of_views: bool = False) -> None:
         ours = (each.result() for each in self._subscriptions.values() if _is_applied(each))

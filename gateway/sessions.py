@@ -141,9 +141,7 @@ class Sessions:
             upstream = Upstream(access, block=block)
             await upstream.open()
         queue = BrowserQueue(overflow, self.limits, acknowledges=acknowledges, totals=self.totals)
-        return Session(
-            upstream, queue, hello.format, self.limits, self._publishable, token, self._failed
-        )
+        return Session(upstream, queue, hello.format, self.limits, self._publishable, token, self._failed)
 
     def welcome(self, session: Session, resumed: bool, request: int = 0) -> Welcome:
         """The first message to a browser."""

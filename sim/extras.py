@@ -1,5 +1,4 @@
-"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing; the Java of Spark.
-"""
+"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing; Spark's Java."""
 
 from __future__ import annotations
 

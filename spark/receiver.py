@@ -22,7 +22,7 @@ from typing import Any
 
 from covey.matcher import EventBatch, EventType, Filter
 from covey.overlay.client import Client, ConnectError, Gap, Subscription
-from covey.overlay.client.loop_thread import LoopThread
+from covey.overlay.client.blocking import LoopThread
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.spark.controls import Controls
 from covey.spark.options import SourceError, StreamOptions

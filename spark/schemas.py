@@ -33,8 +33,7 @@ from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import call_broker, inspect_broker
 from covey.overlay.core.endpoint.limits import RefusedError
 from covey.overlay.node.config import load_overlay
-from covey.overlay.transport.calls import encode_describe
-from covey.overlay.transport.channel import DESCRIBE
+from covey.overlay.transport.packets import DESCRIBE, encode_describe
 from covey.overlay.transport.wire_values import decode_event_type
 from covey.spark.options import SourceError
 

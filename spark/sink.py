@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import Client, ConnectError
-from covey.overlay.client.loop_thread import LoopThread
+from covey.overlay.client.blocking import LoopThread
 from covey.overlay.core.client.session import ClientSession
 from covey.spark.options import SinkOptions, SourceError
 from covey.spark.schemas import check_columns, event_type_of, find_event_type_or_none, unreachable

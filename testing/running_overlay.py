@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from covey.matcher import EventType, compile_kernels, kernels_cached
-from covey.overlay.client.blocking import check_may_block
-from covey.overlay.client.loop_thread import LoopThread
+from covey.overlay.client.blocking import LoopThread, check_may_block
 from covey.testing.local_brokers import LocalBrokers
 
 _MOST_BROKERS = 100

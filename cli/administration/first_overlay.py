@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from covey.matcher.errors import InputError
+from covey.overlay.node.authentication import LEAST_BYTES
 from covey.overlay.node.config import parse_overlay
-from covey.overlay.node.ticket_keys import LEAST_BYTES
 from covey.overlay.transport.address import TcpAddress, is_local
 
 CERTIFICATES, TOKENS_KEY, STORAGE = "certs", "tokens.key", "storage"
@@ -112,8 +112,7 @@ def overlay_text(wanted: Wanted) -> str:
     if wanted.local:
         lines.append("metrics:                        # for Prometheus; on / a page with all brokers")
         lines += [
-            f'  {name}: "127.0.0.1:{port + METRICS_ABOVE}"'
-            for name, port in zip(names, ports, strict=True)
+            f'  {name}: "127.0.0.1:{port + METRICS_ABOVE}"' for name, port in zip(names, ports, strict=True)
         ]
     else:
         lines.append(f'metrics: "{_REMOTE_METRICS}"')

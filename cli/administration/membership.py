@@ -33,8 +33,7 @@ from covey.overlay.documents import read_text
 from covey.overlay.node.config import ConfigError, parse_overlay
 from covey.overlay.node.main import LEAVE_S
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.transport.calls import Reloaded, decode_reloaded, encode_reload
-from covey.overlay.transport.channel import RELOAD
+from covey.overlay.transport.packets import RELOAD, Reloaded, decode_reloaded, encode_reload
 
 if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedSeq

@@ -34,8 +34,7 @@ from covey.overlay.node.config import (
 )
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.storage_directory import broker_directory
-from covey.overlay.storage.errors import StorageError, storage_error
-from covey.overlay.storage.files import OsFiles
+from covey.overlay.storage.files import OsFiles, StorageError, storage_error
 from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES
 from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address, split_addresses
 from covey.overlay.transport.tls import TlsError, certified, is_for

@@ -1,7 +1,7 @@
 """The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
 
+from covey.overlay.client.blocking import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.client import Client, SyncClient
-from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import (
     ClosedError,
     ConnectError,
@@ -10,8 +10,8 @@ from covey.overlay.client.errors import (
     UpdateError,
 )
 from covey.overlay.client.event import Event
+from covey.overlay.client.inbox import Deliveries
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.client.sync_readers import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.view import Change, View
 from covey.overlay.core.endpoint.limits import RefusedError

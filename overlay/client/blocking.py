@@ -1,5 +1,8 @@
 """Objects of the client library for code that is not asynchronous: the same names, on the loop of a thread.
 
+A client answers its broker while its user computes: with its loop in the user's thread, a long computation
+would be taken for a dead peer. The thread is a daemon, which an interpreter that exits does not wait for.
+
 A `Blocking` object wraps an asynchronous one. Its class lists the names once, and their signatures come from
 the wrapped class: `update = blocking(Subscription.update)`. Invariant: only the thread of the loop touches
 what is wrapped, until that thread has ended.
@@ -8,19 +11,120 @@ what is wrapped, until that thread has ended.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError as Cancelled
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from covey.overlay.client.loop_thread import LoopThread
+from covey.matcher import EventType, Filter
+from covey.matcher.expressions.expression import Scalar
+from covey.overlay.client.errors import ClosedError
+from covey.overlay.client.event import Event
+from covey.overlay.client.inbox import Listeners
+from covey.overlay.client.subscription import Subscription
+from covey.overlay.client.view import Change, View
+from covey.overlay.core.messages import Notice
 
-P = ParamSpec("P")
 T = TypeVar("T")
+P = ParamSpec("P")
 W = TypeVar("W")
 B = TypeVar("B")
+
+
+class LoopThread:
+    """Runs coroutines, from any other thread; `stop` waits `patience_s` seconds for those that still run, and
+    cancels the others. A forked process has no such thread: there calls raise `ClosedError`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process = os.getpid()
+        self._accepting = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> Self:
+        """Once."""
+        self.loop = asyncio.new_event_loop()
+        self._accepting = True
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    @property
+    def started(self) -> bool:
+        """Whether it has run, and may have ended."""
+        return self._thread.ident is not None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on this thread."""
+        return threading.current_thread() is self._thread
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, or its exception. An interrupt cancels it. Before `start` and after
+        `stop` it runs in the caller's thread, as far as it has to wait for nothing; `ClosedError` where it
+        has, or was cancelled.
+        """
+        if os.getpid() != self._process:
+            coroutine.close()
+            raise ClosedError(f"{self.name} was opened before a fork: expected a new one in each process")
+        with self._lock:
+            accepted = self._accepting
+            if accepted:
+                future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        if not accepted:
+            return self._run_at_once(coroutine)
+        try:
+            return future.result()
+        except Cancelled:
+            raise ClosedError(f"{self.name} was closed meanwhile") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _run_at_once(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            coroutine.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        coroutine.close()
+        raise ClosedError(f"{self.name} is closed")
+
+    def stop(self, patience_s: float = 0.0) -> None:
+        """End the thread and return once it has ended. Several threads may call it, and again."""
+        with self._lock:
+            accepting, self._accepting = self._accepting, False
+        if accepting:
+            ending = asyncio.run_coroutine_threadsafe(_end_all(patience_s), self.loop)
+            try:
+                with suppress(Cancelled):
+                    ending.result()
+            finally:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        if self.started:
+            self._thread.join()
+
+
+async def _end_all(patience_s: float) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    if tasks and patience_s:
+        _, tasks = await asyncio.wait(tasks, timeout=patience_s)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Blocking(Generic[W]):
@@ -156,3 +260,59 @@ def iterating(
 ) -> Callable[Concatenate[Any, P], BlockingIterator[T]]:
     """A method that returns an iterator of what the asynchronous one of the wrapped object yields."""
     return blocking_as(BlockingIterator[T], on_loop(method))
+
+
+class SyncSubscription(BlockingIterator[Event]):
+    """An iterator of events, with the names and errors of `Subscription`. Returned by
+    `SyncClient.subscribe`.
+    """
+
+    _wrapped: Subscription
+
+    id: Plain[int] = Plain()
+    filter: Plain[Filter] = Plain()
+    event_type: Plain[EventType] = Plain()
+    values: Plain[dict[str, Scalar]] = Plain()
+    delivered: Plain[int] = Plain()
+    spurious: Plain[int] = Plain()
+    conflated: Plain[int] = Plain()
+    notices: Plain[deque[Notice]] = Plain()
+    expired: Plain[bool] = Plain()
+    is_paced: Plain[bool] = Plain()
+
+    update = blocking(Subscription.update)
+    update_nowait = blocking(on_loop(Subscription.update_nowait))
+    renew = blocking(Subscription.renew)
+    unsubscribe = blocking(Subscription.unsubscribe)
+    batches = iterating(Subscription.batches)
+    read = blocking(Subscription.read)
+
+
+class SyncView(BlockingIterator[Change]):
+    """An iterator of changes, with the names and errors of `View`. Returned by `SyncClient.view`."""
+
+    _wrapped: View
+
+    event_type: Plain[EventType] = Plain()
+    filter: Plain[Filter] = Plain()
+    values: Plain[dict[str, object]] = Plain()
+
+    update = blocking(View.update)
+    update_nowait = blocking(on_loop(View.update_nowait))
+    close = blocking(View.close)
+    snapshot = blocking(on_loop(View.snapshot))
+    batches = iterating(View.batches)
+
+
+class SyncListeners(BlockingIterator[bool]):
+    """Truthy while there is a matching subscription; an iterator of changes. Returned by
+    `SyncClient.listeners`.
+    """
+
+    _wrapped: Listeners
+
+    type_name: Plain[str] = Plain()
+    any: Plain[bool] = Plain()
+
+    def __bool__(self) -> bool:
+        return self.any

@@ -1,7 +1,7 @@
 """Drives the `ClientEndpoint` of one client: keeps a connection to its broker open, decodes what arrives and
 hands it to the endpoint and to readers, and wakes what waits.
 
-The stream (`/covey.Broker/Connect`) begins with a hello each way; then a pump moves the endpoint's frames. A
+The stream (`/covey.Broker/Connect`) begins with a hello each way; then the endpoint's frames are exchanged. A
 connection that breaks is opened again after a pause; a status of which no repetition helps ends the client.
 Everything happens on one event loop. Invariant: every message of the broker reaches the session in order, and
 every reader, publisher and waiter hears of the end of the client.
@@ -18,17 +18,14 @@ from dataclasses import replace
 
 from covey.matcher import Filter
 from covey.matcher.errors import SubscriptionError
-from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
-from covey.overlay.client.listeners import Listeners
-from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.event import Claim, Part
+from covey.overlay.client.inbox import Deliveries, Listeners, Waiters
 from covey.overlay.client.publishing import Publishing
-from covey.overlay.client.reports import Reports
+from covey.overlay.client.reports import ClientTracing, Reports
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.client.tracing import ClientTracing
 from covey.overlay.client.unary import inspect_as
 from covey.overlay.client.view import ViewSubscription
-from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Settled
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import RefusedError, SlowConsumer
@@ -45,16 +42,14 @@ from covey.overlay.core.messages import (
     Notice,
     Refuse,
 )
-from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel, error_of
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.credentials import Credentials
-from covey.overlay.transport.errors import MalformedPacketError, MessageError
-from covey.overlay.transport.loop_timer import LoopTimer
-from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.pump import LinkEnd, Pump
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.event_loop import Backoff, LoopTimer
+from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.rpc_call import LinkEnd, RpcCall
+from covey.overlay.transport.wire_values import MalformedPacketError, MessageError
 
 log = logging.getLogger("covey.client")
 
@@ -64,6 +59,7 @@ _REFUSED_TOKENS = 3
 """So many in a row end a client that has connected before: a new one does not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
 """Statuses after which the client tries again; all others end it."""
+_UNSETTLED = "has not taken effect everywhere"
 
 
 class SessionDriver:
@@ -109,7 +105,9 @@ class SessionDriver:
         self._durable = durable
         self._deliveries: Deliveries | None = None
         self._delivered = 0
-        self._pump: Pump | None = None
+        self._call: RpcCall | None = None
+        """That of the connection, once its hellos were exchanged."""
+        self._wake_writer: Callable[[], None] | None = None
         self._timer = LoopTimer()
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
@@ -151,8 +149,8 @@ class SessionDriver:
                 await self._drained()
         # A goodbye: the broker then ends the session.
         self._closing.set()
-        if self._pump is not None:
-            self._pump.close("OK", "closed by the client")
+        if self._call is not None:
+            self._call.close("OK", "closed by the client")
         _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
         if late:
             task.cancel()
@@ -192,12 +190,12 @@ class SessionDriver:
 
     @property
     def connected(self) -> bool:
-        return self._pump is not None
+        return self._call is not None
 
     def wake(self) -> None:
         """There may be something to write."""
-        if self._pump is not None:
-            self._pump.wake()
+        if self._wake_writer is not None:
+            self._wake_writer()
 
     async def _run(self) -> None:
         backoff = Backoff()
@@ -228,7 +226,7 @@ class SessionDriver:
                 greeting = await self._greet(call)
                 opened = True
                 backoff.connected()
-                await self._pump_until_it_ends(call, greeting)
+                await self._exchange(call, greeting)
         except CallError as failure:
             self.why = str(failure)
             if failure.status not in _PASSING and not self._renews(failure.status, opened):
@@ -238,7 +236,7 @@ class SessionDriver:
         except TimeoutError:
             self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
         finally:
-            self._pump = None
+            self._call = self._wake_writer = None
             self.endpoint.lost()
         if opened and self._task is not None:
             self.reports.state(False, self.why)
@@ -267,11 +265,10 @@ class SessionDriver:
             raise MalformedPacketError(f"{self.address} did not answer as a broker")
         return greeting
 
-    async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
+    async def _exchange(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         resumed = self.endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
-        end = LinkEnd(lambda _: 0, self.receive, self.next_frame)
-        self._pump = Pump(end, call, schemas=True, await_end=True)
+        self._call, self._wake_writer = call, call.wake
         self._expire_missed()
         if not resumed:
             for view in self.views.values():
@@ -280,10 +277,10 @@ class SessionDriver:
         if not self.endpoint.adopting:
             self.opened.set()
         self.reports.state(True, "resumed" if resumed else "afresh")
-        await self._pump.run()
+        await call.exchange(LinkEnd(self.receive, self.next_frame, schemas=True), await_end=True)
         raise error_of(call, self.address)
 
-    # --- what the pump calls ----------------------------------------------------------------------
+    # --- what the call calls ----------------------------------------------------------------------
 
     def receive(self, frames: list[Frame[WireMessage]], now_ns: int) -> int:
         endpoint = self.endpoint
@@ -295,7 +292,9 @@ class SessionDriver:
                     self._decode(message)
         endpoint.received()
         self.publishing.advance()
-        self._arm()
+        due_ns = endpoint.next_timer()
+        if due_ns is not None and due_ns < self._timer.due_ns:
+            self._timer.arm(due_ns, self._on_timer)
         if endpoint.ready:
             self.wake()
         return len(frames)
@@ -305,19 +304,16 @@ class SessionDriver:
         frame = self.endpoint.next_frame(now_ns)
         if self.endpoint.outbox.finished:
             self.publishing.advance()
-        self._arm()
+        due_ns = self.endpoint.next_timer()
+        if due_ns is not None and due_ns < self._timer.due_ns:
+            self._timer.arm(due_ns, self._on_timer)
         if frame is not None and self.endpoint.ready:
             self.wake()
         return frame
 
-    def _arm(self) -> None:
-        due_ns = self.endpoint.next_timer()
-        if due_ns is not None:
-            self._timer.arm(due_ns, self._on_timer)
-
     def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
-        self._arm()
+        self._timer.arm(self.endpoint.next_timer(), self._on_timer)
         if self.endpoint.ready:
             self.wake()
 
@@ -374,7 +370,7 @@ class SessionDriver:
 
     async def settle(self, timeout: float | None, what: str) -> None:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
-        await self._within(timeout, what, self.waiters.settled(self.core.epoch))
+        await self._within(timeout, f"{what} {_UNSETTLED}", self.waiters.settled(self.core.epoch))
 
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str
@@ -385,7 +381,7 @@ class SessionDriver:
         futures = {number: self.waiters.wait(epoch) for number, epoch in epochs.items()}
         try:
             if futures:
-                await self._within(timeout, what, asyncio.wait(futures.values()))
+                await self._within(timeout, f"{what} {_UNSETTLED}", asyncio.wait(futures.values()))
         finally:
             errors = {number: future.exception() for number, future in futures.items() if future.done()}
             for number, future in futures.items():
@@ -399,21 +395,14 @@ class SessionDriver:
             async with asyncio.timeout(timeout):
                 await waiting
         except TimeoutError:
-            missing = await self._missing()
-            raise NotSettledError(
-                f"{what} has not taken effect everywhere within {timeout:g} s: {missing}"
-            ) from None
+            raise NotSettledError(f"{what} within {timeout:g} s: {await self._missing()}") from None
 
     async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None:
         """Wait until all that is inside of a view, by what was sent so far, has arrived. `NotSettledError`
         after `timeout` seconds.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                await view.waiters.settled(self.core.view_epoch(view.id))
-        except TimeoutError:
-            missing = await self._missing()
-            raise NotSettledError(f"{what} is not complete within {timeout:g} s: {missing}") from None
+        settled = view.waiters.settled(self.core.view_epoch(view.id))
+        await self._within(timeout, f"{what} is not complete", settled)
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""
@@ -464,7 +453,8 @@ class SessionDriver:
     def _hand_out(self, matches: Matches) -> Matches:
         strict = self.core.strict(matches)
         self._count_spurious(strict)
-        self._report_own_notices()
+        if self.core.has_notices:
+            self._report_own_notices()
         return strict
 
     def _count_spurious(self, matches: Matches) -> None:
@@ -497,7 +487,8 @@ class SessionDriver:
                     subscription._put(Part(share, self.core.epoch, claim))
                 else:
                     claim.done()
-        self._report_own_notices()
+        if self.core.has_notices:
+            self._report_own_notices()
 
     def _release_of(self, size: int) -> Callable[[], None]:
         """A callback that grants so many bytes of credit again. It has no effect after the link was reset:
@@ -622,7 +613,7 @@ class SessionDriver:
 
     def _report_own_notices(self) -> None:
         """Report operators that do not answer here, once in a while."""
-        if self.core.has_notices and self.reports.is_due("notices"):
+        if self.reports.is_due("notices"):
             for notice in self.core.take_notices():
                 self._report_notice(notice)
 

@@ -1,5 +1,6 @@
 """Errors of a client whose broker is out of reach or too slow, of a closed one, and of several changes
-at once."""
+at once.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,24 @@
-"""One event, as a subscriber gets it. Objects exist only where a user reads single events; batches are the
-cheap form."""
+"""One event, as a subscriber gets it, and the events of one message for one subscription until they are
+handed out.
+
+Objects exist only where a user reads single events; batches are the cheap form.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from covey.matcher import EventBatch
 from covey.matcher.events.trace_contexts import traceparents
+from covey.overlay.core.client.actions import DeliverTo, Matches
+
+StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
+"""As of `ClientSession.strict_reader`."""
 
 
 class Event(Mapping[str, Any]):
@@ -73,3 +84,111 @@ def event_of(batch: EventBatch) -> Event:
         return events_of(batch)[0]
     (sequence,) = batch.sequence_numbers()
     return Event(batch.event_type.name, columns.row(0), batch.publisher, sequence, batch.ingress_ns)
+
+
+class Claim:
+    """Bytes of credit that are granted again once every part of a message is done; messages are numbered as
+    they come."""
+
+    __slots__ = ("_parts", "_release", "number")
+
+    def __init__(self, number: int, parts: int, release: Callable[[], None]) -> None:
+        self.number = number
+        self._parts = parts
+        self._release = release
+        if not parts:
+            release()
+
+    def done(self) -> None:
+        self._parts -= 1
+        if self._parts == 0:
+            self._release()
+
+
+class Part:
+    """A batch whose events matched a subscription at `epoch` of its client.
+
+    Single events are evaluated again in chunks: where the subscription has changed, the next chunk is one
+    event, then two, four, ..., so that a reader that moves its subscription after each event does not
+    evaluate the whole rest each time.
+    """
+
+    __slots__ = (
+        "_chunk",
+        "_evaluated_at",
+        "_evaluated_to",
+        "_events",
+        "_start",
+        "batch",
+        "claim",
+        "epoch",
+        "replayed",
+        "share",
+    )
+
+    def __init__(self, share: DeliverTo, epoch: int, claim: Claim) -> None:
+        self.share = share
+        self.batch = share.batch
+        self.replayed = share.replayed
+        self.epoch = epoch
+        self.claim = claim
+        self._start = 0
+        """The first row that was not handed out."""
+        self._evaluated_to = 0
+        """The first row that was not evaluated."""
+        self._events: deque[tuple[int, Event]] = deque()
+        self._evaluated_at = epoch
+        """The epoch at which the rows up to `_evaluated_to` were evaluated."""
+        self._chunk = share.batch.count
+
+    @property
+    def exhausted(self) -> bool:
+        return self._start >= self.batch.count
+
+    def rest(self) -> EventBatch:
+        """The events that were not handed out, not evaluated again."""
+        return self.batch.slice(self._start) if self._start else self.batch
+
+    def skip(self, count: int) -> None:
+        """The next so many events, fewer than are left, were handed out or passed over."""
+        self._start += count
+        self._evaluated_to, self._chunk = self._start, self.batch.count
+        self._events.clear()
+
+    def matches(self, subscription_id: int) -> Matches:
+        """The rest in undivided form."""
+        rest = self.rest()
+        ids = np.full(len(rest), subscription_id, dtype=np.int64)
+        return Matches(rest, np.arange(len(rest)), ids, {}, self.replayed, self.epoch)
+
+    def next_event(self, strict_rows: StrictRows, changed: int) -> tuple[Event | None, int]:
+        """The next event that matches the newest values, None where none is left, and how many events were
+        passed over. `changed` is the epoch of the subscription's last change.
+        """
+        batch = self.batch
+        count = batch.count
+        if count == 1:
+            rows = strict_rows(batch, self.epoch)
+            self._start = 1
+            return (event_of(batch), 0) if rows is None or len(rows) else (None, 1)
+        if self._start < self._evaluated_to and self._evaluated_at < changed:
+            self._evaluated_to, self._chunk = self._start, 1
+            self._events.clear()
+        while not self._events and self._evaluated_to < count:
+            chunk = batch.slice(self._evaluated_to, self._chunk)
+            rows = strict_rows(chunk, self.epoch)
+            self._evaluated_at = changed
+            if rows is None:
+                self._events.extend(enumerate(events_of(chunk), self._evaluated_to))
+            else:
+                matching = events_of(chunk.take(rows))
+                self._events.extend(zip((rows + self._evaluated_to).tolist(), matching, strict=True))
+            self._evaluated_to += len(chunk)
+            self._chunk *= 2
+        row, event = self._events.popleft() if self._events else (count, None)
+        passed_over = row - self._start
+        self._start = row + 1
+        if not self._events and self._evaluated_to >= count:
+            passed_over += max(0, count - self._start)
+            self._start = count
+        return event, passed_over

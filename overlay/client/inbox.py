@@ -1,6 +1,8 @@
-"""What has arrived for a reader and was not handed out yet, in order.
+"""Who waits in a client: readers of what has arrived, calls until a change has taken effect, publishers until
+somebody listens.
 
-Invariant: a reader gets all that arrived before it gets the end, which is an error or just the end.
+Invariants: a reader gets all that arrived before it gets the end, which is an error or just the end. Control
+epochs settle cumulatively; a refusal fails one epoch.
 """
 
 from __future__ import annotations
@@ -8,9 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
+
+import numpy as np
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.client.actions import Matches
 
 T = TypeVar("T")
+Release = Callable[[], None]
 
 
 class Inbox(Generic[T]):
@@ -79,3 +87,140 @@ class Reading(AsyncIterator[T]):
 
     async def __anext__(self) -> T:
         return await self._read()
+
+
+class Waiters:
+    """Futures by epoch, which callers wait for in ascending order: `settle(n)` ends all up to n."""
+
+    def __init__(self) -> None:
+        self._futures: dict[int, dict[asyncio.Future[None], None]] = {}
+        self._settled = 0
+
+    def wait(self, epoch: int) -> asyncio.Future[None]:
+        """A future that is done once this epoch has settled; a caller that gives up earlier must `leave`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if epoch <= self._settled:
+            future.set_result(None)
+        else:
+            self._futures.setdefault(epoch, {})[future] = None
+        return future
+
+    async def settled(self, epoch: int) -> None:
+        """Wait until this epoch has settled."""
+        future = self.wait(epoch)
+        try:
+            await future
+        finally:
+            self.leave(epoch, future)
+
+    def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
+        """Drop a future that no call waits for any more."""
+        futures = self._futures.get(epoch, {})
+        futures.pop(future, None)
+        if not futures:
+            self._futures.pop(epoch, None)
+
+    def settle(self, epoch: int) -> None:
+        self._settled = max(self._settled, epoch)
+        while self._futures and (oldest := next(iter(self._futures))) <= epoch:
+            for future in self._futures.pop(oldest):
+                if not future.done():
+                    future.set_result(None)
+
+    def fail(self, epoch: int, error: Exception) -> None:
+        """The message of this epoch was refused."""
+        for future in self._futures.pop(epoch, {}):
+            if not future.done():
+                future.set_exception(error)
+
+    def fail_all(self, error: Exception) -> None:
+        for epoch in list(self._futures):
+            self.fail(epoch, error)
+
+    def __len__(self) -> int:
+        return sum(len(futures) for futures in self._futures.values())
+
+
+class Listeners:
+    """Returned by `Client.listeners`: truthy while there is a matching subscription; an async iterator of
+    changes.
+    """
+
+    def __init__(self, type_name: str) -> None:
+        self.type_name = type_name
+        self.any = False
+        self._shown: bool | None = None
+        self._ended = False
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self.any
+
+    def __aiter__(self) -> Listeners:
+        return self
+
+    async def __anext__(self) -> bool:
+        """The present state first, then each change; ends with the advertisement."""
+        while self._shown is self.any:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            if self._ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        self._shown = self.any
+        return self.any
+
+    def _set(self, listening: bool) -> None:
+        self.any = listening
+        self._changed.set()
+
+    def _end(self, error: BaseException | None) -> None:
+        self._ended, self._error = True, error
+        self._changed.set()
+
+    def __repr__(self) -> str:
+        return f"Listeners({self.type_name!r}, {self.any})"
+
+
+class Deliveries(AsyncIterator[Matches]):
+    """An async iterator of `Matches`: a batch, and which of its events are for which subscriptions.
+
+    Returned by `Client.deliveries`; iteration ends with the client. Where the validity period of a
+    subscription has ended, behind its last events, it yields one without events that names it
+    (`Matches.expired`).
+    """
+
+    def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
+        self._strict = strict
+        self._forget_expired = forget_expired
+        self._inbox: Inbox[tuple[Matches, Release]] = Inbox()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Matches:
+        while True:
+            matches, release = await self._inbox.head()
+            self._inbox.items.popleft()
+            release()
+            if matches.expired:
+                for subscription_id in matches.expired:
+                    self._forget_expired(subscription_id)
+                return matches
+            matches = self._strict(matches)
+            if len(matches.rows):
+                return matches
+
+    def _put(self, matches: Matches, release: Release) -> None:
+        self._inbox.put((matches, release))
+
+    def _expire(self, subscription_id: int, event_type: EventType) -> None:
+        """The validity period of a subscription has ended."""
+        none = np.empty(0, np.int64)
+        batch = EventBatch.from_pylist(event_type, [])
+        self._put(Matches(batch, none, none, {}, expired=(subscription_id,)), lambda: None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._inbox.end(error)

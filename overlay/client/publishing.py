@@ -6,15 +6,15 @@ Invariant: side by side, calls get their place in the order in which they were m
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.client.errors import OutboxFullError
-from covey.overlay.client.tracing import ClientTracing
+from covey.overlay.client.reports import ClientTracing
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.outbox import UNTRACED, Confirmation
 
@@ -60,13 +60,22 @@ class Publishing:
                 f"{type_name}: the outbox of client {self.name} is full, {self._outbox.pending:,} events are "
                 "not accepted: expected `publish`, which waits for room"
             )
-        traceparent = UNTRACED if self.tracing is None else self.tracing.of_event()
-        if traceparent is not None:
-            self._put(type_name, values, traceparent)
+        if self.tracing is None:
+            self._put(type_name, values, UNTRACED)
             return
-        assert self.tracing is not None
-        with self.tracing.sending(type_name, 1) as traceparent:
+        with self._span(type_name) as traceparent:
             self._put(type_name, values, traceparent)
+
+    def _span(self, type_name: str, count: int | None = None) -> AbstractContextManager[str]:
+        """The traceparent of an event, or of a batch of so many; for the duration of its call, if it has a
+        span of its own.
+        """
+        if self.tracing is None:
+            return nullcontext(UNTRACED)
+        traceparent = self.tracing.of_event() if count is None else None
+        if traceparent is not None:
+            return nullcontext(traceparent)
+        return self.tracing.sending(type_name, count or 1)
 
     def _put(self, type_name: str, values: Mapping[str, object], traceparent: str) -> None:
         # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.
@@ -74,48 +83,31 @@ class Publishing:
             self._wake()
 
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
-        tracing = self.tracing
-        traceparent = UNTRACED if tracing is None else tracing.of_event()
-        if traceparent is not None:
-            await self._publish(type_name, values, confirm, traceparent)
-            return
-        assert tracing is not None
-        with tracing.sending(type_name, 1) as traceparent:
-            await self._publish(type_name, values, confirm, traceparent)
-
-    async def _publish(
-        self, type_name: str, values: Mapping[str, object], confirm: bool, traceparent: str
-    ) -> None:
-        if self._room or self._outbox.full(type_name):
-            self._endpoint.row(type_name, values)
-            await self._wait_for_room(type_name)
-        self._put(type_name, values, traceparent)
-        if confirm:
-            await self._finished(self._outbox.confirm(type_name, 1))
-            return
-        self._turn -= 1
-        if not self._turn:
-            self._turn = _TURN_EVENTS
-            await asyncio.sleep(0)
+        with self._span(type_name) as traceparent:
+            if self._room or self._outbox.full(type_name):
+                self._endpoint.row(type_name, values)
+                await self._wait_for_room(type_name)
+            self._put(type_name, values, traceparent)
+            if confirm:
+                await self._finished(self._outbox.confirm(type_name, 1))
+                return
+            self._turn -= 1
+            if not self._turn:
+                self._turn = _TURN_EVENTS
+                await asyncio.sleep(0)
 
     async def publish_batch(self, batch: EventBatch, confirm: bool) -> None:
-        if self.tracing is None:
-            await self._publish_batch(batch, confirm, UNTRACED)
-            return
-        with self.tracing.sending(batch.event_type.name, batch.count) as traceparent:
-            await self._publish_batch(batch, confirm, traceparent)
-
-    async def _publish_batch(self, batch: EventBatch, confirm: bool, traceparent: str) -> None:
         type_name = batch.event_type.name
-        await self._wait_for_room(type_name)
-        count, refusal = self._endpoint.publish_batch(batch, traceparent)
-        self._wake()
-        if confirm:
-            await self._finished(self._outbox.confirm(type_name, count))
-        else:
-            await asyncio.sleep(0)
-        if refusal is not None:
-            raise refusal
+        with self._span(type_name, batch.count) as traceparent:
+            await self._wait_for_room(type_name)
+            count, refusal = self._endpoint.publish_batch(batch, traceparent)
+            self._wake()
+            if confirm:
+                await self._finished(self._outbox.confirm(type_name, count))
+            else:
+                await asyncio.sleep(0)
+            if refusal is not None:
+                raise refusal
 
     async def flush(self) -> None:
         confirmation = self._outbox.flush()
@@ -125,7 +117,7 @@ class Publishing:
     async def drained(self) -> None:
         """Until no event waits to be accepted, or the client has failed."""
         while self._outbox.pending and self._error is None:
-            with contextlib.suppress(CoveyError):
+            with suppress(CoveyError):
                 await self.flush()
 
     # --- waiting --------------------------------------------------------------------------------------------

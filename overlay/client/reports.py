@@ -1,18 +1,27 @@
-"""What a client tells its user by callbacks, or else by its log: its state, gaps, and operators that do not
-answer.
+"""What a client reports: by callbacks or else its log its state, gaps, and operators that do not answer; by
+spans what it publishes, gets, and how its subscriptions move.
 
 Invariant: where nothing takes them, lines of the log are bounded in time; an exception of a callback is
-logged and stops nothing.
+logged and stops nothing. Spans go to the tracer provider that is passed, or to the one that the application
+has set; without either, or without opentelemetry, there are none. Importing this module imports no
+opentelemetry.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Callable
-from typing import ParamSpec
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, ParamSpec
 
+from covey.matcher import EventBatch
+from covey.overlay.core.endpoint.outbox import GATHERED, UNTRACED
 from covey.overlay.core.messages import Gap, Notice
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, TracerProvider
 
 log = logging.getLogger("covey.client")
 
@@ -73,3 +82,87 @@ class Reports:
             callback(*args, **kwargs)
         except Exception:
             log.exception("client %s: %s failed", self.name, name)
+
+
+class ClientTracing:
+    """The spans of one client, under its name, at the broker of an address."""
+
+    def __init__(self, provider: TracerProvider, name: str, address: str) -> None:
+        from opentelemetry import trace
+
+        from covey.overlay import spans
+
+        self._trace, self._lib = trace, spans
+        self._spans = spans.Spans(provider, {"messaging.client.id": name, "server.address": address})
+
+    def of_event(self) -> str | None:
+        """What a call that publishes one event does: None if it has a span of its own, because it is within
+        one that is recorded; `GATHERED` if its batch may begin a trace; `UNTRACED` if it is within a span
+        that is not recorded. 0.7 µs.
+        """
+        current = self._trace.get_current_span()
+        if current is self._trace.INVALID_SPAN:
+            return GATHERED
+        return None if current.is_recording() else UNTRACED
+
+    def begin_trace(self, type_name: str, count: int) -> str:
+        """The traceparent of a batch of events that were published one by one: a trace of their own,
+        whatever the caller does now.
+        """
+        span = self._spans.begin("send", type_name, self._trace.SpanKind.PRODUCER, _sent(count), "")
+        traceparent = self._lib.traceparent_of(span) if span.is_recording() else UNTRACED
+        span.end()
+        return traceparent
+
+    def sending(self, type_name: str, count: int) -> AbstractContextManager[str]:
+        """A span of a call that publishes; its traceparent, `UNTRACED` if it is not sampled."""
+        return self._spanning(
+            self._spans.begin("send", type_name, self._trace.SpanKind.PRODUCER, _sent(count))
+        )
+
+    def updating(self, type_name: str, subscription_id: int) -> AbstractContextManager[str]:
+        """A span of a call that moves a subscription; its traceparent, `UNTRACED` if it is not sampled."""
+        attributes = {"covey.subscription.id": subscription_id}
+        return self._spanning(self._spans.begin("update", type_name, self._trace.SpanKind.CLIENT, attributes))
+
+    def _spanning(self, span: Span) -> AbstractContextManager[str]:
+        return self._within(span) if span.is_recording() else nullcontext(UNTRACED)
+
+    @contextmanager
+    def _within(self, span: Span) -> Iterator[str]:
+        with self._trace.use_span(span, end_on_exit=True):
+            yield self._lib.traceparent_of(span)
+
+    def received(
+        self, batch: EventBatch, release: Callable[[], None]
+    ) -> tuple[EventBatch, Callable[[], None]]:
+        """Spans of a delivery, from its arrival until all of it was read: the batch with them as parents, and
+        what ends them and calls `release`.
+        """
+        attributes = {"messaging.operation.type": "receive"}
+        batch, spans = self._spans.begin_batch(batch, "receive", self._trace.SpanKind.CONSUMER, attributes)
+
+        def end() -> None:
+            self._lib.end_all(spans)
+            release()
+
+        return batch, end
+
+
+def _sent(count: int) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {"messaging.operation.type": "send"}
+    if count > 1:
+        attributes["messaging.batch.message_count"] = count
+    return attributes
+
+
+def client_tracing(provider: TracerProvider | None, name: str, address: str) -> ClientTracing | None:
+    """The spans of a client, None where nothing takes them."""
+    if provider is None:
+        trace = sys.modules.get("opentelemetry.trace")
+        if trace is None:
+            return None
+        provider = trace.get_tracer_provider()
+        if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+            return None
+    return ClientTracing(provider, name, address)

@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from covey.matcher import EventType, Filter
 from covey.matcher.errors import CapacityError, SubscriptionError
-from covey.overlay.client.event import Event, events_of
-from covey.overlay.client.inbox import Reading
-from covey.overlay.client.part import Part
+from covey.overlay.client.event import Event, Part, events_of
+from covey.overlay.client.inbox import Reading, Waiters
 from covey.overlay.client.subscription import Owner, Subscription
-from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.view_reader import KINDS, Changes, ViewReader
 
 

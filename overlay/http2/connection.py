@@ -8,17 +8,23 @@ PRIORITY and unknown frames are ignored; nothing is pushed.
 from __future__ import annotations
 
 from collections import Counter, deque
+from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, Budget
 from covey.overlay.http2 import frames
-from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
-from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
-from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.headers import HeaderReader, check_headers, is_informational
-from covey.overlay.http2.messages import MessagesReceived
-from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.sender import Sender
-from covey.overlay.http2.stream import Headers, Stream
+from covey.overlay.http2.frames import (
+    ConnectionRuleError,
+    ErrorCode,
+    HeaderReader,
+    Headers,
+    Http2Options,
+    StreamRuleError,
+    check_headers,
+    is_informational,
+    require,
+)
+from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived
+from covey.overlay.http2.stream import Sender, Stream
 
 _REMEMBERED_RESETS = 128
 _RESET_PERMITS = 9.0
@@ -34,7 +40,44 @@ _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
 
 
-class Http2Connection:
+class HeadersReceived(NamedTuple):
+    """Headers of a request or response, or its trailers."""
+
+    stream_id: int
+    headers: Headers
+    trailers: bool
+    ended: bool
+
+
+class DataReceived(NamedTuple):
+    """`size` is what it takes of the windows: `data` and its padding."""
+
+    stream_id: int
+    data: bytes
+    size: int
+    ended: bool
+
+
+class StreamReset(NamedTuple):
+    """The peer has reset a stream, or broken a rule of it, or will not process it."""
+
+    stream_id: int
+    code: ErrorCode
+    reason: str
+
+
+class ConnectionClosed(NamedTuple):
+    """The connection has ended, and all its streams with it. `ours`: the peer broke a rule, or is silent."""
+
+    code: ErrorCode
+    reason: str
+    ours: bool
+
+
+Event = HeadersReceived | DataReceived | MessagesReceived | StreamReset | ConnectionClosed
+
+
+class Http2Connection(Sender):
     """One end of a connection.
 
     `receive` takes bytes of the peer and returns events; `take_output` returns bytes for the peer. Any method
@@ -49,10 +92,11 @@ class Http2Connection:
         options: Http2Options | None = None,
         faults: Counter[ErrorCode] | None = None,
     ) -> None:
+        options = options or Http2Options()
+        super().__init__(options.max_answer_bytes)
         self._client = client
-        self._options = options = options or Http2Options()
+        self._options = options
         self._headers = HeaderReader(options)
-        self.sender = Sender(options.max_answer_bytes)
         self._buffer = b""
         self._preface = b"" if client else frames.PREFACE
         self.begun = False
@@ -83,14 +127,14 @@ class Http2Connection:
             frames.MAX_HEADER_LIST_SIZE: options.max_header_bytes,
         }
         if client:
-            self.sender.write(frames.PREFACE)
+            self.write(frames.PREFACE)
         settings |= (
             {frames.ENABLE_PUSH: 0} if client else {frames.MAX_CONCURRENT_STREAMS: options.max_streams}
         )
-        self.sender.write(frames.settings_frame(settings))
+        self.write(frames.settings_frame(settings))
         if self._receive_window > frames.DEFAULT_WINDOW:
             grant = self._receive_window - frames.DEFAULT_WINDOW
-            self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, grant))
+            self.write(frames.number_frame(frames.WINDOW_UPDATE, 0, grant))
 
     # --- receiving ------------------------------------------------------------------------------------------
 
@@ -132,7 +176,7 @@ class Http2Connection:
             position = start + length
             stream_id &= 0x7FFFFFFF
             payload = buffer[start:position]
-            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length):
+            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length, now_ns):
                 continue
             try:
                 self._read_frame(kind, flags, stream_id, payload, now_ns)
@@ -205,7 +249,7 @@ class Http2Connection:
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
 
-    def _read_message(self, stream_id: int, payload: bytes, size: int) -> bool:
+    def _read_message(self, stream_id: int, payload: bytes, size: int, now_ns: int) -> bool:
         """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
         passed. Not before other events of this turn, among which may be DATA that comes before it.
         """
@@ -217,7 +261,7 @@ class Http2Connection:
             or stream.messages is None
             or stream.ended
             or self._headers.open
-            or size < BRINGS_BYTES
+            or size < PREFIX_BYTES
             or size > stream.receive_window
             or size > self._receive_window
             or not stream.has_headers
@@ -225,6 +269,8 @@ class Http2Connection:
         ):
             return False
         self._turn_permits -= _DATA_PERMITS
+        if size < BRINGS_BYTES:
+            self._charge(1.0, now_ns)
         self._receive_window -= size
         stream.receive_window -= size
         self._events.append(stream.messages)
@@ -288,13 +334,13 @@ class Http2Connection:
     def _accept(self, stream_id: int) -> Stream:
         """A stream that the client opens."""
         self._last_stream = stream_id
-        self.sender.check_headers_are_read()
+        self.check_headers_are_read()
         if self.closing or len(self._streams) >= self._options.max_streams:
             raise StreamRuleError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
         return self._add_stream(stream_id)
 
     def _add_stream(self, stream_id: int) -> Stream:
-        stream = Stream(stream_id, self.sender.stream_window, self._options.stream_window)
+        stream = Stream(stream_id, self.stream_window, self._options.stream_window)
         self._streams[stream_id] = stream
         return stream
 
@@ -308,23 +354,22 @@ class Http2Connection:
             # The last value of each, or one frame could change the windows of all streams 40,000 times.
             for setting, value in dict(frames.read_settings(payload)).items():
                 self._apply_setting(setting, value)
-            self.sender.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
+            self.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _apply_setting(self, setting: int, value: int) -> None:
-        sender = self.sender
         if setting == frames.INITIAL_WINDOW_SIZE:
             require(value <= frames.LARGEST_WINDOW, _FLOW, f"INITIAL_WINDOW_SIZE is {value}")
-            change, sender.stream_window = value - sender.stream_window, value
+            change, self.stream_window = value - self.stream_window, value
             for stream in self._streams.values():
                 stream.send_window += change
                 require(
                     stream.send_window <= frames.LARGEST_WINDOW, _FLOW, "a window of more than 2^31 - 1 bytes"
                 )
-                sender.schedule(stream)
+                self.schedule(stream)
         elif setting == frames.MAX_FRAME_SIZE:
             fits = frames.DEFAULT_FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
             require(fits, _PROTOCOL, f"MAX_FRAME_SIZE is {value}")
-            sender.max_frame_bytes = value
+            self.max_frame_bytes = value
         elif setting == frames.MAX_CONCURRENT_STREAMS:
             self._peer_max_streams = value
         elif setting == frames.ENABLE_PUSH:
@@ -334,7 +379,7 @@ class Http2Connection:
         require(stream_id == 0, _PROTOCOL, "PING of a stream")
         require(len(payload) == 8, _FRAME_SIZE, f"PING of {len(payload)} bytes: expected 8")
         if not flags & frames.ACK:
-            self.sender.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
+            self.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _read_reset(self, stream_id: int, payload: bytes, now_ns: int) -> None:
         require(len(payload) == 4, _FRAME_SIZE, f"RST_STREAM of {len(payload)} bytes: expected 4")
@@ -368,16 +413,16 @@ class Http2Connection:
         if stream_id and stream is None:
             self._require_begun(stream_id, "WINDOW_UPDATE")
             return
-        window = self.sender.window if stream is None else stream.send_window
+        window = self.window if stream is None else stream.send_window
         code = _FLOW if window + grant > frames.LARGEST_WINDOW else _PROTOCOL if not grant else None
         if stream is None:
             require(code is None, code or _FLOW, f"WINDOW_UPDATE by {grant}")
-            self.sender.grant(grant)
+            self.grant(grant)
         elif code is not None:
             raise StreamRuleError(stream_id, code, f"WINDOW_UPDATE by {grant}")
         else:
             stream.send_window += grant
-            self.sender.schedule(stream)
+            self.schedule(stream)
 
     def consume(self, stream_id: int, size: int) -> None:
         """Received DATA of so many bytes was processed: the peer may send as much again."""
@@ -385,14 +430,14 @@ class Http2Connection:
             return
         self._consumed += size
         if 2 * self._consumed >= self._options.connection_window:
-            self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
+            self.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
             self._receive_window += self._consumed
             self._consumed = 0
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ended:
             stream.consumed += size
             if 2 * stream.consumed >= self._options.stream_window:
-                self.sender.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
+                self.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
                 stream.receive_window += stream.consumed
                 stream.consumed = 0
 
@@ -414,7 +459,7 @@ class Http2Connection:
             return None
         stream = self._add_stream(self._next_stream)
         self._next_stream += 2
-        self.sender.write_headers(stream.id, headers)
+        self.write_headers(stream.id, headers)
         return stream.id
 
     def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
@@ -423,7 +468,7 @@ class Http2Connection:
         if stream is not None and not stream.ending:
             stream.ending = True
             stream.trailers = trailers
-            self.sender.schedule(stream)
+            self.schedule(stream)
 
     def reset_stream(self, stream_id: int, code: ErrorCode) -> None:
         """End both sides of a stream at once."""
@@ -431,7 +476,7 @@ class Http2Connection:
         if stream is not None:
             self._remove(stream)
             self._resets.append(stream_id)
-            self.sender.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
+            self.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
 
     def stream(self, stream_id: int) -> Stream | None:
         """An open stream."""
@@ -447,16 +492,14 @@ class Http2Connection:
         """Whether the connection has ended, or is to end and has no streams."""
         return bool(self.closed or (self.closing and not self._streams))
 
-    @property
-    def due(self) -> bool:
-        """Whether there may be output, or the connection is over."""
-        output = self.sender.output or self.sender.ready
-        return bool(output or self.closed or (self.closing and not self._streams))
-
     def take_output(self) -> bytes:
         """Bytes for the peer, about 256 KiB at most; none if there are none now."""
+        data_bytes, self._unqueued = self._unqueued, 0
         ended: list[Stream] = []
-        output, data_bytes = self.sender.take(ended)
+        if self.ready:
+            data_bytes = self._write_ready(data_bytes, ended)
+        output, self.output = b"".join(self.output), []
+        self._answer_bytes = self._header_bytes = 0
         if data_bytes:
             self.budget.earn(data_bytes / BRINGS_BYTES)
         for stream in ended:
@@ -502,7 +545,7 @@ class Http2Connection:
         return self._take_events()
 
     def _ping(self, now_ns: int) -> None:
-        self.sender.write(frames.frame(frames.PING, 0, 0, bytes(8)))
+        self.write(frames.frame(frames.PING, 0, 0, bytes(8)))
         self._ping_due_ns = now_ns + self._options.keepalive_timeout_ns
 
     # --- ends -----------------------------------------------------------------------------------------------
@@ -525,7 +568,7 @@ class Http2Connection:
 
     def _write_goaway(self, code: ErrorCode, reason: str) -> None:
         payload = self._last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
-        self.sender.write(frames.frame(frames.GOAWAY, 0, 0, payload))
+        self.write(frames.frame(frames.GOAWAY, 0, 0, payload))
 
     def _fail(self, code: ErrorCode, reason: str) -> None:
         self.faults[code] += 1
@@ -537,7 +580,7 @@ class Http2Connection:
         for stream in self._streams.values():
             stream.ending = True
         self._streams.clear()
-        self.sender.discard()
+        self.discard()
         self._buffer, self.unread = b"", False
         self._events.append(closed)
 
@@ -548,7 +591,7 @@ class Http2Connection:
             self._remove(stream)
             self._events.append(StreamReset(error.stream_id, error.code, str(error)))
         self._resets.append(error.stream_id)
-        self.sender.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
+        self.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
         self._charge(1.0, now_ns)
 
     def _peer_ended(self, stream: Stream) -> None:
@@ -559,7 +602,7 @@ class Http2Connection:
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.id]
         stream.ending = True
-        self.sender.forget(stream)
+        self.forget(stream)
         stream.queue.clear()
         stream.queued_bytes = 0
 

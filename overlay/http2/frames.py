@@ -1,4 +1,5 @@
-"""Frames of HTTP/2 (RFC 9113, sections 4, 6 and 7): types, flags, settings, error codes, and the header.
+"""Frames of HTTP/2 (RFC 9113, sections 4, 6 and 7), the header blocks in them (sections 4.3 and 8), the rules
+that a peer may break, and the bounds that it is held to.
 
 0        3      4       5           9
 | length | type | flags | stream id | payload …
@@ -6,9 +7,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+
+from hpack import Decoder, HPACKError
+from hpack.exceptions import OversizedHeaderListError
+
+from covey.overlay.core.budget import PERMITS, PERMITS_PER_S
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -35,6 +43,11 @@ HEADER_BYTES = 9
 HEADER = Struct(">HBBBL")
 """Length (its upper two bytes and its last one), type, flags, stream id."""
 _SETTING = Struct(">HL")
+Header = tuple[bytes, bytes]
+Headers = list[Header]
+_REQUEST = {b":method", b":scheme", b":path"}
+_RESPONSE = {b":status"}
+_OF_CONNECTIONS = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 
 
 class ErrorCode(IntEnum):
@@ -81,3 +94,122 @@ def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 def number_frame(kind: int, stream_id: int, number: int) -> bytes:
     """A RST_STREAM or WINDOW_UPDATE."""
     return frame(kind, 0, stream_id, number.to_bytes(4, "big"))
+
+
+class ConnectionRuleError(Exception):
+    """The peer broke a rule that ends the connection."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class StreamRuleError(Exception):
+    """The peer broke a rule that ends one stream."""
+
+    def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.stream_id = stream_id
+        self.code = code
+
+
+def require(holds: bool, code: ErrorCode, reason: str) -> None:
+    """`ConnectionRuleError` unless it holds."""
+    if not holds:
+        raise ConnectionRuleError(code, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Options:
+    """What a peer may send, and when it counts as dead.
+    `permits` and `permits_per_s` are those of its budget (`core/budget.py`). `max_answer_bytes` bounds the
+    answers that a peer does not read. A peer that sends no byte for `keepalive_ns` gets a PING, and is dead
+    after `keepalive_timeout_ns` more. A connection must begin, and a begun header block end, within
+    `begin_ns`.
+    """
+
+    max_streams: int = 100
+    max_frame_bytes: int = 256 << 10
+    max_header_bytes: int = 16 << 10
+    max_continuations: int = 16
+    stream_window: int = 4 << 20
+    connection_window: int = 16 << 20
+    permits: int = PERMITS
+    permits_per_s: int = PERMITS_PER_S
+    max_answer_bytes: int = 64 << 10
+    keepalive_ns: int = 3_000_000_000
+    keepalive_timeout_ns: int = 2_000_000_000
+    begin_ns: int = 10_000_000_000
+
+
+# At DEBUG hpack writes every header to the log, tokens among them.
+logging.getLogger("hpack").setLevel(logging.INFO)
+
+
+class HeaderReader:
+    """Decodes the header blocks of one connection. A block that has begun is `open` since `since_ns`."""
+
+    def __init__(self, options: Http2Options) -> None:
+        self._options = options
+        self._decoder = Decoder(max_header_list_size=options.max_header_bytes)
+        self._fragments: list[bytes] = []
+        self.open = False
+        self.stream_id = 0
+        self.ends_stream = False
+        self.since_ns = 0
+
+    def begin(self, stream_id: int, ends_stream: bool, now_ns: int) -> None:
+        self.open = True
+        self.stream_id = stream_id
+        self.ends_stream = ends_stream
+        self.since_ns = now_ns
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(map(len, self._fragments))
+
+    def add(self, fragment: bytes) -> None:
+        """`ConnectionRuleError` for a block of too many bytes or frames."""
+        self._fragments.append(fragment)
+        options = self._options
+        small = self.pending_bytes <= options.max_header_bytes
+        few = len(self._fragments) <= options.max_continuations + 1
+        require(small and few, ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many bytes or frames")
+
+    def end(self) -> Headers:
+        """The headers of the block. `ConnectionRuleError` if it is malformed, or has too many bytes."""
+        block = b"".join(self._fragments)
+        self._fragments.clear()
+        self.open = False
+        try:
+            return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+        except OversizedHeaderListError:
+            reason = f"a header list of more than {self._options.max_header_bytes} bytes"
+            raise ConnectionRuleError(ErrorCode.ENHANCE_YOUR_CALM, reason) from None
+        except (HPACKError, IndexError, TypeError, ValueError) as error:
+            reason = f"a malformed header block: {error}"
+            raise ConnectionRuleError(ErrorCode.COMPRESSION_ERROR, reason) from None
+
+
+def is_informational(headers: Headers) -> bool:
+    return any(name == b":status" and value.startswith(b"1") for name, value in headers)
+
+
+def check_headers(stream_id: int, headers: Headers, *, trailers: bool, request: bool) -> None:
+    """`StreamRuleError` for a malformed message (section 8)."""
+    required = set() if trailers else _REQUEST if request else _RESPONSE
+    known = required | {b":authority"} if request and not trailers else required
+    pseudo: set[bytes] = set()
+    regular = False
+    for name, value in headers:
+        if name.startswith(b":"):
+            wrong = regular or name in pseudo or name not in known
+            pseudo.add(name)
+        else:
+            regular = True
+            wrong = not name or name != name.lower() or name in _OF_CONNECTIONS
+        if wrong or any(byte in value for byte in b"\0\r\n"):
+            raise StreamRuleError(stream_id, ErrorCode.PROTOCOL_ERROR, f"a malformed header {name[:40]!r}")
+    if not required <= pseudo:
+        missing = b", ".join(sorted(required - pseudo)).decode()
+        raise StreamRuleError(stream_id, ErrorCode.PROTOCOL_ERROR, f"headers without {missing}")

@@ -12,13 +12,13 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, CALL
-from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
-from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived
-from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.status import (
+from covey.overlay.http2.connection import DataReceived, Event, HeadersReceived, Http2Connection, StreamReset
+from covey.overlay.http2.frames import ErrorCode, Headers, Http2Options
+from covey.overlay.http2.messages import (
     STATUSES,
+    MessageError,
+    MessageReader,
+    MessagesReceived,
     decode_text,
     decode_timeout,
     encode_text,
@@ -27,7 +27,7 @@ from covey.overlay.http2.status import (
     status_of_number,
     status_of_reset,
 )
-from covey.overlay.http2.stream import Headers, Stream
+from covey.overlay.http2.stream import Stream
 
 _MOST_DETAILS = 1_000
 """Characters of an error's text, of up to 12 bytes each: a header block over the bound ends connections."""

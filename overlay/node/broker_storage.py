@@ -1,4 +1,5 @@
-"""The storage of one broker: a log per durable type, and its state in SQLite.
+"""The storage of one broker: a log per durable type, whose records (`proto/storage.proto`) are batches and
+who gets what of them, and its state in SQLite.
 
 Invariant: cursors and watermarks that are saved cover synced records alone, so a crash that loses the rest
 leaves none of them ahead of the logs. What all receivers have acknowledged is removed, segment by segment;
@@ -13,21 +14,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey.matcher import EventBatch
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.storage import (
-    Arrival,
     Record,
-    StoredSession,
-    StoredSubscription,
-    SubscriptionChanges,
 )
 from covey.overlay.core.messages import COPIES, ENDED, KEYS, Interface, Receiver, RestoreKeys
 from covey.overlay.node.state_store import StateStore
-from covey.overlay.node.stored_batches import PublishedRecords, decode_stored, encode_stored
-from covey.overlay.storage.commit import Commit
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import Files
-from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES, Log
+from covey.overlay.storage.files import Files, StorageError
+from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES, Commit, Log
 from covey.overlay.storage.segment import Missing
+from covey.overlay.transport.wire_values import (
+    event_type_of,
+    events_of,
+    fill_event_type,
+    fill_events,
+    uint32s,
+)
+from covey.proto import storage_pb2 as pb
 
 _SCAN_BYTES = 4 << 20
 RESTORED_BYTES = 64 << 20
@@ -36,6 +39,67 @@ segment more."""
 _JOINED_EVENTS = 4_096
 _MOST_DAMAGE = 10_000
 """Runs of damaged records of a type that are counted."""
+_NONE: Mapping[str, int] = {}
+
+
+def encode_stored(batch: EventBatch, receivers: Sequence[Receiver]) -> bytes:
+    stored = pb.StoredBatch()
+    fill_event_type(stored.event_type, batch.event_type)
+    fill_events(stored.events, batch)
+    for receiver in receivers:
+        wire = stored.receivers.add()
+        wire.interface = receiver.interface
+        if receiver.rows is None:
+            wire.all = True
+        else:
+            wire.rows = receiver.rows.astype("<u4").tobytes()
+        if receiver.offsets is not None and receiver.ids is not None:
+            wire.session = True
+            wire.offsets = receiver.offsets.astype("<u4").tobytes()
+            wire.ids = receiver.ids.astype("<u4").tobytes()
+    data: bytes = stored.SerializeToString()
+    return data
+
+
+def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatch | None, list[Receiver]]:
+    """A batch and its receivers. With `only` no other receivers, and no batch if it is none of them."""
+    stored = pb.StoredBatch.FromString(data)
+    receivers = [_receiver(wire) for wire in stored.receivers if only in (None, wire.interface)]
+    if only is not None and not receivers:
+        return None, []
+    event_type = event_type_of(stored.event_type)
+    return events_of(stored.events, lambda _: event_type, checked=True), receivers
+
+
+class PublishedRecords:
+    """Decodes records one after the other; the schemas that they have in common once."""
+
+    def __init__(self) -> None:
+        self._types: dict[bytes, EventType] = {}
+
+    def decode(self, data: bytes) -> tuple[str, EventBatch] | None:
+        """A batch with the receiver that begins with `KEYS` or `ENDED`, None if it has none."""
+        stored = pb.StoredBatch.FromString(data)
+        name = next((wire.interface for wire in stored.receivers if _is_publisher(wire.interface)), None)
+        if name is None:
+            return None
+        schema = stored.event_type.SerializeToString()
+        event_type = self._types.get(schema)
+        if event_type is None:
+            event_type = self._types[schema] = event_type_of(stored.event_type)
+        return name, events_of(stored.events, lambda _: event_type, checked=True)
+
+
+def _is_publisher(interface: Interface) -> bool:
+    return interface.startswith((KEYS, ENDED))
+
+
+def _receiver(wire: pb.StoredReceiver) -> Receiver:
+    rows = None if wire.all else uint32s(wire.rows, "rows").astype(np.int64)
+    if not wire.session:
+        return Receiver(wire.interface, rows)
+    offsets = uint32s(wire.offsets, "offsets").astype(np.int64)
+    return Receiver(wire.interface, rows, offsets, uint32s(wire.ids, "ids").astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +174,6 @@ class _TypeLog:
         self.marks |= self.changed
 
 
-_NONE: Mapping[str, int] = {}
-
-
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
     """Whether a record was stored for a session at another broker, or since keys have left, and did not come
     by routing."""
@@ -178,6 +239,9 @@ class BrokerStorage:
         self._lock = lock
         self.types = tuple(types)
         self._state = state
+        self.sessions, self.awaited, self.moved_to = state.sessions, state.awaited, state.moved_to
+        self.save_session, self.save_subscriptions = state.save_session, state.save_subscriptions
+        self.save_awaited, self.save_arrival = state.save_awaited, state.save_arrival
         self._now_ns = now_ns
         self._cursors: dict[Interface, dict[str, int]] = {}
         self._note_cursors(state.cursors())
@@ -357,25 +421,6 @@ class BrokerStorage:
 
     # --- sessions -------------------------------------------------------------------------------------------
 
-    def sessions(self) -> Mapping[Interface, StoredSession]:
-        return self._state.sessions()
-
-    def awaited(self) -> Sequence[Interface]:
-        return self._state.awaited()
-
-    def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None:
-        self._state.save_awaited(added, removed)
-
-    def save_session(
-        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
-    ) -> None:
-        self._state.save_session(interface, identity, subscriptions)
-
-    def save_subscriptions(
-        self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
-    ) -> None:
-        self._state.save_subscriptions(changes, synced=synced)
-
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
         interfaces = tuple(interfaces)
         self._state.forget_sessions(interfaces)
@@ -385,12 +430,6 @@ class BrokerStorage:
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
         self._state.hand_over(interface, moved_to, number)
         self._cursors.pop(interface, None)
-
-    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
-        self._state.save_arrival(interface, arrival)
-
-    def moved_to(self, interface: Interface) -> tuple[str, int]:
-        return self._state.moved_to(interface)
 
     # --- the end --------------------------------------------------------------------------------------------
 

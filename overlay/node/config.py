@@ -15,10 +15,9 @@ from pathlib import Path
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import parse_document, read_text, validated
+from covey.overlay.node.authentication import TicketKeyError, TokenKeyError, TokenVerifier, read_ticket_keys
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_addresses
-from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
-from covey.overlay.node.token_verifier import TokenKeyError, TokenVerifier
 from covey.overlay.transport.address import is_local, parse_address, split_addresses
 from covey.overlay.transport.tls import TlsError, check_broker
 

@@ -1,36 +1,86 @@
-"""Keeps the connections to neighbours open: dials, waits longer after each failure, dials again."""
+"""Keeps the connections to neighbours open: dials, waits longer after each failure, dials again; gives links
+that move their time (`core/endpoint/repairing.py`), and probes brokers.
+
+A probe is a call of the health service: a process that was stopped takes connections and does not answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError
+from covey.overlay.core.endpoint.repairing import Repairing
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
-from covey.overlay.node.acceptor import check_neighbour
+from covey.overlay.node.health import HEALTH_SERVICE, is_serving
 from covey.overlay.node.node import Node
-from covey.overlay.node.node_connection import NodeConnection, greeting
-from covey.overlay.node.repair import keep_repaired
-from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel, error_of
-from covey.overlay.transport.errors import MalformedPacketError
-from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
-from covey.overlay.transport.pump import StreamClosedError
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.node.node_connection import NodeConnection, check_identity, check_neighbour, greeting
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel, error_of
+from covey.overlay.transport.event_loop import Backoff
+from covey.overlay.transport.packets import CONNECT, Greeting, decode_packet, encode_greeting
+from covey.overlay.transport.rpc_call import StreamClosedError
+from covey.overlay.transport.wire_values import MalformedPacketError
 
+_CHECK = f"/{HEALTH_SERVICE}/Check"
+_PROBED_WITHIN_S = 1.0
+_AT_ONCE = 8
+"""How many brokers are probed at the same time."""
 log = logging.getLogger("covey.broker")
-
 _REPAIR = ""
 """In place of a neighbour, the task that sees to links that move."""
 _ANSWER_WITHIN_S = 5.0
 _LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """Statuses of versions, overlay files and certificates that do not agree: no other attempt succeeds until
 somebody acts."""
+
+
+async def keep_repaired(node: Node, repairing: Repairing, changed: Callable[[], None]) -> None:
+    """See to the links of a broker until it drains; `changed` is called when there may be somebody to
+    dial.
+    """
+    probes: asyncio.Task[None] | None = None
+    try:
+        while not node.draining:
+            await asyncio.sleep(repairing.interval_ns / 1e9)
+            if probes is None or probes.done():
+                probes = asyncio.create_task(_probe(node, repairing))
+            node.repair()
+            changed()
+    finally:
+        if probes is not None:
+            probes.cancel()
+
+
+async def _probe(node: Node, repairing: Repairing) -> None:
+    """Ask whom there is to ask."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(name: str) -> None:
+        async with free:
+            answered = await _answers(node, name)
+        repairing.probed(name, answered, time.monotonic_ns())
+
+    async with asyncio.TaskGroup() as asking:
+        for name in repairing.to_probe():
+            asking.create_task(ask(name))
+
+
+async def _answers(node: Node, name: str) -> bool:
+    """Whether a broker serves."""
+    broker = node.overlay.brokers.get(name)
+    if broker is None:
+        return False
+    try:
+        async with asyncio.timeout(_PROBED_WITHIN_S):
+            async with Channel(broker.address, credentials=node.credentials) as channel:
+                return is_serving(await channel.unary(_CHECK, b""))
+    except (CallError, TimeoutError):
+        return False
 
 
 class Dialers:
@@ -99,7 +149,8 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
         if queue is None or queue.connected:
             return
         call = channel.call(CONNECT)
-        _authenticate(node, interface, call)
+        if not address.startswith("unix:"):
+            check_identity(node, interface.removeprefix("broker/"), call)
         try:
             hello = node.endpoint.hello_for(interface)
             call.send(encode_greeting(greeting(node, interface, hello)))
@@ -124,15 +175,3 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
             queue.handshake = False
         await connection.run()
         raise error_of(call, address)
-
-
-def _authenticate(node: Node, interface: Interface, call: RpcCall) -> None:
-    """`StreamClosedError` unless the certificate of who has answered names the neighbour."""
-    name = interface.removeprefix("broker/")
-    overlay = node.overlay
-    if overlay.tls is None or overlay.brokers[name].address.startswith("unix:"):
-        return
-    denial = neighbour_denial(overlay.name, name, call.certified)
-    if denial is not None:
-        node.denials[NEIGHBOUR] += 1
-        raise StreamClosedError(denial.status, str(denial))

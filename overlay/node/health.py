@@ -1,4 +1,5 @@
-"""The standard gRPC health service (grpc.health.v1): Check, Watch and List.
+"""The standard gRPC services: health (grpc.health.v1), and reflection (grpc.reflection.v1alpha), by which
+tools learn the contract from the broker.
 
 The status of a service is set when it changes, or computed when it is asked for.
 """
@@ -6,20 +7,22 @@ The status of a service is set when it changes, or computed when it is asked for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
 _POLL_S = 1.0
 """How often a computed status that is watched is computed."""
 
-SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+REFLECTION_SERVICE: str = reflection.SERVICE_NAME
 
 
 class Status(IntEnum):
@@ -52,9 +55,12 @@ class Health:
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of the calls, by path."""
-        handlers = {f"/{SERVICE}/Check": answer_with(self._check), f"/{SERVICE}/Watch": self._watch}
+        handlers: dict[str, Handler] = {
+            f"/{HEALTH_SERVICE}/Check": answer_with(self._check),
+            f"/{HEALTH_SERVICE}/Watch": self._watch,
+        }
         if hasattr(health_pb2, "HealthListResponse"):
-            handlers[f"/{SERVICE}/List"] = answer_with(self._list)
+            handlers[f"/{HEALTH_SERVICE}/List"] = answer_with(self._list)
         return handlers
 
     def _check(self, request: bytes) -> bytes:
@@ -115,3 +121,21 @@ def _service_of(request: bytes) -> str:
 
 def _response(status: Status) -> bytes:
     return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+
+
+def reflection_handlers(services: Iterable[str]) -> dict[str, Handler]:
+    """The handler of the one call, by its path; it describes these services."""
+    servicer = reflection.ReflectionServicer(services)
+
+    async def answer(call: RpcCall) -> None:
+        while (data := await call.read()) is not None:
+            try:
+                request = reflection_pb2.ServerReflectionRequest.FromString(data)
+            except DecodeError:
+                reason = f"{len(data)} bytes are no {REFLECTION_SERVICE} request"
+                raise CallError("INVALID_ARGUMENT", reason) from None
+            for reply in servicer.ServerReflectionInfo(iter((request,)), None):
+                call.send(reply.SerializeToString())
+            await call.sent()
+
+    return {f"/{REFLECTION_SERVICE}/ServerReflectionInfo": answer}

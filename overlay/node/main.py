@@ -39,11 +39,10 @@ from covey.overlay.node.config import (
     select_broker,
     tracing_installed,
 )
-from covey.overlay.node.log_limit import LogLimit
-from covey.overlay.node.logs import FORMATS, configure_log
+from covey.overlay.node.logs import FORMATS, LogLimit, configure_log
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import LOG_LEVELS
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.overlay.transport.event_loop import run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.observing import Histogram, Timings
 from covey.overlay.core.routing.peers import Counters
 from covey.overlay.node.node import Node
-from covey.overlay.node.readiness import missing
+from covey.overlay.node.state import missing
 
 if TYPE_CHECKING:
     from covey.overlay.core.routing.type_state import TypeState

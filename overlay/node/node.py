@@ -37,19 +37,17 @@ from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.warnings import WarningKind
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.node.authentication import Authentication
-from covey.overlay.node.disk_syncing import Syncing
-from covey.overlay.node.limited_runner import LimitedRunner
+from covey.overlay.node.authentication import Authentication, TicketKeyError, read_ticket_keys
+from covey.overlay.node.operators import LimitedRunner
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.node.storage_directory import broker_directory, open_storage
-from covey.overlay.node.ticket_keys import TicketKeyError, read_ticket_keys
-from covey.overlay.storage.errors import CANNOT_STORE, StorageError
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.node.storage_directory import Syncing, broker_directory, open_storage
+from covey.overlay.storage.files import CANNOT_STORE, StorageError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
 from covey.overlay.transport.credentials import Credentials
-from covey.overlay.transport.errors import MessageError
-from covey.overlay.transport.loop_timer import LoopTimer
+from covey.overlay.transport.event_loop import LoopTimer
 from covey.overlay.transport.tls import TlsContexts, check_broker
+from covey.overlay.transport.wire_values import MessageError
 
 T = TypeVar("T")
 
@@ -344,7 +342,9 @@ class Node:
         if endpoint.deferred:
             # Behind the frames for neighbours, which were woken before.
             asyncio.get_running_loop().call_soon(self._deliver)
-        self._timer.arm(endpoint.next_timer(), self._on_timer)
+        due_ns = endpoint.next_timer()
+        if due_ns is not None and due_ns < self._timer.due_ns:
+            self._timer.arm(due_ns, self._on_timer)
         if self.syncing is not None and not self.failed:
             try:
                 self.syncing.poke()
@@ -360,7 +360,7 @@ class Node:
         self.failed = True
         self.endpoint.fail()
         if isinstance(error, StorageError):
-            log.critical("broker %s stops, since it %s: %s", self.name, CANNOT_STORE, error)
+            log.critical("broker %s stops, since it cannot store events: %s", self.name, error)
             # Without the path: clients get it, too.
             self._stopping = f"broker {self.name} stops, since it {CANNOT_STORE}: {error.sentence}"
         else:

@@ -1,22 +1,34 @@
-"""A connection of a neighbour or client: between the pump that moves its frames and the node's endpoint."""
+"""The connections of neighbours and clients: accepted (RPC Connect), served until they end, and ended where
+the rules for clients change.
+
+Every error that a peer gets has a status and one sentence. A connection that breaks the protocol ends; the
+broker goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from functools import partial
 
+from covey.overlay.core.access.identity import NEIGHBOUR, neighbour_denial
 from covey.overlay.core.access.rights import Rights
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.link.link import Hello, LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.errors import MalformedPacketError
-from covey.overlay.transport.packets import Greeting, Role, encode_greeting
-from covey.overlay.transport.pump import LinkEnd, PeerClosedError, Pump, StreamClosedError, say_goodbye
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.node.overlay import difference
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.rpc_call import LinkEnd, PeerClosedError, RpcCall, StreamClosedError
+from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
+_HELLO_WITHIN_S = 10.0
+_SLICE = 50
+"""Clients between two turns of the event loop: verifying a token takes some 100 µs."""
+_REASON = "its permissions have changed"
 
 
 def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
@@ -38,11 +50,8 @@ class NodeConnection:
         self._interface = interface
         self._call = call
         self.wake = call.wake
-        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
-        # do those of a durable session for its client.
-        self._schemas = durable or interface.startswith("broker/")
+        self._durable = durable
         self._dialled = dialled
-        self._pump: Pump | None = None
         self._refusal: StreamClosedError | None = None
         self._decided = asyncio.Event()
 
@@ -55,13 +64,21 @@ class NodeConnection:
                 raise refusal
             finally:
                 refusal = None  # its traceback has this frame
-        node, interface, pump = self._node, self._interface, self._pump
-        assert pump is not None
+        node, endpoint, interface, call = self._node, self._node.endpoint, self._interface, self._call
+        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
+        # do those of a durable session for its client.
+        of_broker = interface.startswith("broker/")
+        end = LinkEnd(
+            partial(node.receive, interface, self),
+            partial(endpoint.next_frame, interface, self),
+            self._durable or of_broker,
+            None if of_broker else partial(endpoint.delay_ns, interface),
+        )
         why = "the connection broke"
         left = False
         try:
-            await pump.run()
-            why = self._call.details or why
+            await call.exchange(end, await_end=self._dialled)
+            why = call.details or why
         except PeerClosedError as error:
             moves = interface.startswith("client/") or node.repairing is not None
             why, left = str(error), error.status == "OK" and moves
@@ -71,13 +88,13 @@ class NodeConnection:
         except (LinkError, MalformedPacketError) as error:
             why = str(error)
             log.warning("%s broke the protocol: %s", interface, error)
-            say_goodbye(self._call, "INVALID_ARGUMENT", why)
+            call.say_goodbye("INVALID_ARGUMENT", why)
             raise StreamClosedError("INVALID_ARGUMENT", why) from None
         except Exception as error:
             node.fail(error)
             raise
         finally:
-            self._pump = None  # it has this connection: else they were a reference cycle
+            del end  # it has this connection, and a traceback may have this frame: a reference cycle
             if left:
                 node.goodbye(interface, self, why)
             else:
@@ -100,14 +117,7 @@ class NodeConnection:
     def began(self, resumed: bool) -> None:
         """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
-        node, endpoint, interface = self._node, self._node.endpoint, self._interface
-        node.partings.pop(interface, None)
-        end = LinkEnd(
-            partial(endpoint.delay_ns, interface),
-            partial(node.receive, interface, self),
-            partial(endpoint.next_frame, interface, self),
-        )
-        self._pump = Pump(end, self._call, schemas=self._schemas, await_end=self._dialled)
+        self._node.partings.pop(self._interface, None)
         self._call.trust()
         self._decided.set()
 
@@ -115,8 +125,129 @@ class NodeConnection:
         if not self._decided.is_set():
             self._refusal = StreamClosedError(status, reason)
             self._decided.set()
-        elif self._pump is not None:
-            self._pump.close(status, reason)
+        else:
+            self._call.close(status, reason)
 
     def charge(self, permits: float) -> None:
         self._call.charge(permits)
+
+
+class Acceptor:
+    """The handler of Connect, on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def connect(self, call: RpcCall) -> None:
+        node = self._node
+        try:
+            greeting = await self._hello(call)
+            interface = f"{greeting.role.value}/{greeting.id}"
+            if greeting.role is Role.BROKER:
+                self._authenticate(call, greeting)
+                check_neighbour(node, greeting)
+                rights = None
+            else:
+                rights = self._rights(call, greeting)
+                if greeting.durable:
+                    self._check_durable()
+            connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
+            try:
+                principal = call.host if rights is None else rights.subject
+                peer = ConnectRequest(
+                    interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
+                )
+                node.accept(peer, connection)
+            except ConnectionRefusedError as error:
+                raise StreamClosedError(error.status, str(error)) from None
+            except LinkError as error:
+                raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+        except StreamClosedError as error:
+            log.info("refused a connection from %s: %s", call.peer, error)
+            node.count_refused_connection(error.status)
+            raise
+        await connection.run()
+
+    def _rights(self, call: RpcCall, greeting: Greeting) -> Rights | None:
+        try:
+            return self._node.authentication.rights(call, greeting.id)
+        except CallError as error:
+            raise StreamClosedError(error.status, str(error)) from None
+
+    def _authenticate(self, call: RpcCall, greeting: Greeting) -> None:
+        """`StreamClosedError` unless the peer is the broker that it says it is. Where neighbours reach this
+        one by a socket file, its permissions say who may be one.
+        """
+        own = self._node.overlay.brokers[self._node.name].address
+        if not (call.peer.startswith("unix:") and own.startswith("unix:")):
+            check_identity(self._node, greeting.id, call)
+
+    def _check_durable(self) -> None:
+        """`StreamClosedError` unless this broker keeps durable sessions."""
+        if self._node.storage is None:
+            reason = f"broker {self._node.name} has no durable types: expected a session that is not durable"
+            raise StreamClosedError("FAILED_PRECONDITION", reason)
+
+    async def _hello(self, call: RpcCall) -> Greeting:
+        if self._node.draining:
+            raise StreamClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
+        try:
+            data = await asyncio.wait_for(call.read(), _HELLO_WITHIN_S)
+            if data is None:
+                raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
+            greeting = decode_packet(data)
+        except TimeoutError:
+            raise StreamClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
+        except MalformedPacketError as error:
+            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+        if not isinstance(greeting, Greeting):
+            raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
+        return greeting
+
+
+def check_identity(node: Node, name: str, call: RpcCall) -> None:
+    """`StreamClosedError` unless the peer's certificate, where the overlay has TLS, names this broker."""
+    denial = None if node.overlay.tls is None else neighbour_denial(node.overlay.name, name, call.certified)
+    if denial is not None:
+        node.denials[NEIGHBOUR] += 1
+        raise StreamClosedError(denial.status, str(denial))
+
+
+def check_neighbour(node: Node, greeting: Greeting) -> None:
+    """`StreamClosedError` unless a neighbour in the same overlay sent the hello."""
+    if greeting.role is not Role.BROKER:
+        raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is not a broker")
+    if greeting.overlay != node.overlay.name:
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is of overlay {greeting.overlay!r}: expected {node.overlay.name!r}",
+        )
+    neighbours = node.neighbours()
+    may_be = node.repairing is not None and node.repairing.rule.may_link(greeting.id, node.name)
+    if greeting.id not in neighbours and not may_be:
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",
+        )
+    differing = difference(node.overlay.shared_options(), greeting.options)
+    if differing is not None:
+        option, mine, theirs = differing
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} has {option} {theirs!r}: expected {mine!r}, as broker {node.name} has",
+        )
+
+
+async def reauthenticate(node: Node) -> int:
+    """Disconnect the clients that have other rights by now; how many."""
+    disconnected = 0
+    for number, (interface, queue) in enumerate(list(node.queues.items()), 1):
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
+        connection = queue.connection
+        if node.failed or queue.is_broker or not isinstance(connection, NodeConnection):
+            continue
+        if not connection.keeps(queue.rights):
+            node.endpoint.disconnect(interface, _REASON, time.monotonic_ns())
+            disconnected += 1
+    return disconnected

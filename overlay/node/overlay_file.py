@@ -7,6 +7,7 @@ routing of Jayaram et al. (section 3) holds for acyclic overlays.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -23,10 +24,9 @@ from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.key_table import MAX_KEY_BYTES
 from covey.overlay.core.routing.ring import MAX_REPLAY_BYTES
 from covey.overlay.documents import EventTypes, Section, complaint, one_of, text_keys
-from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay, TlsFiles
-from covey.overlay.node.token_verifier import TokenOptions
 from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
 from covey.overlay.transport.rpc_server import ConnectionLimits
 
@@ -129,6 +129,11 @@ class LimitsSection(Section):
                 "max_frame_bytes",
             )
         return self
+
+
+def _limits(section: LimitsSection, kind: type[Any], prefix: str) -> dict[str, Any]:
+    """The fields of one kind of limits, whose names begin with a prefix in the file."""
+    return {field.name: getattr(section, prefix + field.name) for field in fields(kind)}
 
 
 def check_module(name: str) -> str:
@@ -357,14 +362,9 @@ class OverlayFile(Section):
                 for name, broker in self.brokers.items()
             },
             links=tuple(links),
-            limits=Limits(limits.max_event_bytes, limits.max_batch_events, limits.max_frame_bytes),
-            sessions=SessionLimits(
-                lease_s=limits.session_lease_s,
-                queue_events=limits.session_queue_events,
-                queue_bytes=limits.session_queue_bytes,
-                stall_limit_s=limits.session_stall_limit_s,
-            ),
-            link_limits=LinkLimits(limits.link_queue_bytes, limits.link_held_bytes),
+            limits=Limits(**_limits(limits, Limits, "")),
+            sessions=SessionLimits(**_limits(limits, SessionLimits, "session_")),
+            link_limits=LinkLimits(**_limits(limits, LinkLimits, "link_")),
             delays_ms={link: delay_ms for link, delay_ms in links.items() if delay_ms is not None},
             client_delay_ms=self.client_delay_ms,
             replay_events=self.replay_events,
@@ -375,20 +375,7 @@ class OverlayFile(Section):
             damping=self.damping,
             merging=self.merging,
             merging_budget=self.merging_budget,
-            bounds=Bounds(
-                sessions=limits.max_sessions,
-                session_subscriptions=limits.max_session_subscriptions,
-                session_types=limits.max_session_types,
-                types=limits.max_types,
-                filter_bytes=limits.max_filter_bytes,
-                filter_depth=limits.max_filter_depth,
-                filter_conjunctions=limits.max_filter_conjunctions,
-                session_updates_per_s=limits.max_session_updates_per_s,
-                session_events_per_s=limits.max_session_events_per_s,
-                session_event_bytes_per_s=limits.max_session_event_bytes_per_s,
-                client_sessions=limits.max_client_sessions,
-                type_views=limits.max_type_views,
-            ),
+            bounds=Bounds(**_limits(limits, Bounds, "max_")),
             connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
             operator_limits=self.operators.limits(),
             operator_modules=tuple(self.operators.modules),

@@ -1,7 +1,7 @@
 """Reads the overlay file again while the broker runs (SIGHUP, or the call Reload).
 
 What may change at any time is changed: limits of sessions, queues, connections and operators, the level of
-the log, the rules for clients (`reauthentication.py`), and the links. What brokers and clients have agreed
+the log, the rules for clients (`node_connection.py`), and the links. What brokers and clients have agreed
 on, or built their state with, keeps its value, and one line of the log names it. A file that is wrong changes
 nothing.
 
@@ -18,15 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
+from covey.overlay.node.authentication import TokenKeyError
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
+from covey.overlay.node.node_connection import reauthenticate
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.node.reauthentication import reauthenticate
 from covey.overlay.node.server import Server
-from covey.overlay.node.token_verifier import TokenKeyError
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.calls import Reloaded
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.packets import Reloaded
 
 log = logging.getLogger("covey.broker")
 

@@ -1,5 +1,9 @@
-"""The state of a broker process, for `covey inspect`, `explain` and `follow`: the core's, and the node's
-around it.
+"""The state of a broker process: whether it is ready, and what `covey inspect`, `explain` and `follow` show,
+the core's and the node's around it.
+
+A broker is ready if every neighbour is linked and synchronised, and events are taken. One that is not serves
+all the same: it may be waiting for a neighbour, and a restart would not bring that back. Kernels that are
+still compiled delay nothing, since filters are evaluated without them.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ import asyncio
 import os
 import shutil
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
@@ -18,12 +22,48 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.introspection.explanations import explain, follow
 from covey.overlay.core.introspection.inspection import Listing, inspect, render
 from covey.overlay.node.node import Node
-from covey.overlay.node.operator_state import inspect_operators, render_operators
-from covey.overlay.node.readiness import missing
+from covey.overlay.node.operators import inspect_operators, render_operators
 from covey.overlay.node.storage_directory import broker_directory
 
 _MOST_SHOWN = 5
 """Connections in each of the lists that `covey top` shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What keeps a broker from being ready, a broker's interface or "events", why, and for how many
+    seconds.
+    """
+
+    what: str
+    why: str
+    seconds: float
+
+
+def missing(node: Node) -> list[Missing]:
+    """What keeps this broker from being ready; nothing if it is. O(neighbours)."""
+    now_ns = time.monotonic_ns()
+    uptime_s = (time.time_ns() - node.started_ns) / 1e9
+    found = []
+    if node.draining:
+        found.append(Missing("events", "the broker is shutting down", 0.0))
+    elif node.endpoint.recovering:
+        why = "the broker has started and waits for what its neighbours and clients want"
+        found.append(Missing("events", why, uptime_s))
+    if node.repairing is not None and node.repairing.describe()[0] is None and node.repairing.uplink.best:
+        found.append(Missing("upward link", node.repairing.describe()[1], uptime_s))
+    for name in node.neighbours():
+        interface = f"broker/{name}"
+        queue = node.queues[interface]
+        if queue.connected and node.core.tables.peers[interface].synced:
+            continue
+        if queue.connected:
+            why = "not synchronised: its interest has not arrived"
+        else:
+            fault = node.link_faults.get(interface)
+            why = f"not connected: {fault}" if fault else "not connected"
+        found.append(Missing(interface, why, (now_ns - queue.since_ns) / 1e9))
+    return found
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:

@@ -2,9 +2,15 @@
 
 Each call is one transaction, on disk when it returns, but for new values of subscriptions, which wait for
 `sync`: their file is synced in the thread that syncs the logs. A row that has not changed is not written. A
-cursor and a watermark say no more than what is synced in the log beside them. A damaged state is not opened
-(`state_checks.py`). There is no second connection to the database in that thread: its writes and those of the
-event loop would have to agree on their order.
+cursor and a watermark say no more than what is synced in the log beside them. There is no second connection
+to the database in that thread: its writes and those of the event loop would have to agree on their order.
+
+A damaged state is not opened, so that a flipped bit is never served. The values of a row have a CRC beside
+them, SQLite examines the pages around the rows, and the frames of its write-ahead log (`-wal`) have
+checksums. SQLite takes that log to end before the first frame whose checksum is wrong, and says nothing of
+transactions behind it: these are counted here. A torn write looks the same as a flipped bit. `StateStore` has
+at most two transactions that are not synced, one of new values and one after it; so where more are cut, some
+of them had been synced: that is damage. One or two may be writes that nobody has confirmed.
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from struct import iter_unpack, unpack_from
+from zlib import crc32
 
 from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.endpoint.storage import (
@@ -24,17 +32,7 @@ from covey.overlay.core.endpoint.storage import (
 )
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.watermarks import WATERMARKS
-from covey.overlay.node.state_checks import (
-    CUT,
-    TABLES,
-    UNSYNCED_TRANSACTIONS,
-    crc_of,
-    cut_transactions,
-    damage_of,
-    with_crc,
-)
-from covey.overlay.storage.errors import StorageError, storage_error
-from covey.overlay.storage.files import check_linked, sync_file
+from covey.overlay.storage.files import StorageError, check_linked, storage_error, sync_file
 from covey.overlay.transport.wire_values import (
     decode_event_type,
     decode_values,
@@ -42,6 +40,21 @@ from covey.overlay.transport.wire_values import (
     encode_values,
 )
 
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "cursors": ("interface", "type", "next"),
+    "watermarks": ("type", "publisher", "sequence", "offset"),
+    "marked": ("type", "offset"),
+    "sessions": ("interface", "identity"),
+    "arrivals": ("interface", "receiver", "ends", "origin", "number"),
+    "moved": ("interface", "broker", "number"),
+    "awaited": ("interface",),
+    "subscriptions": ("interface", "id", "type", "filter", "bindings", "ends_ns"),
+}
+"""By table the columns of which the column `crc` has the check."""
+UNSYNCED_TRANSACTIONS = 2
+CUT = "a bit has flipped in what was written last"
+_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
+_MAGIC, _WORD = 0x377F0682, 0xFFFFFFFF
 VERSION = 4
 MOVED_SESSIONS = 10_000
 """So many of the sessions that were handed over last are known."""
@@ -73,9 +86,71 @@ _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of tables or columns that it does not find where they were written."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
 _PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
-_FORGET_COPIES = (
-    "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
-)
+_FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
+
+
+def crc_of(table: str, row: Sequence[object]) -> int:
+    """The check of a row: its values and their kinds, and the table in which it is. `ascii`, since what
+    `repr` shows of a character depends on the Unicode of the Python that reads it.
+    """
+    return crc32(ascii((table, *row)).encode())
+
+
+def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:
+    return (*row, crc_of(table, row))
+
+
+def damage_of(database: sqlite3.Connection, *, rows: bool = True) -> str:
+    """What is damaged in a state, in one phrase; "" if nothing is. States of earlier versions have no
+    checks of `rows`. Reads all of it."""
+    (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if said != "ok":
+        return str(said).replace("\n", " ")
+    for table, columns in TABLES.items() if rows else ():
+        stored = database.execute(f"SELECT {', '.join(columns)}, crc FROM {table}")
+        damaged = sum(row[-1] != crc_of(table, row[:-1]) for row in stored)
+        if damaged:
+            return f"rows of {table} that are not as they were written: {damaged:,}"
+    return ""
+
+
+def cut_transactions(wal: Path) -> int:
+    """How many transactions at the end of a write-ahead log SQLite does not read, since a checksum in them or
+    before them is wrong; one that was never finished counts as well. Reads all of it, some 20 MB/s.
+    """
+    data = wal.read_bytes() if wal.exists() else b""
+    if len(data) <= _HEADER_BYTES:
+        return 0
+    magic, _, page_bytes, _, first_salt, second_salt = unpack_from(">6I", data)
+    order = ">" if magic & 1 else "<"
+    sums = _sums(order, data[:24], (0, 0))
+    if magic & ~1 != _MAGIC or sums != unpack_from(">2I", data, 24):
+        return UNSYNCED_TRANSACTIONS + 1  # a header is synced before the first frame is written
+    frames = range(_HEADER_BYTES, len(data) - _FRAME_HEADER_BYTES + 1, _FRAME_HEADER_BYTES + page_bytes)
+    torn, commits = False, 0
+    for start in frames:
+        _, committed, *salts = unpack_from(">4I", data, start)
+        if not torn:
+            page = start + _FRAME_HEADER_BYTES
+            sums = _sums(order, data[start : start + 8] + data[page : page + page_bytes], sums)
+            whole = page + page_bytes <= len(data) and salts == [first_salt, second_salt]
+            if whole and sums == unpack_from(">2I", data, start + 16):
+                continue
+        if salts[0] == first_salt or salts[1] == second_salt:  # else it is left over from an earlier log
+            torn = True
+            commits += committed > 0
+        elif not torn:
+            return 0
+    return max(int(torn), commits)
+
+
+def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    """SQLite's checksum of a write-ahead log, continued."""
+    first, second = sums
+    for one, other in iter_unpack(order + "2I", data[: len(data) & ~7]):
+        first = (first + one + second) & _WORD
+        second = (second + other + first) & _WORD
+    return first, second
 
 
 class StateStore:

@@ -1,6 +1,7 @@
-"""The files of one directory, as a log uses them: the interface, and the operating system's.
+"""The files of one directory, as a log uses them: the interface, the operating system's, and what can be
+wrong.
 
-What is written is durable once `FileWriter.sync` has returned, and the name of a created, renamed or removed
+What is written is durable once `FileWriter.sync` has returned, and the name of a created or removed
 file once `Files.sync_directory` has. Every error is a `StorageError`. The simulator has other files
 (`sim/simulator/disk.py`).
 """
@@ -13,12 +14,62 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
-from covey.overlay.storage.errors import StorageError, storage_error
+from covey.matcher.errors import CoveyError
 
+Problem = Literal[
+    "missing",
+    "read-only",
+    "full",
+    "in use",
+    "failed",
+    "version",
+    "offset",
+    "record",
+    "damaged",
+    "input/output",
+]
+"""What is wrong: no such directory or file; no permission to write; no room; another process has the
+directory; a log takes no records after a failed write; a file of another version; an offset that the log does
+not have; a record over its bounds; flipped bits in the state of a broker; all else that the operating
+system reports.
+"""
+_PROBLEMS: dict[int, tuple[Problem, str]] = {
+    errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
+    errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
+    errno.EACCES: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EPERM: ("read-only", "it cannot be written: expected a directory that this process may write to"),
+    errno.EROFS: ("read-only", "its file system is read-only: expected one that can be written"),
+    errno.ENOSPC: ("full", "no room is left on the disk: expected room for the next records"),
+    errno.EDQUOT: ("full", "the disk quota is used up: expected room for the next records"),
+    errno.EFBIG: ("full", "the file may not grow further: expected room for the next records"),
+}
 LOCK = "lock"
 """The name of the file that a process locks to have the directory to itself."""
+
+
+CANNOT_STORE = "cannot store events"
+"""In the goodbye of a broker that stops because of its storage."""
+
+
+class StorageError(CoveyError):
+    """A file or directory could not be used: `path`, what is wrong with it, and what was expected."""
+
+    def __init__(self, problem: Problem, path: str, sentence: str) -> None:
+        super().__init__(f"{path}: {sentence}")
+        self.problem = problem
+        self.path = path
+        self.sentence = sentence
+
+
+def storage_error(path: str, error: OSError) -> StorageError:
+    """The error of the operating system, as one sentence."""
+    problem, sentence = _PROBLEMS.get(
+        error.errno or 0,
+        ("input/output", f"{error.strerror or error}: expected a working file system"),
+    )
+    return StorageError(problem, path, sentence)
 
 
 class FileWriter(Protocol):
@@ -58,9 +109,6 @@ class Files(Protocol):
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file to its first bytes, durably."""
-
-    def rename(self, name: str, new_name: str) -> None:
-        """Rename a file; one of the new name is replaced."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -122,10 +170,6 @@ class OsFiles:
         with _errors(self._at(name)), _opened(self._at(name), os.O_WRONLY) as file:
             os.ftruncate(file, size)
             os.fsync(file)
-
-    def rename(self, name: str, new_name: str) -> None:
-        with _errors(self._at(name)):
-            os.replace(self._at(name), self._at(new_name))
 
     def remove(self, name: str) -> None:
         with _errors(self._at(name)):

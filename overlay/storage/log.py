@@ -19,26 +19,78 @@ threads takes turns, apart from `Commit.run`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from covey.overlay.storage.commit import Commit
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import Files, FileWriter
-from covey.overlay.storage.log_recovery import recover
-from covey.overlay.storage.records import (
+from covey.overlay.storage.files import Files, FileWriter, StorageError
+from covey.overlay.storage.recovery import recover
+from covey.overlay.storage.segment import (
     RECORD_HEADER_BYTES,
+    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
+    Missing,
     Record,
+    Segment,
     Unreadable,
     encode_records,
+    first_time_ns,
+    last_time_ns,
+    new_segment,
+    position_of,
     scan,
 )
-from covey.overlay.storage.segment import Missing, first_time_ns, last_time_ns, new_segment, position_of
 
 DEFAULT_SEGMENT_BYTES = 64 << 20
 DEFAULT_RECORD_BYTES = 16 << 20
 _HINTS = 256
+
+
+class Commit:
+    """Records on their way to the disk, in a segment that `writer` writes, or in a new one. `run` may be
+    called in another thread than the log's; then `Log.end_sync` takes the outcome.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        segment: Segment,
+        writer: FileWriter | None,
+        records: Sequence[Record],
+        synced: int,
+    ) -> None:
+        self.segment = segment
+        self.writer = writer
+        self.records = records
+        self.error: StorageError | None = None
+        self.finished = False
+        self._files = files
+        self._is_new = not segment.size
+        self._data = b""
+        position = segment.size
+        if self._is_new:
+            self._data, position = SEGMENT_HEADER, SEGMENT_HEADER_BYTES
+        self._data += encode_records(records, segment.marker, position, synced)
+
+    @property
+    def bytes(self) -> int:
+        """What is written."""
+        return len(self._data)
+
+    def run(self) -> None:
+        """Write and sync; blocks. An error is kept for `Log.end_sync`."""
+        try:
+            if self._is_new:
+                self.writer = self._files.create(self.segment.name)
+            elif self.writer is None:
+                self.writer = self._files.writer(self.segment.name, self.segment.size)
+            self.writer.write(self._data)
+            self.writer.sync()
+            if self._is_new:
+                self._files.sync_directory()
+        except StorageError as error:
+            self.error = error
+        self.finished = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +114,7 @@ class Removed:
 
 class Log:
     """A log in a directory of its own, opened by `Log(files, salt=...)`, which recovers it: `recovery` tells
-    what was found. `salt` is a random number of 32 bits, another one at each opening (`records.py`). Records
+    what was found. `salt` is a random number of 32 bits, another one at each opening (`segment.py`). Records
     take `max_record_bytes` at most, a segment about `segment_bytes`. `StorageError` if the directory cannot
     be used; time and memory do not grow with the log, but with a segment.
     """
@@ -210,7 +262,7 @@ class Log:
 
     def mark_synced(self) -> None:
         """Write into the log what is synced, so that damage to the last records is told from a torn write
-        (`examination.py`). Worth its sync when a log comes to rest; `close` does it. Nothing if the last
+        (`recovery.py`). Worth its sync when a log comes to rest; `close` does it. Nothing if the last
         records say it.
         """
         if self.failed is not None:

@@ -1,4 +1,6 @@
-"""Addresses of brokers: "host:port" for TCP, "unix:path" for a socket file of this machine."""
+"""Addresses of brokers: "host:port" for TCP, "unix:path" for a socket file of this machine; and how a call to
+one ends that does not succeed.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +55,11 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
     if not host or not colon or "/" in host or not 0 < number < 65_536:
         raise ValueError('expected "host:port" with a port from 1 to 65535, or "unix:path"')
     return TcpAddress(host.removeprefix("[").removesuffix("]"), number)
+
+
+class CallError(Exception):
+    """A gRPC call that ends without success; `status` is the name of a gRPC status."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status

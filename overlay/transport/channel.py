@@ -1,4 +1,4 @@
-"""A client's gRPC connection to a broker, and the names of the broker's methods.
+"""A client's gRPC connection to a broker.
 
 Connections are direct, never through a proxy of the environment, and never shared, so that each attempt to
 connect opens a new one. A dead peer (a pulled cable, a stopped machine) is detected within five seconds.
@@ -12,20 +12,11 @@ from types import TracebackType
 from typing import Self
 
 from covey.overlay.http2.rpc import RpcConnection
-from covey.overlay.transport.address import UnixAddress, parse_address
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError, UnixAddress, parse_address
 from covey.overlay.transport.credentials import PLAIN, Credentials
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.tls import TlsError
-
-SERVICE = "covey.v1.Broker"
-CONNECT = f"/{SERVICE}/Connect"
-DESCRIBE = f"/{SERVICE}/Describe"
-INSPECT = f"/{SERVICE}/Inspect"
-EXPLAIN = f"/{SERVICE}/Explain"
-FOLLOW = f"/{SERVICE}/Follow"
-RELOAD = f"/{SERVICE}/Reload"
 
 _CONNECT_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 1.0

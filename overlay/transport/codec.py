@@ -1,5 +1,5 @@
 """The messages of the core on the wire (proto/broker.proto), one encoder and one decoder each; `packets.py`
-has the packets they travel in, `calls.py` single calls.
+has the packets they travel in.
 
 Invariants: decoding an encoded message gives an equal one; a message that does not make sense raises
 `MessageError`, never anything else.
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import cast
+from dataclasses import fields
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +41,10 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import check_values
-from covey.overlay.transport.errors import MessageError, UnknownTypeError
-from covey.overlay.transport.wire_contexts import traceparent_of
 from covey.overlay.transport.wire_values import (
+    MessageError,
     TypeLookup,
+    UnknownTypeError,
     bytes_of_events,
     decode_event_type,
     event_type_of,
@@ -51,12 +52,33 @@ from covey.overlay.transport.wire_values import (
     fill_event_type,
     fill_events,
     fill_values,
+    traceparent_of,
     uint32s,
     values_of,
 )
 from covey.proto import broker_pb2 as pb
 
 WireMessage = pb.Message
+_UINT32 = struct.Struct("<I")
+_STEPS = {step.value for step in MoveStep}
+_ALIKE: dict[str, Any] = {
+    "unadvertise": Unadvertise,
+    "unsubscribe": Unsubscribe,
+    "hold": Hold,
+    "gap": Gap,
+    "listeners_report": ListenersReport,
+    "answered": Answered,
+    "expired": Expired,
+    "sync_end": SyncEnd,
+    "refuse": Refuse,
+}
+"""Messages whose fields are the same on the wire."""
+_COUNTED_BYTES = 128
+_OF_CLIENTS = (
+    *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
+    *("sync_begin", "sync_end"),
+)
+"""The kinds of messages that a client sends."""
 
 
 def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
@@ -64,11 +86,6 @@ def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
     fill_event_type(wire.advertise.event_type, m.event_type)
     wire.advertise.filter = "" if m.filter is None else str(m.filter)
     wire.advertise.report_listeners = m.report_listeners
-
-
-def _encode_unadvertise(wire: pb.Message, m: Unadvertise) -> None:
-    wire.unadvertise.epoch = m.epoch
-    wire.unadvertise.type_name = m.type_name
 
 
 def _encode_subscribe(wire: pb.Message, m: Subscribe) -> None:
@@ -80,11 +97,6 @@ def _encode_subscribe(wire: pb.Message, m: Subscribe) -> None:
     subscribe.for_views = m.for_views
     fill_values(subscribe.values, m.values)
     subscribe.valid_for_ns = m.valid_for_ns
-
-
-def _encode_unsubscribe(wire: pb.Message, m: Unsubscribe) -> None:
-    wire.unsubscribe.epoch = m.epoch
-    wire.unsubscribe.subscription_id = m.subscription_id
 
 
 def _encode_update(wire: pb.Message, m: Update) -> None:
@@ -99,44 +111,14 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     fill_values(update.values, m.values)
 
 
-def _encode_hold(wire: pb.Message, m: Hold) -> None:
-    wire.hold.type_name = m.type_name
-    wire.hold.held = m.held
-
-
-def _encode_gap(wire: pb.Message, m: Gap) -> None:
-    wire.gap.type_name = m.type_name
-    wire.gap.first_ns = m.first_ns
-    wire.gap.last_ns = m.last_ns
-    wire.gap.count = m.count
-    wire.gap.conflated = m.conflated
-
-
 def _encode_notice(wire: pb.Message, m: Notice) -> None:
     notice = wire.notice
     notice.operator, notice.broker, notice.reason, notice.count = m.operator, m.broker, m.reason, m.count
     notice.subscription_ids.extend(m.subscription_ids)
 
 
-def _encode_answered(wire: pb.Message, m: Answered) -> None:
-    wire.answered.type_name, wire.answered.epoch = m.type_name, m.epoch
-
-
-def _encode_expired(wire: pb.Message, m: Expired) -> None:
-    wire.expired.subscription_id, wire.expired.type_name = m.subscription_id, m.type_name
-
-
-def _encode_listeners_report(wire: pb.Message, m: ListenersReport) -> None:
-    wire.listeners_report.type_name = m.type_name
-    wire.listeners_report.present = m.present
-
-
 def _encode_sync_begin(wire: pb.Message, m: SyncBegin) -> None:
     wire.sync_begin.SetInParent()
-
-
-def _encode_sync_end(wire: pb.Message, m: SyncEnd) -> None:
-    wire.sync_end.epoch = m.epoch
 
 
 def _encode_publish(wire: pb.Message, m: Publish) -> None:
@@ -175,17 +157,6 @@ def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
             first: npt.NDArray[np.int64] = rows[0]
             return first
     return None
-
-
-def _encode_refuse(wire: pb.Message, m: Refuse) -> None:
-    refuse = wire.refuse
-    refuse.epoch = m.epoch
-    refuse.status = m.status
-    refuse.reason = m.reason
-    refuse.subscription_id = m.subscription_id
-    refuse.type_name = m.type_name
-    refuse.first_sequence = m.first_sequence
-    refuse.count = m.count
 
 
 def _encode_session_move(wire: pb.Message, m: SessionMove) -> None:
@@ -311,40 +282,22 @@ def _decode_record(deliver: pb.Deliver) -> Deliver:
     return _decode_deliver(pb.Message(deliver=deliver), {schema.name: schema}.get)
 
 
-_UINT32 = struct.Struct("<I")
-_STEPS = {step.value for step in MoveStep}
-
 ENCODERS: dict[type, Callable[..., None]] = {
     Advertise: _encode_advertise,
-    Unadvertise: _encode_unadvertise,
     Subscribe: _encode_subscribe,
-    Unsubscribe: _encode_unsubscribe,
     Update: _encode_update,
-    Hold: _encode_hold,
     SessionMove: _encode_session_move,
-    Gap: _encode_gap,
     Notice: _encode_notice,
-    Answered: _encode_answered,
-    Expired: _encode_expired,
-    ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
-    SyncEnd: _encode_sync_end,
     Publish: _encode_publish,
     Deliver: _encode_deliver,
-    Refuse: _encode_refuse,
 }
 
 _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "advertise": _decode_advertise,
-    "unadvertise": lambda w, _: Unadvertise(w.unadvertise.epoch, w.unadvertise.type_name),
     "subscribe": _decode_subscribe,
-    "unsubscribe": lambda w, _: Unsubscribe(w.unsubscribe.epoch, w.unsubscribe.subscription_id),
     "update": _decode_update,
     "session_move": _decode_session_move,
-    "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
-    "gap": lambda w, _: Gap(
-        w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count, w.gap.conflated
-    ),
     "notice": lambda w, _: Notice(
         w.notice.operator,
         w.notice.broker,
@@ -352,32 +305,28 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.notice.count,
         tuple(w.notice.subscription_ids),
     ),
-    "listeners_report": lambda w, _: ListenersReport(
-        w.listeners_report.type_name, w.listeners_report.present
-    ),
-    "answered": lambda w, _: Answered(w.answered.type_name, w.answered.epoch),
-    "expired": lambda w, _: Expired(w.expired.subscription_id, w.expired.type_name),
     "sync_begin": lambda w, _: SyncBegin(),
-    "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
     "deliver": _decode_deliver,
-    "refuse": lambda w, _: Refuse(
-        w.refuse.epoch,
-        w.refuse.status,
-        w.refuse.reason,
-        w.refuse.subscription_id,
-        w.refuse.type_name,
-        w.refuse.first_sequence,
-        w.refuse.count,
-    ),
 }
 
 
-_COUNTED_BYTES = 128
-_OF_CLIENTS = (
-    *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
-    *("sync_begin", "sync_end"),
-)
-"""The kinds of messages that a client sends."""
+def _add_alike(kind: str, message: Any) -> None:
+    names = tuple(field.name for field in fields(message))
+
+    def encode(wire: pb.Message, m: Message) -> None:
+        body = getattr(wire, kind)
+        for name in names:
+            setattr(body, name, getattr(m, name))
+
+    def decode(wire: pb.Message, lookup: TypeLookup) -> Any:
+        body = getattr(wire, kind)
+        return message(*(getattr(body, name) for name in names))
+
+    ENCODERS[message], _DECODERS[kind] = encode, decode
+
+
+for _kind, _message in _ALIKE.items():
+    _add_alike(_kind, _message)
 
 
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:

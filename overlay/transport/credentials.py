@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from covey.overlay.core.access.rights import owner_named
-from covey.overlay.transport.address import TcpAddress, UnixAddress, is_local
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.tls import Tls, TlsContexts, TlsError, certified
-from covey.overlay.transport.tls_layer import TlsLayer
+from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, is_local
+from covey.overlay.transport.tls import Tls, TlsContexts, TlsError, TlsLayer, certified
 
 Token = str | Callable[[], str | Awaitable[str]]
 """A bearer token, or what returns one; it is called before each connection."""

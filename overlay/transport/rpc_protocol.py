@@ -15,10 +15,9 @@ from covey.overlay.core.access.identity import Certified
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.messages import MessageReader, MessagesReceived
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
-from covey.overlay.transport.loop_timer import LoopTimer
+from covey.overlay.transport.event_loop import LoopTimer, WaitingLine
 from covey.overlay.transport.rpc_call import RpcCall
-from covey.overlay.transport.tls_layer import EXPECTS_TLS, TlsLayer, is_alert
-from covey.overlay.transport.waiting_line import WaitingLine
+from covey.overlay.transport.tls import EXPECTS_TLS, TlsLayer, is_alert
 
 _UNCUT = 64 << 10
 """Bytes of messages, of a peer whose turn it is not always, from which on no more are read."""
@@ -45,8 +44,8 @@ class RpcProtocol(asyncio.Protocol):
     ) -> None:
         self.rpc = rpc
         self.line = line
-        self._ample: Callable[[int], bool] = (lambda _: True) if line is None else rpc.http2.budget.ample
-        """Whether what the peer sends is handled at once."""
+        self._ample = rpc.http2.budget.ample
+        """Whether what the client of a server sends is handled at once."""
         self.tls = tls
         self.peer = ""
         self.host = ""
@@ -91,12 +90,31 @@ class RpcProtocol(asyncio.Protocol):
             self._write(self.tls.take_output())
         self._flush()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes, *, served: bool = False) -> None:
+        """Bytes have arrived; or, `served`, it is their turn in the line."""
         now_ns = time.monotonic_ns()
-        if self._pending is None and self._ample(now_ns):
-            self._receive(data, now_ns)
-        else:
+        waits = not served and self.line is not None and not self._ample(now_ns)
+        if waits or self._pending is not None:
             self._wait(data)
+            return
+        rpc = self.rpc
+        if self.tls is not None:
+            data = self.tls.receive(data)
+            self._write(self.tls.take_output())
+            if not self.established.done() and self.tls.established:
+                self._establish()
+                self.flush_soon()
+        elif not rpc.http2.begun and rpc.is_client and is_alert(data):
+            self._fail(EXPECTS_TLS)
+            return
+        if data or rpc.http2.unread:
+            self._handle(rpc.receive(data, now_ns), now_ns)
+        if rpc.http2.unread:
+            self._wait(b"")
+        if self.tls is not None and self.tls.failure:
+            self._fail(self.tls.failure)
+        elif self.tls is not None and self.tls.ended:
+            self._close_transport()
 
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""
@@ -121,7 +139,7 @@ class RpcProtocol(asyncio.Protocol):
         if self.line is not None:
             self.line.bytes -= len(data)
         if self._transport is not None and not self._transport.is_closing():
-            self._receive(data, time.monotonic_ns())
+            self.data_received(data, served=True)
         self._read_on()
 
     def later(self, call: Callable[[], None]) -> None:
@@ -146,26 +164,6 @@ class RpcProtocol(asyncio.Protocol):
                 transport.pause_reading()
             else:
                 transport.resume_reading()
-
-    def _receive(self, data: bytes, now_ns: int) -> None:
-        rpc = self.rpc
-        if self.tls is not None:
-            data = self.tls.receive(data)
-            self._write(self.tls.take_output())
-            if not self.established.done() and self.tls.established:
-                self._establish()
-                self.flush_soon()
-        elif not rpc.http2.begun and rpc.is_client and is_alert(data):
-            self._fail(EXPECTS_TLS)
-            return
-        if data or rpc.http2.unread:
-            self._handle(rpc.receive(data, now_ns), now_ns)
-        if rpc.http2.unread:
-            self._wait(b"")
-        if self.tls is not None and self.tls.failure:
-            self._fail(self.tls.failure)
-        elif self.tls is not None and self.tls.ended:
-            self._close_transport()
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "the connection broke" if self.rpc.http2.begun else self._unreached
@@ -204,10 +202,6 @@ class RpcProtocol(asyncio.Protocol):
         self._arm()
         self.flush_soon()
         return call
-
-    def trust(self) -> None:
-        """The peer has proven who it is, or everybody may do everything."""
-        self.rpc.http2.budget.trust()
 
     def charge(self, permits: float) -> None:
         """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
@@ -304,13 +298,14 @@ class RpcProtocol(asyncio.Protocol):
             elif isinstance(event, CallEnded):
                 call = self._forget(event.call_id)
                 if call is not None:
-                    if not self._ample(time.monotonic_ns()):
+                    if self.line is not None and not self._ample(time.monotonic_ns()):
                         call._drop()  # its turns would come long after it has gone
                     call._set_ended(event.status, event.details)
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        if not self._flushing and self.rpc.http2.due:
+        http2 = self.rpc.http2
+        if not self._flushing and (http2.output or http2.ready or http2.closing or http2.closed is not None):
             self.flush_soon()
 
     def _forget(self, call_id: int) -> RpcCall | None:
@@ -350,13 +345,10 @@ class RpcProtocol(asyncio.Protocol):
                 for call in [call for call in self._blocked.values() if call.writable]:
                     del self._blocked[call.id]
                     call.wake()
-        if self._woken:
+        if self._woken or ((http2.ready or http2.output) and not self._paused):
             self.flush_soon()
-        elif http2.due:
-            if http2.over:
-                self._close_transport()
-            elif not self._paused:
-                self.flush_soon()
+        elif (http2.closing or http2.closed is not None) and http2.over:
+            self._close_transport()
 
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done():

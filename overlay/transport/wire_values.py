@@ -1,10 +1,15 @@
-"""Event types, values of variables and batches of events on the wire.
+"""Event types, values of variables and batches of events on the wire, with their trace contexts and the
+results of named operators; and what is wrong with what a peer sent.
 
-Invariant: the bytes of a batch pass through unchanged; what cannot be decoded raises a `CoveyError`.
+Invariant: the bytes of a batch pass through unchanged; what cannot be decoded raises a `CoveyError`. What is
+no W3C traceparent of an event that is traced is ignored, as that standard demands, and no batch has more than
+`MOST_CONTEXTS`. Results that were encoded decode to equal ones, and have as many bytes as in their message,
+so both ends of a link count alike.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,23 +18,29 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.message import DecodeError
 
 from covey.matcher import EventBatch, EventType
-from covey.matcher.errors import EventError, EventTypeError, FilterError
+from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
+from covey.matcher.events.arrow_columns import MALFORMED, read_record_batch
 from covey.matcher.events.event_type import Kind
-from covey.matcher.events.trace_contexts import present
+from covey.matcher.events.results import RESULT_BYTES, Answers, Results
+from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext, TraceContexts, present
 from covey.matcher.expressions.expression import Scalar
+from covey.overlay.core.messages import Refuse
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
-from covey.overlay.transport.wire_contexts import contexts_of, fill_contexts
-from covey.overlay.transport.wire_results import bytes_of_results, fill_results, results_of
 from covey.proto import broker_pb2 as pb
 
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_MOST_SEQUENCE = 1 << 63
+WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
+_ITEMS = frozenset(kind.arrow for kind in Kind)
+"""The types of values that a free variable may have."""
 TypeLookup = Callable[[str], EventType | None]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
 _KINDS = {
     Kind.INT64: pb.KIND_INT64,
     Kind.FLOAT64: pb.KIND_FLOAT64,
@@ -43,6 +54,128 @@ _WIRE = "wire"
 """The key of a type's bytes in its cache."""
 _SCHEMAS, _CACHED_LENGTH = 1024, 16_384
 """How many schemas of events are cached, and the bytes of the longest one."""
+
+
+class MalformedPacketError(CoveyError):
+    """Bytes that are no packet of this protocol."""
+
+
+class MessageError(CoveyError):
+    """A message that cannot be taken; `refuse` is the answer to its sender."""
+
+    def __init__(self, refuse: Refuse) -> None:
+        super().__init__(refuse.reason)
+        self.refuse = refuse
+
+
+class UnknownTypeError(CoveyError):
+    """The name of an event type that is not known here."""
+
+
+def fill_contexts(wire: pb.Events, contexts: TraceContexts) -> None:
+    for first, last, traceparent in contexts:
+        wire.contexts.add(traceparent=traceparent, first_sequence=first, last_sequence=last)
+
+
+def contexts_of(wire: pb.Events) -> TraceContexts:
+    """The contexts of a batch."""
+    return tuple(
+        TraceContext(each.first_sequence, each.last_sequence, each.traceparent)
+        for each in wire.contexts[:MOST_CONTEXTS]
+        if traceparent_of(each.traceparent) and each.first_sequence <= each.last_sequence < _MOST_SEQUENCE
+    )
+
+
+def traceparent_of(text: str) -> str:
+    """The text, if it is a traceparent, else nothing."""
+    return text if _TRACEPARENT.fullmatch(text) else ""
+
+
+def fill_results(wire: pb.Events, results: Results) -> None:
+    for key, answers in results.items():
+        result = wire.results.add()
+        result.key = key
+        result.rows = (answers.rows << 1 | answers.truths).astype("<u4").tobytes()
+        if answers.solutions is not None:
+            result.solutions = answers.serialized_solutions()
+
+
+def results_of(wire: WireResults, count: int) -> Results:
+    """The results of a batch of so many events."""
+    answers: dict[int, Answers] = {}
+    for result in wire:
+        if result.key in answers:
+            raise EventError(f"results with key {result.key:016x} twice: expected each key once")
+        answers[result.key] = _answers_of(result, count)
+    return Results(answers)
+
+
+def bytes_of_results(wire: WireResults) -> int:
+    """What `Results.nbytes` would be of results that cannot be decoded."""
+    return sum(RESULT_BYTES + len(result.rows) + len(result.solutions) for result in wire)
+
+
+def _answers_of(result: pb.OperatorResult, count: int) -> Answers:
+    if len(result.rows) % 4 or not result.rows:
+        raise EventError(f"results with rows of {len(result.rows)} bytes: expected a positive multiple of 4")
+    pairs = np.frombuffer(result.rows, dtype="<u4")
+    rows = (pairs >> 1).astype(np.int64)
+    if rows[-1] >= count or (rows[1:] <= rows[:-1]).any():
+        raise EventError(f"results with rows {_shown(rows)}: expected ascending ones below {count}")
+    truths = (pairs & 1).astype(np.bool_)
+    if not result.solutions:
+        return Answers(rows, truths)
+    solutions = _solutions_of(result.solutions)
+    if len(solutions) != len(rows):
+        raise EventError(f"results with {len(solutions)} solutions: expected one per row, {len(rows)}")
+    lengths = solutions.value_lengths().to_numpy(zero_copy_only=False)
+    if ((lengths > 0) != truths).any():
+        raise EventError("results with a solution of a false call or a true call without: expected neither")
+    return Answers(rows, truths, solutions, result.solutions)
+
+
+def _solutions_of(data: bytes) -> pa.ListArray:
+    try:
+        return _column_of(data)
+    except EventError:
+        raise
+    except (*MALFORMED, StopIteration) as error:
+        raise EventError(f"malformed solutions: {error}") from None
+
+
+def _column_of(data: bytes) -> pa.ListArray:
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+    head = reader.read_next_message()
+    if head.type != "schema":  # which pyarrow would read as one, and end the process
+        raise EventError(f"solutions begin with a message of type {head.type}: expected schema")
+    schema = pa.ipc.read_schema(head)
+    message = reader.read_next_message()
+    if len(schema) != 1 or not _is_solutions(schema.field(0).type):
+        types = ", ".join(map(str, schema.types))
+        raise EventError(f"solutions of type {types}: expected one list of values")
+    batch = read_record_batch(message, schema, "solutions")
+    column = batch.column(0)
+    items = column.values
+    fields = items.flatten() if pa.types.is_struct(items.type) else []
+    if any(array.null_count for array in (column, items, *fields)):
+        raise EventError("solutions with null: expected values")
+    return column
+
+
+def _is_solutions(type: pa.DataType) -> bool:
+    if not pa.types.is_list(type):
+        return False
+    item = type.value_type
+    if pa.types.is_struct(item):
+        fields = [item.field(i) for i in range(item.num_fields)]
+        names = {field.name for field in fields}  # decoded: UTF-8
+        return 0 < len(fields) == len(names) and all(field.type in _ITEMS for field in fields)
+    return item in _ITEMS
+
+
+def _shown(rows: np.ndarray) -> str:
+    shown = ", ".join(map(str, rows[:4].tolist()))
+    return shown if len(rows) <= 4 else f"{shown}, ..."
 
 
 def encode_event_type(event_type: EventType) -> bytes:

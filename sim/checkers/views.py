@@ -94,9 +94,7 @@ class _View:
 class Views(Observer):
     """Judges the views of one run; `now` returns the current time in nanoseconds."""
 
-    def __init__(
-        self, findings: Findings, now: Callable[[], int], durable: Collection[str] = ()
-    ) -> None:
+    def __init__(self, findings: Findings, now: Callable[[], int], durable: Collection[str] = ()) -> None:
         self.changes = 0
         """Changes that users have read."""
         self._findings = findings
@@ -243,9 +241,7 @@ class Views(Observer):
             if name in types and types[name] <= self._settled.get(place[1], 0)
         }
         view.base = {
-            key[1]: last
-            for key, last in self._last.items()
-            if key[0] == name and last.place in view.places
+            key[1]: last for key, last in self._last.items() if key[0] == name and last.place in view.places
         }
 
     def missed(self, client: ObservedClient, gap: Gap) -> None:
@@ -332,8 +328,9 @@ class Views(Observer):
         """All is at rest. From now on every change has a cause again."""
         self._restored.clear()
         self._end(
-            lambda last: last.key[0] in self._durable
-            and last.key[0] not in self._advertised.get(last.place, ())
+            lambda last: (
+                last.key[0] in self._durable and last.key[0] not in self._advertised.get(last.place, ())
+            )
         )
         for client in clients:
             for view_id, reader in client.views.items():
@@ -359,9 +356,7 @@ class Views(Observer):
         self._ended.clear()
         self._withdrawn.clear()
 
-    def _compare(
-        self, name: str, what: str, inside: dict[object, Any], expected: dict[object, Any]
-    ) -> None:
+    def _compare(self, name: str, what: str, inside: dict[object, Any], expected: dict[object, Any]) -> None:
         for key in {**inside, **expected}:
             if (name, key) in self._unsure:
                 continue

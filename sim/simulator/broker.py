@@ -23,7 +23,7 @@ from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Action, Interface, Message
 from covey.overlay.core.repair.uplink import UplinkRule
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.cores import ObservedCore, ServedCore
 from covey.sim.simulator.costs import Costs

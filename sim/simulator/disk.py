@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 
 SECTOR_BYTES = 512
 
@@ -117,11 +117,6 @@ class SimulatedFiles:
         file.current.cut(size)
         file.durable.cut(size)
         file.dropped.clear()
-
-    def rename(self, name: str, new_name: str) -> None:
-        self._file(name)
-        self._step()
-        self._files[new_name] = self._files.pop(name)
 
     def remove(self, name: str) -> None:
         file = self._file(name)

@@ -1,6 +1,6 @@
 """Links that move around brokers that are dead or out of reach, in virtual time.
 
-It does what `overlay/node/repair.py` does: gives each broker the time, answers its probes, and opens the
+It does what `overlay/node/dialer.py` does: gives each broker the time, answers its probes, and opens the
 connection to whom it wants to be linked, if both have read the same file. Any two brokers may be kept apart.
 A probe is answered at once.
 """

@@ -16,8 +16,7 @@ from covey.overlay.core.endpoint.storage import Record
 from covey.overlay.core.messages import ENDED, KEYS, Interface, Receiver
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.state_store import StateStore
-from covey.overlay.storage.records import SEGMENT_HEADER_BYTES, Found, scan
-from covey.overlay.storage.segment import open_segments
+from covey.overlay.storage.segment import SEGMENT_HEADER_BYTES, Found, open_segments, scan
 from covey.sim.simulator.disk import SimulatedCrash, SimulatedFiles
 
 _SEGMENT_BYTES = 4096

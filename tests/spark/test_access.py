@@ -15,8 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from running import eventually
 
 from covey.overlay.core.access.rights import Permission, Rule
-from covey.overlay.node.authentication import ClientRules
-from covey.overlay.node.token_verifier import TokenOptions
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.spark import CoveySource, SourceError
 from covey.spark.options import SinkOptions, StreamOptions, read_options
 

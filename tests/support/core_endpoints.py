@@ -11,7 +11,7 @@ from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
-from covey.overlay.transport.errors import MessageError
+from covey.overlay.transport.wire_values import MessageError
 
 
 class Noted:

@@ -22,8 +22,7 @@ from covey.gateway.server import bind, server
 from covey.matcher import EventType
 from covey.overlay import Client, Tls
 from covey.overlay.core.access.rights import Permission, Rule
-from covey.overlay.node.authentication import ClientRules
-from covey.overlay.node.token_verifier import TokenOptions
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 
 _SECRET = "g" * 40
 

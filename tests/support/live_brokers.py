@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from running import QUOTE, Brokers
 
 from covey.overlay import Client
-from covey.overlay.client.loop_thread import LoopThread
+from covey.overlay.client.blocking import LoopThread
 from covey.overlay.core.endpoint.limits import SessionLimits
 
 T = TypeVar("T")

@@ -10,11 +10,10 @@ from zlib import crc32
 
 import pytest
 
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.overlay.storage.log import Log
-from covey.overlay.storage.records import Record
-from covey.overlay.storage.segment import Missing
-from covey.overlay.storage.verify import verify
+from covey.overlay.storage.recovery import verify
+from covey.overlay.storage.segment import Missing, Record
 from covey.sim.simulator.disk import SimulatedCrash, SimulatedFiles
 
 HEADER = struct.Struct("<IIIqQQI")

@@ -1,8 +1,7 @@
 """A connection whose turns follow each other at once, of a peer that is trusted."""
 
-from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import Event
-from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.connection import Event, Http2Connection
+from covey.overlay.http2.frames import Http2Options
 
 
 class WholeConnection(Http2Connection):

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.client.deliveries import Deliveries
+from covey.overlay.client.inbox import Deliveries
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.processes import Role, serve
 

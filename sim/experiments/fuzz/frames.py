@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from hpack import Encoder
 
 from covey.overlay.http2 import frames
-from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.frames import ErrorCode, Http2Options
 from covey.overlay.http2.messages import MessageReader, MessagesReceived
-from covey.overlay.http2.options import Http2Options
 from covey.overlay.http2.rpc import CallEnded, CallStarted, RpcConnection, RpcEvent
 
 _OPTIONS = Http2Options(
@@ -310,7 +309,7 @@ class FuzzedConnection:
         elif chance < 0.4 and live:
             stream, message = rpc.http2.stream(draw.choice(live)), bytes(draw.choice((0, 10, 70_000)))
             if stream is not None:
-                rpc.http2.sender.send_message(stream, message)
+                rpc.http2.send_message(stream, message)
         elif chance < 0.45 and live:
             call_id = draw.choice(live)
             if self._is_server:

@@ -38,9 +38,13 @@ from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
-from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.packets import Goodbye, decode_packet, encode_frame
-from covey.overlay.transport.wire_values import fill_event_type, fill_events
+from covey.overlay.transport.wire_values import (
+    MalformedPacketError,
+    MessageError,
+    fill_event_type,
+    fill_events,
+)
 from covey.proto import broker_pb2 as pb
 from covey.sim.invariants import check
 

@@ -148,9 +148,7 @@ class BoxClient:
         self._recipient.settle(change)
         self._statistics.changed(perf_counter() - start)
 
-    async def _subscribe_again(
-        self, box: int, old: Subscription, rectangle: Rectangle, how: Change
-    ) -> None:
+    async def _subscribe_again(self, box: int, old: Subscription, rectangle: Rectangle, how: Change) -> None:
         if how is Change.UNSUBSCRIBE_FIRST:
             await old.unsubscribe()
         await self._subscribe(box, rectangle)

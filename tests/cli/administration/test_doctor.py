@@ -240,7 +240,5 @@ def test_more_brokers_than_the_machine_has_room_for(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(overlay_checks, "available_bytes", lambda: 200 << 20)
     monkeypatch.setattr(overlay_checks, "usable_cores", lambda: 1)
     file = overlay_file(tmp_path, *local(2))
-    assert found(file) == [
-        ("memory", "200 MiB are free, and 2 brokers take 250 MiB idle: run fewer here")
-    ]
+    assert found(file) == [("memory", "200 MiB are free, and 2 brokers take 250 MiB idle: run fewer here")]
     assert any(subject == "cores" for subject, _ in found(file, State.NOTE))

@@ -80,7 +80,7 @@ def test_brokers_of_several_machines() -> None:
     [
         (["--brokers", "0"], "--brokers 0: expected 1 to 1,000"),
         (["--hosts", "a,"], "--hosts: expected names or addresses of hosts"),
-        (["--hosts", "a b/c"], "expected \"host:port\""),
+        (["--hosts", "a b/c"], 'expected "host:port"'),
         (["--port", "80"], "'--port': 80"),
         (["--name", ""], "overlay is '': expected"),
     ],

@@ -9,7 +9,7 @@ from running import QUOTE, Brokers, on_a_loop
 from covey.matcher import EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, Gap, Subscription
-from covey.overlay.client import pacing
+from covey.overlay.client import subscription
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 
@@ -35,7 +35,7 @@ def test_what_comes_is_the_newest_and_what_is_skipped_is_told(
     """To who reads also where all keys are more than may wait without credit; and to who does not read, which
     delays no other subscription of its client."""
     if reads:
-        monkeypatch.setattr(pacing, "_MOST_BYTES", 500)
+        monkeypatch.setattr(subscription, "_MOST_BYTES", 500)
 
     @on_a_loop
     async def run() -> None:

@@ -7,7 +7,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventError, EventType
 from covey.overlay import Client, ClosedError, OutboxFullError, RefusedError
-from covey.overlay.client.listeners import Listeners
+from covey.overlay.client.inbox import Listeners
 from covey.overlay.core.endpoint.limits import Limits
 
 NOTE = EventType("Note", {"text": "string"})

@@ -9,7 +9,7 @@ from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventBatch, EventType, EventTypeError, FilterError
 from covey.overlay import Client, NotSettledError, RefusedError
-from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.event import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
 
 

@@ -18,9 +18,8 @@ from h2.events import StreamReset as H2Reset
 from h2.settings import SettingCodes
 from whole_connection import WholeConnection
 
-from covey.overlay.http2.events import DataReceived, HeadersReceived, StreamReset
-from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.connection import DataReceived, HeadersReceived, StreamReset
+from covey.overlay.http2.frames import ErrorCode, Http2Options
 
 REQUEST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/x"), (b":authority", b"a")]
 RESPONSE = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -148,7 +147,7 @@ class Conversation:
         stream_id = self._some(self.ours.open)
         if stream_id is not None:
             data = self.draw.randbytes(self.draw.choice((0, 1, 100, 20_000, 100_000)))
-            self.connection.sender.queue(self.connection.stream(stream_id), data)
+            self.connection.queue(self.connection.stream(stream_id), data)
             self.ours.sent[stream_id] += data
 
     def _their_data(self) -> None:
@@ -243,7 +242,7 @@ class Conversation:
             elif isinstance(event, HeadersReceived):
                 if not event.trailers and not self.client:
                     if self.connection.stream(event.stream_id) is not None:
-                        self.connection.sender.write_headers(event.stream_id, RESPONSE)
+                        self.connection.write_headers(event.stream_id, RESPONSE)
                     self.ours.open.add(event.stream_id)
             elif isinstance(event, StreamReset):
                 assert event.code in (ErrorCode.CANCEL, ErrorCode.NO_ERROR)

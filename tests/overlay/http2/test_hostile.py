@@ -9,12 +9,23 @@ from hpack import Encoder
 from whole_connection import WholeConnection
 
 from covey.overlay.http2 import frames
-from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
-from covey.overlay.http2.frames import ErrorCode, frame, frame_header, number_frame, settings_frame
-from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.sender import Sender
-from covey.overlay.http2.stream import Stream
+from covey.overlay.http2.connection import (
+    ConnectionClosed,
+    DataReceived,
+    Event,
+    HeadersReceived,
+    Http2Connection,
+    StreamReset,
+)
+from covey.overlay.http2.frames import (
+    ErrorCode,
+    Http2Options,
+    frame,
+    frame_header,
+    number_frame,
+    settings_frame,
+)
+from covey.overlay.http2.stream import Sender, Stream
 
 SECOND = 1_000_000_000
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/x")]
@@ -303,8 +314,8 @@ def test_streams_that_are_reset_while_nothing_is_read_leave_nothing() -> None:
         stream_id = 2 * opened + 1
         connection.receive(headers_frame(stream_id), 1)
         if (stream := connection.stream(stream_id)) is not None:
-            connection.sender.write_headers(stream_id, [(b":status", b"200")] * 10)
-            connection.sender.queue(stream, bytes(100))
+            connection.write_headers(stream_id, [(b":status", b"200")] * 10)
+            connection.queue(stream, bytes(100))
         connection.receive(number_frame(frames.RST_STREAM, stream_id, 8), 1)
         opened += 1
         assert opened < 100_000
@@ -317,14 +328,14 @@ def test_a_stream_that_is_reset_while_the_connection_has_no_window_leaves_nothin
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 1 << 20}), 1)
     for stream_id in range(1, 2_001, 2):
         connection.receive(headers_frame(stream_id), 1)
-        connection.sender.queue(connection.stream(stream_id), bytes(70_000))
+        connection.queue(connection.stream(stream_id), bytes(70_000))
         connection.take_output()
         connection.receive(number_frame(frames.RST_STREAM, stream_id, 8), 1)
     assert connection.closed is None
     gc.collect()
     assert sum(isinstance(each, Stream) for each in gc.get_objects()) < 100
     connection.receive(headers_frame(2_001) + number_frame(frames.WINDOW_UPDATE, 0, 1_000), 1)
-    connection.sender.queue(connection.stream(2_001), bytes(100))
+    connection.queue(connection.stream(2_001), bytes(100))
     assert split(connection.take_output())[-1] == (frames.DATA, 0, 2_001, bytes(100))
 
 
@@ -352,7 +363,7 @@ def test_a_slow_reader_gets_no_more_than_its_windows() -> None:
     connection = server()
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 10}) + HEADERS + headers_frame(3), 1)
     for stream_id in (1, 3):
-        connection.sender.queue(connection.stream(stream_id), bytes(100_000))
+        connection.queue(connection.stream(stream_id), bytes(100_000))
         connection.end_stream(stream_id, [(b"x", b"y")])
 
     def sizes() -> list[int]:
@@ -377,8 +388,8 @@ def test_a_slow_reader_gets_no_more_than_its_windows() -> None:
 def test_streams_take_turns() -> None:
     connection = server()
     connection.receive(HEADERS + headers_frame(3), 1)
-    connection.sender.queue(connection.stream(1), bytes(40_000))
-    connection.sender.queue(connection.stream(3), bytes(10))
+    connection.queue(connection.stream(1), bytes(40_000))
+    connection.queue(connection.stream(3), bytes(10))
     order = [stream_id for kind, _, stream_id, _ in split(connection.take_output()) if kind == frames.DATA]
     assert order == [1, 3, 1, 1]
 
@@ -485,5 +496,5 @@ def test_an_end_is_sent_once() -> None:
     connection.receive(number_frame(frames.WINDOW_UPDATE, 1, 5), 1)
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 5}), 1)
     connection.end_stream(1)
-    connection.sender.queue(connection.stream(1), b"x")
+    connection.queue(connection.stream(1), b"x")
     assert split(connection.take_output()) == [(frames.SETTINGS, frames.ACK, 0, b"")]

@@ -8,20 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.overlay.http2 import frames
-from covey.overlay.http2.frames import ErrorCode, frame, number_frame, settings_frame
-from covey.overlay.http2.messages import MessageError, MessageReader, MessagesReceived, frame_message
-from covey.overlay.http2.options import Http2Options
-from covey.overlay.http2.rpc import CallEnded, CallStarted, RequestEnded, RpcConnection, RpcEvent
-from covey.overlay.http2.status import (
+from covey.overlay.http2.frames import ErrorCode, Http2Options, frame, number_frame, settings_frame
+from covey.overlay.http2.messages import (
     STATUSES,
+    MessageError,
+    MessageReader,
+    MessagesReceived,
     decode_text,
     decode_timeout,
     encode_text,
     encode_timeout,
+    frame_message,
     status_of_http,
     status_of_number,
     status_of_reset,
 )
+from covey.overlay.http2.rpc import CallEnded, CallStarted, RequestEnded, RpcConnection, RpcEvent
 
 SECOND = 1_000_000_000
 REQUEST = [
@@ -86,10 +88,10 @@ def test_a_call_of_a_client() -> None:
     received, ended = rpc.receive(data(message[17:], end=True), 1)
     assert (cut(rpc, received), ended) == ([b"world"], RequestEnded(1))
     stream = rpc.http2.stream(1)
-    rpc.http2.sender.send_message(stream, b"reply")
+    rpc.http2.send_message(stream, b"reply")
     rpc.finish(1, "OK", "")
     rpc.finish(1, "ABORTED", "too late")
-    rpc.http2.sender.send_message(stream, b"too late")
+    rpc.http2.send_message(stream, b"too late")
     assert answers(rpc) == [
         (frames.HEADERS, {":status": "200", "content-type": "application/grpc"}),
         (frames.DATA, frame_message(b"reply")),
@@ -190,7 +192,7 @@ def test_a_deadline_at_the_client() -> None:
 def test_the_end_of_a_call_waits_for_a_slow_reader_but_not_for_ever() -> None:
     rpc = server()
     rpc.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 10}) + headers_frame(REQUEST), 1)
-    rpc.http2.sender.send_message(rpc.http2.stream(1), bytes(100))
+    rpc.http2.send_message(rpc.http2.stream(1), bytes(100))
     rpc.finish(1, "OK", "")
     assert rpc.http2.queued_bytes(1) == 105
     answers(rpc)

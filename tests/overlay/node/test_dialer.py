@@ -10,8 +10,8 @@ from running import QUOTE, Brokers, on_a_loop, two_clients, until
 from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
-from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.event_loop import Backoff
 
 
 class Broken:

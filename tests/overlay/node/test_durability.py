@@ -16,7 +16,7 @@ from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.config import ConfigError, check_storage, load_overlay
 from covey.overlay.node.main import run_broker
 from covey.overlay.node.storage_directory import open_storage
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.sim.experiments.local_overlay import LocalOverlay, chain, free_addresses
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})

@@ -13,8 +13,9 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.core.endpoint.limits import SessionLimits
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, DESCRIBE, Channel
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel
+from covey.overlay.transport.packets import CONNECT, DESCRIBE
 from covey.proto import broker_pb2 as pb
 
 OWN = EventType("Own", {"firm": "string", "number": "int64"})

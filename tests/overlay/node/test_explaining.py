@@ -9,10 +9,8 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.cli.explain import _words, attributes
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
-from covey.overlay.client.explaining import explain
-from covey.overlay.client.following import follow
-from covey.overlay.transport.calls import encode_explain
-from covey.overlay.transport.channel import EXPLAIN
+from covey.overlay.client.unary import explain, follow
+from covey.overlay.transport.packets import EXPLAIN, encode_explain
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 

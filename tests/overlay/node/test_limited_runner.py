@@ -15,8 +15,7 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.events.results import Answers
 from covey.matcher.operators.named_operator import NamedOperator, Parameter
 from covey.overlay.core.operators.operator_limits import Limiter, OperatorLimits
-from covey.overlay.node.limited_runner import LimitedRunner
-from covey.overlay.node.operator_threads import DeadlineError, OperatorThreads
+from covey.overlay.node.operators import DeadlineError, LimitedRunner, OperatorThreads
 
 LIMITS = OperatorLimits(deadline_ms=100, turn_ms=50)
 

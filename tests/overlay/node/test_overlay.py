@@ -10,7 +10,7 @@ from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import LinkLimits, SessionLimits
 from covey.overlay.core.introspection.inspection import render
-from covey.overlay.transport import backoff
+from covey.overlay.transport import event_loop
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -72,7 +72,7 @@ async def test_calls_side_by_side_travel_as_one_batch_in_their_order() -> None:
 async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "HEALTHY_AFTER_S", 0.0)
+    monkeypatch.setattr(event_loop, "HEALTHY_AFTER_S", 0.0)
     seed = random.Random(7)
     proxied = [CHAIN[0]] if where == "link" else []
     async with Brokers(CHAIN, proxied=proxied) as overlay:

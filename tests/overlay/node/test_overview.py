@@ -20,12 +20,12 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.cli.top import cells, show
 from covey.matcher import EventBatch
 from covey.overlay import Client, ConnectError
-from covey.overlay.client import overview as overview_module
-from covey.overlay.client.overview import OverviewReader
+from covey.overlay.client import unary as overview_module
+from covey.overlay.client.unary import OverviewReader
 from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.node.metrics_server import MetricsServer
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 
 LINKS = [("b1", "b2"), ("b2", "b3")]

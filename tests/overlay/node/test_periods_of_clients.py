@@ -11,8 +11,7 @@ from covey.matcher import EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.identity import Ticket, Tickets
-from covey.overlay.node.state_checks import TABLES
-from covey.overlay.node.state_store import VERSION, StateStore
+from covey.overlay.node.state_store import TABLES, VERSION, StateStore
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64"})

@@ -20,11 +20,9 @@ from covey.overlay.client import ConnectError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Refuse
-from covey.overlay.node.authentication import ClientRules
+from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.overlay.node.broker_storage import Retention
-from covey.overlay.node.token_verifier import TokenOptions
-from covey.overlay.transport.calls import encode_reload
-from covey.overlay.transport.channel import RELOAD
+from covey.overlay.transport.packets import RELOAD, encode_reload
 
 SECRET = "t" * 40
 HIDDEN = EventType("Hidden", {"x": "int64"})

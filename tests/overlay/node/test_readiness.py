@@ -8,7 +8,7 @@ from running import Brokers, on_a_loop, until
 
 from covey.cli.inspect import _check, _state
 from covey.overlay.core.endpoint import recovery
-from covey.overlay.node.readiness import missing
+from covey.overlay.node.state import missing
 
 
 async def health_of(address: str) -> list[str]:

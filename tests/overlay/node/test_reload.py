@@ -26,10 +26,10 @@ from covey.overlay.node.config import ConfigError, load_overlay
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.node.readiness import missing
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.server import Server
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.node.state import missing
+from covey.overlay.transport.address import CallError
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 from covey.sim.invariants import check
 

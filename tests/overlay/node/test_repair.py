@@ -11,7 +11,7 @@ from running import Brokers, free_ports, on_a_loop, run_on_loop, two_clients, un
 from covey.cli.inspect import _state
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
-from covey.overlay.node.readiness import missing
+from covey.overlay.node.state import missing
 from covey.sim.experiments.local_overlay import LocalOverlay
 from covey.sim.invariants import check
 

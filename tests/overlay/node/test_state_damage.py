@@ -12,9 +12,8 @@ import pytest
 from covey.cli.stored import verify_directory
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.storage import Arrival, StoredSubscription
-from covey.overlay.node.state_checks import TABLES, UNSYNCED_TRANSACTIONS, crc_of, cut_transactions
-from covey.overlay.node.state_store import StateStore
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.node.state_store import TABLES, UNSYNCED_TRANSACTIONS, StateStore, crc_of, cut_transactions
+from covey.overlay.storage.files import StorageError
 
 T = EventType("T", {"x": "int64", "s": "string"})
 SUBSCRIPTIONS = [

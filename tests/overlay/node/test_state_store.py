@@ -12,7 +12,7 @@ import pytest
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.storage import StoredSubscription
 from covey.overlay.node.state_store import VERSION, StateStore
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 
 T = EventType("T", {"x": "int64", "s": "string"})
 FIRST = StoredSubscription(1, parse("x >= $least and s == $name", T), {"least": 3, "name": "a"})

@@ -22,9 +22,10 @@ from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Subscribe, Update
-from covey.overlay.transport.channel import CONNECT, DESCRIBE
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
+    CONNECT,
+    DESCRIBE,
     Goodbye,
     Greeting,
     Role,

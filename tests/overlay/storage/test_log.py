@@ -7,13 +7,10 @@ from zlib import crc32
 
 import pytest
 
-from covey.overlay.storage.backup import backup
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import OsFiles
+from covey.overlay.storage.files import OsFiles, StorageError
 from covey.overlay.storage.log import Log, Reading
-from covey.overlay.storage.records import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Record
-from covey.overlay.storage.segment import Missing
-from covey.overlay.storage.verify import verify
+from covey.overlay.storage.recovery import backup, verify
+from covey.overlay.storage.segment import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Missing, Record
 
 SIZE = 100
 EACH = RECORD_HEADER_BYTES + SIZE

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from draws import SEED
 
-from covey.overlay.storage.errors import StorageError
-from covey.overlay.storage.files import OsFiles
+from covey.overlay.storage.files import OsFiles, StorageError
 from covey.overlay.storage.log import Log
-from covey.overlay.storage.verify import verify
+from covey.overlay.storage.recovery import verify
 
 WRITER = """
 import sys

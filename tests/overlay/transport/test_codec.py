@@ -38,7 +38,6 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.codec import decode_message, event_bytes
-from covey.overlay.transport.errors import MalformedPacketError, MessageError
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
@@ -48,7 +47,13 @@ from covey.overlay.transport.packets import (
     encode_goodbye,
     encode_greeting,
 )
-from covey.overlay.transport.wire_values import decode_event_type, encode_event_type, fill_events
+from covey.overlay.transport.wire_values import (
+    MalformedPacketError,
+    MessageError,
+    decode_event_type,
+    encode_event_type,
+    fill_events,
+)
 from covey.proto import broker_pb2 as pb
 
 QUOTE = EventType(

@@ -20,12 +20,11 @@ from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.http2 import frames
-from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.frames import Http2Options
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import AddressError, Server, descriptor_limit
-from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, parse_address
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
@@ -219,61 +218,6 @@ async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> No
     writer.close()
     await until(lambda: not server._connections)
     await server.stop(0.0)
-
-
-class Taker:
-    """Takes messages, but not while it is busy."""
-
-    def __init__(self) -> None:
-        self.busy = False
-        self.most = 10
-        self.taken: list[list[bytes]] = []
-        self.over = False
-
-    def take(self, messages: list[bytes], now_ns: int) -> list[bytes]:
-        if self.busy:
-            return messages
-        self.taken.append(messages[: self.most])
-        return messages[self.most :]
-
-    def fill(self) -> None: ...
-
-    def ended(self) -> None:
-        self.over = True
-
-
-@on_a_loop
-async def test_messages_that_arrive_together_are_taken_together() -> None:
-    taker = Taker()
-    calls = []
-
-    async def serve(call: RpcCall) -> None:
-        calls.append(call)
-        call.attach(taker)
-        await call.ended()
-
-    async with serving({"/t/take": serve}) as (_, address), Channel(address) as channel:
-        call = channel.call("/t/take")
-        await until(lambda: bool(calls))
-        for message in (b"a", b"b", b"c"):
-            call.send(message)
-        await until(lambda: bool(taker.taken))
-        assert taker.taken == [[b"a", b"b", b"c"]]
-        taker.busy = True
-        call.send(b"d")
-        await until(lambda: b"d" in calls[0]._unread)
-        call.send(b"e")
-        await until(lambda: calls[0]._reader.waiting)
-        call.end_request()
-        await until(lambda: calls[0]._complete)
-        taker.busy, taker.most = False, 1
-        assert not taker.over
-        calls[0].resume()
-        assert taker.taken[1:] == [[b"d"]]
-        assert not taker.over
-        calls[0].resume()
-        assert taker.taken[1:] == [[b"d"], [b"e"]]
-        assert taker.over
 
 
 @on_a_loop

@@ -12,7 +12,7 @@ import pytest
 from grpcio import grpcio_channel
 from running import free_ports, on_a_loop, until
 
-from covey.overlay.transport.call_error import CallError
+from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, RpcServer, answer_with

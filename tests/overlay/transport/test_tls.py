@@ -21,10 +21,10 @@ from covey.overlay.client import ConnectError, inspect_broker
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.link.link import Hello
 from covey.overlay.node.overlay import BrokerAddress, TlsFiles
-from covey.overlay.transport.call_error import CallError
-from covey.overlay.transport.channel import CONNECT, Channel, error_of
+from covey.overlay.transport.address import CallError
+from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.credentials import credentials
-from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.tls import TlsContexts, TlsError, certified
 
 TRUSTING = tls_of()

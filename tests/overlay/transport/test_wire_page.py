@@ -38,10 +38,10 @@ from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2 import connection as http2_connection
 from covey.overlay.http2 import rpc
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.options import Http2Options
-from covey.overlay.node import acceptor, dialer, main
+from covey.overlay.http2.frames import Http2Options
+from covey.overlay.node import dialer, main, node_connection
 from covey.overlay.node.overlay_file import LimitsSection
-from covey.overlay.transport import backoff, channel, packets, pump, rpc_call, rpc_server, waiting_line
+from covey.overlay.transport import channel, event_loop, packets, rpc_call, rpc_server
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
     Goodbye,
@@ -88,8 +88,8 @@ def test_its_methods_are_those_of_the_contract() -> None:
 def test_its_timers_are_those_of_the_code() -> None:
     options, limits = Http2Options(), SessionLimits()
     of_client = Http2Connection(client=True, now_ns=0)._keepalive_ns
-    first, longest = backoff._FIRST_PAUSE_S, backoff._LONGEST_PAUSE_S
-    assert acceptor._HELLO_WITHIN_S == rpc_server._REQUEST_WITHIN_S
+    first, longest = event_loop._FIRST_PAUSE_S, event_loop._LONGEST_PAUSE_S
+    assert node_connection._HELLO_WITHIN_S == rpc_server._REQUEST_WITHIN_S
     expected = {
         "acknowledgement of a frame, at the latest": of_ns(ACKNOWLEDGE_AFTER_NS),
         "silence before a PING; Covey's client": f"{of_ns(options.keepalive_ns)}; {of_ns(of_client)}",
@@ -97,10 +97,10 @@ def test_its_timers_are_those_of_the_code() -> None:
         "pause before another attempt: first, longest": (
             f"{500 * first:g} to {1000 * first:g} ms, {longest / 2:g} to {longest:g} s"
         ),
-        "connection that starts the pauses over": s(backoff.HEALTHY_AFTER_S),
-        "the peer's end of the call, after a Goodbye": s(pump._GOODBYE_S),
+        "connection that starts the pauses over": s(event_loop.HEALTHY_AFTER_S),
+        "the peer's end of the call, after a Goodbye": s(rpc_call._GOODBYE_S),
         "HTTP/2 preface; rest of a header block": of_ns(options.begin_ns),
-        "Hello of a connection; request of a single call": s(acceptor._HELLO_WITHIN_S),
+        "Hello of a connection; request of a single call": s(node_connection._HELLO_WITHIN_S),
         "connection to a neighbour; its answer to a Hello": (
             f"{s(channel._CONNECT_WITHIN_S)}; {s(dialer._ANSWER_WITHIN_S)}"
         ),
@@ -158,7 +158,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"and {budget.IDLE_FRAME:g} for a `Frame` of Covey that changes nothing",
         f"1 per {budget.BRINGS_BYTES} bytes, a call that it answers {budget.CALL:g}",
         f"Behind {http2_connection._TURN_PERMITS:g} permits in one turn",
-        f"broker's time, {waiting_line._SLICE_S * 1e3:g} ms at once",
+        f"broker's time, {event_loop._SLICE_S * 1e3:g} ms at once",
         f"lets {of_bytes(options.max_answer_bytes)} of answers lie unread",
         f"not arrived whole, of more than {of_bytes(rpc._PARTIAL_BYTES)}",
         f"twice `max_frame_bytes`, at least {of_bytes(channel._SMALLEST_MESSAGE)}",

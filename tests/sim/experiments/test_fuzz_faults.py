@@ -16,8 +16,8 @@ from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.client import reception
 from covey.overlay.core.messages import Message
 from covey.overlay.node.broker_storage import BrokerStorage
-from covey.overlay.storage import log, log_recovery, records
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage import log, recovery, segment
+from covey.overlay.storage.files import StorageError
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
 from covey.sim.experiments.fuzz.options import FAULTS, HistoryOutcome
@@ -144,7 +144,7 @@ def brokers_that_outlive_a_failed_sync(patch: Patch) -> None:
 
 
 def records_without_checksums(patch: Patch) -> None:
-    patch.setattr(records, "crc32", lambda *_: 0)
+    patch.setattr(segment, "crc32", lambda *_: 0)
 
 
 def damage_that_is_not_told(patch: Patch) -> None:
@@ -154,7 +154,7 @@ def damage_that_is_not_told(patch: Patch) -> None:
         return (*genuine(*arguments)[:2], 0)
 
     patch.setattr(BrokerStorage, "read", read)
-    patch.setattr(log, "recover", lambda *arguments: _untold(*log_recovery.recover(*arguments)))
+    patch.setattr(log, "recover", lambda *arguments: _untold(*recovery.recover(*arguments)))
 
 
 def _untold(segments: Any, recovered: Any) -> Any:

@@ -10,7 +10,7 @@ from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.link.link import Link
 from covey.overlay.http2.connection import Http2Connection
-from covey.overlay.http2.headers import HeaderReader
+from covey.overlay.http2.frames import HeaderReader
 from covey.overlay.http2.messages import MessageReader
 from covey.sim.experiments.fuzz.frames import fuzz_frames
 from covey.sim.experiments.fuzz.packets import fuzz_filters, fuzz_packets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from covey.overlay.storage.errors import StorageError
+from covey.overlay.storage.files import StorageError
 from covey.overlay.storage.log import Log
 from covey.sim.simulator.disk import SimulatedCrash, SimulatedFiles
 

@@ -69,9 +69,7 @@ LEAF_BUFFERS = record(
      array(int64), array(int64)],
     LeafBuffers,
 )  # fmt: skip
-LEAF_MATCHES = record(
-    [array(int64), array(int32), array(int64)], LeafMatches
-)
+LEAF_MATCHES = record([array(int64), array(int32), array(int64)], LeafMatches)
 
 
 @inlined

@@ -15,8 +15,8 @@ from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, Message, Publish
 from covey.overlay.transport.codec import decode_message, event_bytes
-from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.packets import decode_packet, encode_frame
+from covey.overlay.transport.wire_values import MessageError
 from covey.proto import broker_pb2 as pb
 
 TRUCK = EventType("Truck", {"lat": "float64", "plate": "string"})

@@ -9,8 +9,7 @@ from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, LinkError
 from covey.overlay.core.messages import Subscribe
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.packets import decode_packet, encode_frame
-from covey.overlay.transport.unread_messages import UnreadMessages, UnreadPacket
+from covey.overlay.transport.packets import UnreadMessages, UnreadPacket, decode_packet, encode_frame
 from covey.proto import broker_pb2 as pb
 
 QUOTE = EventType("Quote", {"x": "int64"})

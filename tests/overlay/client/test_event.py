@@ -7,7 +7,7 @@ import pytest
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.filters.filter import parse
-from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.event import Claim, Part
 from covey.overlay.core.client.actions import Matches
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Deliver

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from covey.overlay.transport import waiting_line
-from covey.overlay.transport.waiting_line import WaitingLine
+from covey.overlay.transport import event_loop
+from covey.overlay.transport.event_loop import WaitingLine
 
 
 class VirtualLoop:
@@ -45,8 +45,8 @@ class VirtualLoop:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
     virtual = VirtualLoop()
-    monkeypatch.setattr(waiting_line.asyncio, "get_running_loop", lambda: virtual)
-    monkeypatch.setattr(waiting_line.time, "perf_counter", lambda: virtual.now)
+    monkeypatch.setattr(event_loop.asyncio, "get_running_loop", lambda: virtual)
+    monkeypatch.setattr(event_loop.time, "perf_counter", lambda: virtual.now)
     return virtual
 
 

@@ -1,0 +1,119 @@
+"""What a call passes to the end of a link of the frames that have arrived, over a connection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from running import free_ports, on_a_loop, until
+
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.messages import Unadvertise
+from covey.overlay.transport.channel import Channel
+from covey.overlay.transport.packets import Goodbye, encode_frame, encode_goodbye
+from covey.overlay.transport.rpc_call import LinkEnd, PeerClosedError, RpcCall
+from covey.overlay.transport.rpc_server import RpcServer
+from covey.overlay.transport.wire_values import MalformedPacketError
+
+
+class Receiving:
+    """The end of a link that is done with `most` frames at a time, and takes none while it is busy."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.offered: list[list[int]] = []
+        """The sequence numbers of frames that were received together."""
+        self.errors: list[Exception] = []
+        self.busy = False
+        self.calls: list[RpcCall] = []
+
+    async def serve(self, call: RpcCall) -> None:
+        self.calls.append(call)
+        try:
+            await call.exchange(LinkEnd(self._receive, lambda: None, schemas=False, delay_ns=self._delay_ns))
+        except Exception as error:
+            self.errors.append(error)
+        call.finish("OK")
+
+    def _delay_ns(self, now_ns: int) -> int:
+        return 60_000_000_000 if self.busy else 0
+
+    def _receive(self, frames: Sequence[Frame[Any]], now_ns: int) -> int:
+        assert now_ns
+        self.offered.append([frame.sequence for frame in frames])
+        return min(len(frames), self.most)
+
+
+async def exchanged(messages: Sequence[bytes], most: int) -> Receiving:
+    """What an end gets of messages that arrive together."""
+    receiving = Receiving(most)
+    (port,) = free_ports(1)
+    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/frames")
+        for message in messages:
+            call.send(message)
+        call.end_request()
+        await until(lambda: call.status is not None)
+    await server.stop(0.0)
+    return receiving
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [(b"\xff", MalformedPacketError), (encode_goodbye(Goodbye("OK", "over")), PeerClosedError)],
+)
+@on_a_loop
+async def test_frames_before_a_packet_that_ends_the_connection_count(
+    last: bytes, error: type[Exception]
+) -> None:
+    frames = [encode_frame(Frame(number, 0, 0)) for number in (1, 2, 3)]
+    receiving = await exchanged([*frames, last, encode_frame(Frame(4, 0, 0))], most=2)
+    assert receiving.offered == [[1, 2, 3], [3]]
+    assert [type(each) for each in receiving.errors] == [error]
+
+
+@on_a_loop
+async def test_frames_that_arrive_together_are_decoded_some_at_a_time() -> None:
+    name = bytes(8_000).decode()
+    frames = [encode_frame(Frame(number, 0, 0, (), dropped=number)) for number in range(1, 4)]
+    large = encode_frame(Frame(9, 0, 0, (Unadvertise(1, name),)))
+    receiving = await exchanged([*frames, *[large] * 6], most=100)
+    assert receiving.offered == [[1, 2, 3, 9, 9, 9, 9, 9], [9]]
+    assert not receiving.errors
+
+
+@on_a_loop
+async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_them() -> None:
+    receiving = Receiving(10)
+    (port,) = free_ports(1)
+    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    frames = [encode_frame(Frame(number, 0, 0)) for number in range(6)]
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/frames")
+        await until(lambda: bool(receiving.calls))
+        for frame in frames[1:4]:
+            call.send(frame)
+        await until(lambda: bool(receiving.offered))
+        assert receiving.offered == [[1, 2, 3]]
+        (served,) = receiving.calls
+        receiving.busy = True
+        call.send(frames[4])
+        await until(lambda: frames[4] in served._unread)
+        call.send(frames[5])
+        await until(lambda: served._reader is not None and served._reader.waiting)
+        call.end_request()
+        await until(lambda: served._complete)
+        receiving.busy, receiving.most = False, 1
+        assert served._end is not None
+        served._resume()
+        assert receiving.offered[1:] == [[4]]
+        assert served._end is not None
+        served._resume()
+        assert receiving.offered[1:] == [[4], [5]]
+        assert served._end is None
+    await server.stop(0.0)
