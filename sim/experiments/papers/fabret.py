@@ -224,8 +224,8 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
         "subscriptions",
         ("ms", ms_per_event),
         _ratios(runs, *((f"{name} ==", f"{name} mixed") for name in engines)),
-        f"Their difference: {extremes(apart)}. Propagation finds all predicates that hold, and compares "
-        "bits; dynamic tests what is left of a row in place.",
+        f"Judged is how sensitive each is. Their difference: {extremes(apart)}. Propagation finds all "
+        "predicates that hold, and compares bits; dynamic tests what is left of a row in place.",
     )
 
 

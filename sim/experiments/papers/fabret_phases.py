@@ -61,7 +61,8 @@ def phases(
         "time per event in the two phases of propagation with prefetching (W0)",
         "Satisfied predicates take all algorithms the same, whatever the subscriptions; the second phase of "
         "propagation grows with them.",
-        f"By how much more the second phase grows. {claimed(effects)} Attributes are encoded in the first.",
+        f"By how much more the second phase grows, which alone is judged. {claimed(effects)} Attributes are "
+        "encoded in the first.",
         decide(Claim(), [*effects.values()]),
         rows,
         Curves("subscriptions", "us per event", series, log_x=True, log_y=True),
@@ -137,7 +138,7 @@ def changes(
         f"single insertions and deletions ({count:,} subscriptions, W0)",
         "An insertion costs about as much as matching an event; deletions are fast, since it is kept in "
         "which cluster a subscription is.",
-        f"How many times as long an insertion takes as a deletion. {claimed(effects)} An event is matched "
+        f"How many times as long an insertion takes as a deletion, which alone is judged. {claimed(effects)} An event is matched "
         "after each change, which includes what the change has left to it; the reference engines compare "
         "changed rows by themselves and are built anew once one row in 32 has changed.",
         decide(Claim(), [*effects.values()]),
