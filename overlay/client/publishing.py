@@ -75,7 +75,7 @@ class Publishing:
         traceparent = self.tracing.of_event() if count is None else None
         if traceparent is not None:
             return nullcontext(traceparent)
-        return self.tracing.sending(type_name, count or 1)
+        return self.tracing.sending(type_name, 1 if count is None else count)
 
     def _put(self, type_name: str, values: Mapping[str, object], traceparent: str) -> None:
         # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.

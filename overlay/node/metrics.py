@@ -116,7 +116,7 @@ METRICS = (
     Metric(
         "covey_match_seconds",
         "histogram",
-        "Matching and queueing of a batch of events, for neighbours (link) or clients (session).",
+        "Matching and queueing a batch of events, for neighbours (link), or for clients it has (session).",
         _CLASS,
     ),
     Metric("covey_event_loop_lag_seconds", "histogram", "How late a timer of the event loop fires."),

@@ -190,6 +190,7 @@ class Node:
 
     def _log_released(self, interface: Interface) -> None:
         self.link_faults.pop(interface, None)
+        self.partings.pop(interface, None)
         log.warning("%s: the link has been released", interface)
 
     async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
@@ -204,6 +205,7 @@ class Node:
         await self._drain_link(queue, seconds)
         reason = f"broker {neighbour} is no neighbour of {self.name} any more"
         self._run(lambda now_ns: self.endpoint.remove_neighbour(interface, reason, now_ns))
+        self.partings.pop(interface, None)
 
     async def _drain_link(self, queue: InterfaceQueue, seconds: float) -> None:
         """Until all that waits for an interface has arrived there, or it has no connection, or time is up."""
@@ -296,8 +298,7 @@ class Node:
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.lost`."""
         log.info("%s disconnected: %s", interface, why)
-        if interface.startswith("broker/"):
-            self.partings[interface] = why
+        self._parted(interface, connection, why)
         if self._abandon(interface, connection):
             return
         self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
@@ -310,6 +311,7 @@ class Node:
         repairing = self.repairing
         if repairing is not None and interface.startswith("broker/"):
             log.info("%s disconnected: %s", interface, why)
+            self._parted(interface, connection, why)
             self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
             self._run(lambda now_ns: repairing.left(interface, now_ns))
             return
@@ -367,6 +369,12 @@ class Node:
             log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(error)
+
+    def _parted(self, interface: Interface, connection: Connection, why: str) -> None:
+        """Remember why a neighbour has no connection, unless it has another one already."""
+        queue = self.queues.get(interface)
+        if queue is not None and queue.is_broker and queue.connection is connection:
+            self.partings[interface] = why
 
     def _abandon(self, interface: Interface, connection: Connection) -> bool:
         """Whether the broker has failed: then a connection just ends."""

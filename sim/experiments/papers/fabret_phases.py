@@ -138,9 +138,9 @@ def changes(
         f"single insertions and deletions ({count:,} subscriptions, W0)",
         "An insertion costs about as much as matching an event; deletions are fast, since it is kept in "
         "which cluster a subscription is.",
-        f"How many times as long an insertion takes as a deletion, which alone is judged. {claimed(effects)} An event is matched "
-        "after each change, which includes what the change has left to it; the reference engines compare "
-        "changed rows by themselves and are built anew once one row in 32 has changed.",
+        f"How many times as long an insertion takes as a deletion, which alone is judged. {claimed(effects)} "
+        "An event is matched after each change, which includes what the change has left to it; the reference "
+        "engines compare changed rows by themselves and are built anew once one row in 32 has changed.",
         decide(Claim(), [*effects.values()]),
         rows,
         Bars(
