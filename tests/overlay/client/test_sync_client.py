@@ -160,7 +160,12 @@ def test_within_an_event_loop_it_says_that_it_blocks(live: LiveBrokers, client: 
         assert raised == ["client other was called within its own callback, which it would wait for"]
 
 
-def test_an_interrupt_ends_an_iteration_and_loses_nothing(live: LiveBrokers, client: SyncClient) -> None:
+def test_an_interrupt_ends_an_iteration_and_loses_nothing(
+    live: LiveBrokers, client: SyncClient, request: pytest.FixtureRequest
+) -> None:
+    # In the background of a shell interrupts are ignored.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     quotes = client.subscribe("Quote")
     batches = quotes.batches()
     for waiting in (quotes, batches):

@@ -19,6 +19,7 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.loads import HighwayLoad, SubscriberState
 from covey.sim.scenario.scenario import Scenario, ScenarioError, find_system
 from covey.sim.scenario.schedule import UpdateStep
+from covey.sim.simulator.observer import Observers
 from covey.sim.trace.finding import find_traces
 
 TINY = Scenario(
@@ -164,7 +165,7 @@ def test_an_update_that_a_move_overtakes_is_no_error() -> None:
     clients: list[_Closed] = []
 
     async def opened(name: str, broker: str, session: ObservedSession | None = None) -> Any:
-        session = session or ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", [])
+        session = session or ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", Observers())
         clients.append(_Closed(session))
         return clients[-1]
 
