@@ -20,8 +20,9 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.address import CallError
+from covey.overlay.transport.link_end import LinkEnd
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.rpc_call import LinkEnd, PeerClosedError, RpcCall, StreamClosedError
+from covey.overlay.transport.rpc_call import PeerClosedError, RpcCall, StreamClosedError
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
@@ -88,7 +89,7 @@ class NodeConnection:
         except (LinkError, MalformedPacketError) as error:
             why = str(error)
             log.warning("%s broke the protocol: %s", interface, error)
-            call.say_goodbye("INVALID_ARGUMENT", why)
+            call.send(end.goodbye("INVALID_ARGUMENT", why))
             raise StreamClosedError("INVALID_ARGUMENT", why) from None
         except Exception as error:
             node.fail(error)

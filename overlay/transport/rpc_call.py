@@ -13,20 +13,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
-from covey.overlay.core.link.link import Frame
-from covey.overlay.core.messages import Message
 from covey.overlay.http2.messages import PREFIX_BYTES, MessageReader
 from covey.overlay.http2.rpc import NO_SECRET, RpcConnection, Secret
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.event_loop import WaitingLine
-from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, encode_frame, encode_goodbye
-from covey.overlay.transport.wire_values import MalformedPacketError
 
 T = TypeVar("T")
 
@@ -34,8 +28,6 @@ _QUEUED_BYTES = 64 << 10
 _OFFERED = 256
 """Messages that are offered to a link at once, however many a window holds."""
 _GOODBYE_S = 1.0
-_DECODED_BYTES = 32 << 10
-"""Of frames, from which on no further frame is decoded before those are received."""
 
 
 class StreamClosedError(CallError):
@@ -46,20 +38,16 @@ class PeerClosedError(StreamClosedError):
     """The peer ended the connection deliberately, with a goodbye."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """The endpoint of an interface, as a call sees it. Times are nanoseconds of the monotonic clock.
+class End(Protocol):
+    """What gets the frames of a call and has those that it sends: `LinkEnd`. A call alone needs no codec."""
 
-    `receive` gets frames and when they arrived, and returns how many it is done with: the others are to be
-    received again. What it raises ends the connection. `next_frame` wakes the call if there is another; with
-    `schemas` its subscriptions carry their event types. `delay_ns` is how long what has arrived by now has to
-    wait, 0 if it may be received.
-    """
-
-    receive: Callable[[list[Frame[WireMessage]], int], int]
-    next_frame: Callable[[], Frame[Message] | None]
-    schemas: bool
-    delay_ns: Callable[[int], int] | None = None
+    @property
+    def delay_ns(self) -> Callable[[int], int] | None: ...
+    @property
+    def receive(self) -> Callable[[list[Any], int], int]: ...
+    def decode(self, messages: list[bytes]) -> list[Any]: ...
+    def next_message(self) -> bytes | None: ...
+    def goodbye(self, status: str, reason: str) -> bytes: ...
 
 
 class Carrier(Protocol):
@@ -102,9 +90,9 @@ class RpcCall:
         self._unread: list[bytes] = []
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
-        self._end: LinkEnd | None = None
+        self._end: End | None = None
         """What gets the frames, while they are exchanged."""
-        self._left: list[Frame[WireMessage]] = []
+        self._left: list[Any] = []
         """The first of the unread messages, decoded."""
         self._exchanged: asyncio.Future[None] | None = None
         self._error: Exception | None = None
@@ -185,7 +173,7 @@ class RpcCall:
 
     # --- frames ---------------------------------------------------------------------------------------------
 
-    async def exchange(self, end: LinkEnd, *, await_end: bool = False) -> None:
+    async def exchange(self, end: End, *, await_end: bool = False) -> None:
         """Pass all messages, those that have not been read included, to the end of a link, and send its
         frames, until the call ends. Raises the error that ended it, if it is known.
 
@@ -202,7 +190,7 @@ class RpcCall:
             # and the frames that arrived last, in memory until a full garbage collection.
             error, self._error = self._error, None
             if isinstance(error, StreamClosedError) and not isinstance(error, PeerClosedError):
-                self.say_goodbye(error.status, str(error))
+                self.send(end.goodbye(error.status, str(error)))
                 if await_end:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_GOODBYE_S):
@@ -213,7 +201,7 @@ class RpcCall:
             error = None
             self._finish_exchange()
 
-    def _begin(self, end: LinkEnd) -> None:
+    def _begin(self, end: End) -> None:
         self._end = end
         if self._waits:
             self._held = True
@@ -236,10 +224,6 @@ class RpcCall:
             self._error = error
             self._finish_exchange()
 
-    def say_goodbye(self, status: str, reason: str) -> None:
-        """Send the peer the reason why the connection ends."""
-        self.send(encode_goodbye(Goodbye(status, reason)))
-
     def _resume(self) -> None:
         """Offer the end of the link what it has not received, some at a time."""
         self._held = False
@@ -259,7 +243,7 @@ class RpcCall:
         """As `_resume`, once the loop has served others."""
         self._carrier.later(self._resume)
 
-    def _offer(self, end: LinkEnd, messages: list[bytes], now_ns: int) -> list[bytes]:
+    def _offer(self, end: End, messages: list[bytes], now_ns: int) -> list[bytes]:
         """Pass messages on, in order; returns those that are left, which are offered again with those that
         come meanwhile. Until then they fill the peer's window.
         """
@@ -268,7 +252,7 @@ class RpcCall:
             return messages
         try:
             while True:
-                frames = self._left or _decode(messages)
+                frames = self._left or end.decode(messages)
                 done = end.receive(frames, now_ns)
                 if self._end is not end:  # what it received has closed it
                     return []
@@ -370,8 +354,7 @@ class RpcCall:
             self._carrier.block(self)
             return
         try:
-            frame = end.next_frame()
-            message = None if frame is None else encode_frame(frame, schemas=end.schemas)
+            message = end.next_message()
         except Exception as error:
             self._fail(error)
             return
@@ -381,32 +364,3 @@ class RpcCall:
     def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _decode(messages: list[bytes]) -> list[Frame[WireMessage]]:
-    """The frames of the first messages. Raises for a message that ends the connection once it is the first:
-    what comes before it counts.
-    """
-    frames: list[Frame[WireMessage]] = []
-    size = 0
-    for message in messages:
-        try:
-            packet = decode_packet(message)
-            if not isinstance(packet, Frame):
-                raise _end_of(packet)
-        except (CallError, MalformedPacketError):
-            if not frames:
-                raise
-            break
-        frames.append(packet)
-        size += len(message)
-        if size >= _DECODED_BYTES:
-            break
-    return frames
-
-
-def _end_of(packet: Greeting | Goodbye) -> StreamClosedError:
-    """Why a packet that is no frame ends the connection."""
-    if isinstance(packet, Goodbye):
-        return PeerClosedError(packet.status, packet.reason)
-    return StreamClosedError("INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame")

@@ -165,7 +165,8 @@ def test_an_update_that_a_move_overtakes_is_no_error() -> None:
     clients: list[_Closed] = []
 
     async def opened(name: str, broker: str, session: ObservedSession | None = None) -> Any:
-        session = session or ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", Observers())
+        if session is None:
+            session = ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", Observers())
         clients.append(_Closed(session))
         return clients[-1]
 
