@@ -49,9 +49,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message that has arrived, without its properties, which may take a MiB. One `is_marked` by a user
-    property is of a bridge. `filters` are those of the subscriptions that it was sent for, since MQTT brokers
-    may send one message for each; none where the MQTT broker does not name them.
+    """A message that has arrived, without its properties, which may take a MiB. Every bridge marks what it
+    publishes, by a user property. `filters` are those of the subscriptions that this copy is for; none where
+    the MQTT broker does not name them.
     """
 
     connection: Connection
@@ -112,7 +112,7 @@ class Connection:
         """The MQTT broker takes no larger message."""
         self._has_identifiers = True
         """The MQTT broker takes identifiers of subscriptions."""
-        self._filters: dict[int, str] = {}
+        self._filters: dict[int, set[str]] = {}
         """By identifier."""
         self._waiting: dict[int, tuple[dict[int, Outgoing], asyncio.Future[None]]] = {}
         """By id, the messages of the call that has published it and are not acknowledged, and its end."""
@@ -138,9 +138,9 @@ class Connection:
     async def _subscribe(self, topic_filter: str, options: SubscribeOptions) -> None:
         wanted = Properties(PacketTypes.SUBSCRIBE)
         if self._has_identifiers:
-            # The same in every session: messages for the subscriptions of the last one may still come.
+            # The same with any mapping: messages for the subscriptions of the last one may still come.
             wanted.SubscriptionIdentifier = identifier = crc32(topic_filter.encode()) % _IDENTIFIERS + 1
-            self._filters[identifier] = topic_filter
+            self._filters.setdefault(identifier, set()).add(topic_filter)
         [code] = await self._client.subscribe(topic_filter, options=options, properties=wanted)
         if code.is_failure:
             raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")
@@ -208,7 +208,7 @@ class Connection:
     def _on_message(self, _client: object, _data: object, message: MQTTMessage) -> None:
         marked = any(name == _MARK for name, _ in getattr(message.properties, "UserProperty", ()))
         identifiers = getattr(message.properties, "SubscriptionIdentifier", ())
-        filters = frozenset(self._filters[each] for each in identifiers if each in self._filters)
+        filters = frozenset[str]().union(*(self._filters.get(each, ()) for each in identifiers))
         self._arrived(
             Incoming(self, message.mid, message.qos, message.topic, message.payload, marked, filters)
         )

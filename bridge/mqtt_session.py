@@ -74,7 +74,7 @@ class MqttSession:
         self._bytes = 0
         self._arrival = asyncio.Event()
         self._unread: int | None = None
-        """Once messages of QoS 1 are left unacknowledged: those to be read before the next connection."""
+        """Once messages of QoS 1 are left unacknowledged: how many others to read before the next connection."""
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -146,7 +146,8 @@ class MqttSession:
     # --- messages -------------------------------------------------------------------------------------------
 
     def _arrived(self, message: Incoming) -> None:
-        is_full = len(self._inbox) >= MOST_MESSAGES or self._bytes + message.size > MOST_BYTES
+        size = message.size
+        is_full = len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES
         if message.qos and (is_full or self._unread is not None):
             self._unread = len(self._inbox) if self._unread is None else self._unread
             return
@@ -155,7 +156,7 @@ class MqttSession:
             log.warning("%s: a message of QoS 0 is dropped: Covey does not keep up", message.topic)
             return
         self._inbox.append(message)
-        self._bytes += message.size
+        self._bytes += size
         self._arrival.set()
 
     async def received(self) -> list[Incoming]:

@@ -324,7 +324,7 @@ def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
 
 
 def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
-    """Let a context use PEM files, by the fields of `Tls`; without `key`, the file of the certificate has it.
+    """Load PEM files, by the fields of `Tls`; without `key`, the file of the certificate contains it.
     `TlsError`, one sentence with the file, for one that cannot be used.
     """
     for field, path in files.items():
