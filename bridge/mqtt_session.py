@@ -74,7 +74,7 @@ class MqttSession:
         self._bytes = 0
         self._arrival = asyncio.Event()
         self._unread: int | None = None
-        """Once messages of QoS 1 are left unacknowledged: how many others to read before the next connection."""
+        """Once messages of QoS 1 are left unacknowledged: how many to read before the next connection."""
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
