@@ -11,7 +11,7 @@ class Counts:
 
     received: int = 0  # messages that rules or variables are for
     published: int = 0  # events that Covey was given, and has not refused
-    malformed: int = 0  # messages that are no events of their type, or no values of their variable
+    malformed: int = 0  # no events of the type of a rule, or no values of a variable: once for each
     ignored: int = 0  # messages of a bridge, or of topics that no rule is for
     dropped: int = 0  # messages of QoS 0 for which there was no room, since Covey was away or slow
     refusals: int = 0  # batches of which Covey has refused events

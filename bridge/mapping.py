@@ -28,6 +28,7 @@ from covey.overlay.documents import (
     validated,
 )
 from covey.overlay.transport.address import TcpAddress, parse_address
+from covey.overlay.transport.tls import TlsError, load_files
 
 _OF_LEVELS = (Kind.STRING, Kind.INT64, Kind.FLOAT64, Kind.TIMESTAMP)
 """Kinds of attributes that may come from a level of a topic."""
@@ -89,6 +90,12 @@ class TlsSection(Section):
     certificate: str | None = None
     key: str | None = None
 
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.key is not None and self.certificate is None:
+            raise complaint("needs certificate: expected it beside", "key")
+        return self
+
 
 class MqttSection(Section):
     """The MQTT broker, and how long it keeps what waits for a bridge that is away."""
@@ -99,6 +106,12 @@ class MqttSection(Section):
     tls: TlsSection | None = None
     session_expiry_s: Annotated[int, Field(ge=0, lt=1 << 32)] = 3_600
 
+    @model_validator(mode="after")
+    def _check_password(self) -> Self:
+        if self.password_file is not None and self.username is None:
+            raise complaint("needs username: expected it beside", "password_file")
+        return self
+
     def options(self, folder: Path) -> dict[str, Any]:
         """Those of aiomqtt's client; a relative path begins at the folder. `InputError` for files that cannot
         be used.
@@ -107,14 +120,13 @@ class MqttSection(Section):
         if self.password_file is not None:
             options["password"] = read_text(folder / self.password_file, InputError).strip()
         if self.tls is not None:
-            files = (self.tls.authority, self.tls.certificate, self.tls.key)
-            authority, certificate, key = (name and str(folder / name) for name in files)
+            options["tls_context"] = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if self.tls.authority is None:
+                context.load_default_certs()
             try:
-                options["tls_context"] = context = ssl.create_default_context(cafile=authority)
-                if certificate is not None:
-                    context.load_cert_chain(certificate, key)
-            except OSError as error:  # an SSLError, too
-                raise InputError(f"mqtt.tls: cannot be used: {error.strerror or error}") from None
+                load_files(context, {field: folder / name for field, name in self.tls if name is not None})
+            except TlsError as error:
+                raise InputError(f"mqtt.{error}") from None
         return options
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from socket import socket
 from typing import Any
+from zlib import crc32
 
 from aiomqtt import Client, MqttError, ProtocolVersion
 from paho.mqtt.client import MQTTMessage
@@ -25,10 +26,12 @@ RECEIVE_MAXIMUM = 100
 """Messages of QoS 1 that the MQTT broker sends before the first is acknowledged."""
 MAX_PACKET_BYTES = 1 << 20
 """The MQTT broker sends the bridge no larger message."""
+CLOSE_S = 1.0
 _KEEPALIVE_S = 10
 _OVERHEAD_BYTES = 300
 """Of a message, besides topic and payload, at most: its header, id, and the mark."""
 _MARK = "covey-bridge"
+_IDENTIFIERS = (1 << 28) - 1
 _BROKEN = "Unspecified error"  # what paho calls a connection that breaks
 _QUIET = logging.getLogger("covey.bridge.library")
 _QUIET.setLevel(logging.CRITICAL)  # the session logs what matters
@@ -44,13 +47,29 @@ class Outgoing:
     retain: bool
 
 
-Arrived = Callable[["Connection", MQTTMessage], None]
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message that has arrived, without its properties, which may take a MiB. Every bridge marks what it
+    publishes, by a user property. `filters` are those of the subscriptions that this copy is for; none where
+    the MQTT broker does not name them.
+    """
+
+    connection: Connection
+    mid: int
+    qos: int
+    topic: str
+    payload: bytes
+    is_marked: bool
+    filters: frozenset[str]
+
+    @property
+    def size(self) -> int:
+        """Of topic and payload, in bytes."""
+        return len(self.topic.encode()) + len(self.payload)
+
+
+Arrived = Callable[[Incoming], None]
 Published = Callable[[Outgoing, str], None]
-
-
-def is_marked(message: MQTTMessage) -> bool:
-    """Whether a bridge has published the message: every bridge marks what it publishes by a user property."""
-    return any(name == _MARK for name, _ in getattr(message.properties, "UserProperty", ()))
 
 
 def subscribed(topic_filter: str, qos: int, *, always: bool = False) -> SubscribeOptions:
@@ -87,16 +106,21 @@ class Connection:
             keepalive=_KEEPALIVE_S,
             logger=_QUIET,
         )
+        self._arrived = arrived
         self._published = published
         self._max_bytes = 1 << 28
         """The MQTT broker takes no larger message."""
+        self._has_identifiers = True
+        """The MQTT broker takes identifiers of subscriptions."""
+        self._filters: dict[int, set[str]] = {}
+        """By identifier."""
         self._waiting: dict[int, tuple[dict[int, Outgoing], asyncio.Future[None]]] = {}
         """By id, the messages of the call that has published it and are not acknowledged, and its end."""
         self._marks = Properties(PacketTypes.PUBLISH)
         self._marks.UserProperty = (_MARK, options["identifier"])
         self._paho = paho = self._client._client
         paho.manual_ack_set(True)
-        paho.on_message = lambda _client, _data, message: arrived(self, message)
+        paho.on_message = self._on_message
         paho.on_publish = self._on_publish
         self._connected, paho.on_connect = paho.on_connect, self._on_connect
         self._loop = asyncio.get_running_loop()
@@ -106,13 +130,20 @@ class Connection:
         """Connect and subscribe. `MqttError` where the MQTT broker refuses that, or does not answer."""
         try:
             await self._client.__aenter__()
-            codes = await self._client.subscribe([*filters.items()]) if filters else ()
-            for topic_filter, code in zip(filters, codes, strict=True):
-                if code.is_failure:
-                    raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")
+            await asyncio.gather(*(self._subscribe(*each) for each in filters.items()))
         except BaseException:
             self._paho.disconnect()
             raise
+
+    async def _subscribe(self, topic_filter: str, options: SubscribeOptions) -> None:
+        wanted = Properties(PacketTypes.SUBSCRIBE)
+        if self._has_identifiers:
+            # The same with any mapping: messages for the subscriptions of the last one may still come.
+            wanted.SubscriptionIdentifier = identifier = crc32(topic_filter.encode()) % _IDENTIFIERS + 1
+            self._filters.setdefault(identifier, set()).add(topic_filter)
+        [code] = await self._client.subscribe(topic_filter, options=options, properties=wanted)
+        if code.is_failure:
+            raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")
 
     async def lost(self) -> str:
         """Return once the connection has ended, and why it has."""
@@ -130,14 +161,16 @@ class Connection:
         return ""
 
     async def close(self) -> None:
-        with suppress(MqttError):
-            await self._client.__aexit__(None, None, None)
+        """End the connection; a peer that does not read or answer delays that by `CLOSE_S` seconds."""
+        with suppress(MqttError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._client.__aexit__(None, None, None)
 
     def abandon(self) -> None:
         """End the connection, of which others are told by `lost`."""
         self._paho.disconnect()
 
-    def acknowledge(self, message: MQTTMessage) -> None:
+    def acknowledge(self, message: Incoming) -> None:
         self._paho.ack(message.mid, message.qos)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
@@ -161,6 +194,7 @@ class Connection:
 
     def _on_connect(self, *arguments: Any) -> None:
         self._max_bytes = getattr(arguments[-1], "MaximumPacketSize", self._max_bytes)
+        self._has_identifiers = getattr(arguments[-1], "SubscriptionIdentifierAvailable", 1) == 1
         self._connected(*arguments)
 
     def _on_register_write(self, _client: object, _data: object, connected: socket) -> None:
@@ -170,6 +204,14 @@ class Connection:
     def _add_writer(self, connected: socket) -> None:
         if connected.fileno() >= 0:
             self._loop.add_writer(connected.fileno(), self._paho.loop_write)
+
+    def _on_message(self, _client: object, _data: object, message: MQTTMessage) -> None:
+        marked = any(name == _MARK for name, _ in getattr(message.properties, "UserProperty", ()))
+        identifiers = getattr(message.properties, "SubscriptionIdentifier", ())
+        filters = frozenset[str]().union(*(self._filters.get(each, ()) for each in identifiers))
+        self._arrived(
+            Incoming(self, message.mid, message.qos, message.topic, message.payload, marked, filters)
+        )
 
     def _on_publish(self, _client: object, _data: object, mid: int, code: ReasonCode, _: object) -> None:
         waiting = self._waiting.pop(mid, None)

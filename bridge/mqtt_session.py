@@ -2,8 +2,8 @@
 
 Invariants. What waits to be read is bounded by `MOST_MESSAGES` and `MOST_BYTES`. Beyond that, messages of QoS
 0 are dropped and counted; those of QoS 1 are left unacknowledged, and a new connection brings them again once
-the others have been read. Some MQTT brokers send more than they may (mosquitto 2.0.11, when it is connected
-to again). A message is acknowledged on the connection that brought it, or not at all.
+those that waited then have been read. Some MQTT brokers send more than they may (mosquitto 2.0.11, when it is
+connected to again). A message is acknowledged on the connection that brought it, or not at all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Self
 
 from aiomqtt import MqttError
-from paho.mqtt.client import MQTTMessage
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from covey.bridge.counts import Counts
-from covey.bridge.mqtt_connection import Connection, Outgoing
+from covey.bridge.mqtt_connection import Connection, Incoming, Outgoing
 from covey.overlay import ConnectError
 from covey.overlay.transport.event_loop import Backoff
 
@@ -27,13 +26,12 @@ log = logging.getLogger("covey.bridge")
 
 MOST_MESSAGES = 10_000
 MOST_BYTES = 16 << 20
+"""Of topics and payloads."""
 CONNECT_S = 5.0
 GRACE_S = 5.0
 _BATCH = 1_000
 _WINDOW = 100
 """Messages of one rule that are published at a time."""
-
-Incoming = tuple[Connection, MQTTMessage]
 
 
 async def finished(work: Coroutine[None, None, None]) -> None:
@@ -75,8 +73,8 @@ class MqttSession:
         self._inbox: deque[Incoming] = deque()
         self._bytes = 0
         self._arrival = asyncio.Event()
-        self._leaves = False
-        """Messages of QoS 1 are left unacknowledged, until the next connection."""
+        self._unread: int | None = None
+        """Once messages of QoS 1 are left unacknowledged: how many to read before the next connection."""
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -141,42 +139,47 @@ class MqttSession:
 
     def _forget(self) -> None:
         """The connection has ended, and what it has brought comes again, but for QoS 0."""
-        self._connection, self._leaves = None, False
-        self._inbox = deque(each for each in self._inbox if not each[1].qos)
-        self._bytes = sum(len(message.payload) for _, message in self._inbox)
+        self._connection, self._unread = None, None
+        self._inbox = deque(message for message in self._inbox if not message.qos)
+        self._bytes = sum(message.size for message in self._inbox)
 
     # --- messages -------------------------------------------------------------------------------------------
 
-    def _arrived(self, connection: Connection, message: MQTTMessage) -> None:
-        size = len(message.payload)
+    def _arrived(self, message: Incoming) -> None:
+        size = message.size
         is_full = len(self._inbox) >= MOST_MESSAGES or self._bytes + size > MOST_BYTES
-        if message.qos and (is_full or self._leaves):
-            self._leaves = True
+        if message.qos and (is_full or self._unread is not None):
+            self._unread = len(self._inbox) if self._unread is None else self._unread
             return
         if is_full:
             self.counts.dropped += 1
             log.warning("%s: a message of QoS 0 is dropped: Covey does not keep up", message.topic)
             return
-        self._inbox.append((connection, message))
+        self._inbox.append(message)
         self._bytes += size
         self._arrival.set()
 
     async def received(self) -> list[Incoming]:
         """The next messages, in the order in which they have arrived."""
-        while not self._inbox:
-            if self._leaves and self._connection is not None and self._is_open.is_set():
+        while True:
+            if self._unread is not None and self._unread <= 0 and self._is_open.is_set():
+                assert self._connection is not None
                 self._connection.abandon()
+            if self._inbox:
+                break
             self._arrival.clear()
             await self._arrival.wait()
         messages = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]
-        self._bytes -= sum(len(message.payload) for _, message in messages)
+        self._bytes -= sum(message.size for message in messages)
+        if self._unread is not None:
+            self._unread -= len(messages)
         return messages
 
     def acknowledge(self, messages: Sequence[Incoming]) -> None:
         """Those of QoS 1 that have come by the present connection."""
-        for connection, message in messages:
-            if message.qos and connection is self._connection:
-                connection.acknowledge(message)
+        for message in messages:
+            if message.qos and message.connection is self._connection:
+                message.connection.acknowledge(message)
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages; returns once the MQTT broker has them, however many connections that takes."""

@@ -2,11 +2,13 @@
 
 Invariants. Messages are handled in batches, as they have arrived: the variables first, then the events, those
 of a type in order. A message of QoS 1 is acknowledged once Covey has accepted, or refused, all events of its
-batch. One that makes no sense is counted, logged and acknowledged: sending it again would not help.
+batch. One that makes no sense to a rule or a variable is counted, logged and acknowledged: sending it again
+would not help. The other rules and variables have it all the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -15,8 +17,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from covey.bridge.mapping import MappingFile, ToCoveySection, source_of
-from covey.bridge.mqtt_connection import is_marked
-from covey.bridge.mqtt_session import Incoming, MqttSession, finished
+from covey.bridge.mqtt_connection import Incoming
+from covey.bridge.mqtt_session import MqttSession, finished
 from covey.bridge.topics import levels_of, matches
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
@@ -45,6 +47,7 @@ class InwardRule:
 
     def __init__(self, section: ToCoveySection, event_type: EventType) -> None:
         self.event_type = event_type
+        self.filter = section.topic
         self.levels = levels_of(section.topic)
         texts = {name: f"payload.{name}" for name in event_type.names} | section.attributes
         sources = {name: source_of(text) for name, text in texts.items()}
@@ -101,35 +104,38 @@ class ToCovey:
 
     async def _bring(self, messages: Sequence[Incoming]) -> None:
         rows: dict[EventType, list[tuple[str, Row]]] = {}
-        for _, message in messages:
-            self._read(message.topic, message.payload, is_marked(message), rows)
-        confirm = any(message.qos for _, message in messages)
-        for event_type, found in rows.items():
-            await self._publish(event_type, found, confirm)
+        for message in messages:
+            self._read(message, rows)
+        confirm = any(message.qos for message in messages)
+        await asyncio.gather(*(self._publish(*each, confirm) for each in rows.items()))
         self._session.acknowledge(messages)
 
     def _find(self, topic: str) -> list[InwardRule]:
         levels = topic.split("/")
         return [rule for rule in self._rules if matches(rule.levels, levels)]
 
-    def _read(
-        self, topic: str, payload: bytes, marked: bool, rows: dict[EventType, list[tuple[str, Row]]]
-    ) -> None:
+    def _read(self, message: Incoming, rows: dict[EventType, list[tuple[str, Row]]]) -> None:
+        topic, payload = message.topic, message.payload
         rules, settings = self._rules_of(topic), self._settings.get(topic, ())
-        if marked or not (rules or settings):
+        if message.is_marked or not (rules or settings):
             self._counts.ignored += 1
-            if not marked:
+            if not message.is_marked:
                 log.warning("%s: no rule is for this topic; --clean ends the MQTT session that has it", topic)
             return
         self._counts.received += 1
-        try:
-            for setting in settings:
+        for setting in settings:
+            try:
                 value = orjson.loads(payload) if payload else setting.first
                 setting.subscription.update_nowait(values={setting.variable: value})
-            for rule in rules:
+            except ValueError as error:  # a VariableError, too
+                self._malformed(topic, error)
+        for rule in rules:
+            if message.filters and rule.filter not in message.filters:
+                continue
+            try:
                 rows.setdefault(rule.event_type, []).append((topic, rule.row(topic, payload)))
-        except ValueError as error:  # a VariableError, too
-            self._malformed(topic, error)
+            except ValueError as error:
+                self._malformed(topic, error)
 
     def _malformed(self, topic: str, error: Exception) -> None:
         self._counts.malformed += 1

@@ -16,7 +16,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,11 +311,6 @@ def _stamp(tls: Tls) -> _Stamp:
 
 
 def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
-    for field, path in tls.paths:
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise TlsError(f"tls: {field} {path} cannot be read: {error.strerror}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
@@ -324,20 +319,34 @@ def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_OPTIONAL if server else ssl.CERT_REQUIRED
     if server:
         context.num_tickets = 0
-    try:
-        context.load_verify_locations(cafile=tls.authority)
-    except ssl.SSLError:
-        raise TlsError(f"tls: authority {tls.authority} is no PEM file with certificates") from None
-    if tls.certificate is None or tls.key is None:
-        return context
-    try:
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise TlsError(f"tls: key {tls.key} does not fit certificate {tls.certificate}") from None
-        raise TlsError(
-            f"tls: certificate {tls.certificate} and key {tls.key} cannot be used: expected PEM files, "
-            "the key without a passphrase"
-        ) from None
+    load_files(context, dict(tls.paths))
     return context
+
+
+def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
+    """Load PEM files, by the fields of `Tls`; without `key`, the file of the certificate contains it.
+    `TlsError`, one sentence with the file, for one that cannot be used.
+    """
+    for field, path in files.items():
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise TlsError(f"tls: {field} {path} cannot be read: {error.strerror}") from None
+    if "authority" in files:
+        try:
+            context.load_verify_locations(files["authority"])
+        except ssl.SSLError:
+            raise TlsError(f"tls: authority {files['authority']} is no PEM file with certificates") from None
+    if "certificate" in files:
+        certificate = files["certificate"]
+        key = files.get("key", certificate)
+        try:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(certificate, key, password=lambda: "")
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise TlsError(f"tls: key {key} does not fit certificate {certificate}") from None
+            raise TlsError(
+                f"tls: certificate {certificate} and key {key} cannot be used: expected PEM files, "
+                "the key without a passphrase"
+            ) from None

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from made_certificates import tls_of
 
 from covey.bridge.mapping import load_mapping
 from covey.bridge.to_covey import InwardRule
@@ -58,6 +60,8 @@ MISTAKES: list[tuple[tuple[str | int, ...], object, str]] = [
         -1,
         "mqtt.session_expiry_s is -1: expected a number greater than or equal",
     ),
+    (("mqtt", "password_file"), "secret", "mqtt.password_file needs username: expected it beside"),
+    (("mqtt", "tls"), {"key": "a.key"}, "mqtt.tls.key needs certificate: expected it beside"),
     (
         ("event_types", "Reading", "on"),
         "boolean",
@@ -171,7 +175,7 @@ def test_files_of_the_mqtt_section_are_read_from_the_folder(tmp_path: Path) -> N
     with pytest.raises(InputError, match="secret: cannot be read: No such file"):
         mapping.mqtt.options(tmp_path)
     (tmp_path / "secret").write_text("geheim\n")
-    with pytest.raises(InputError, match=r"mqtt.tls: cannot be used: No such file"):
+    with pytest.raises(InputError, match=r"mqtt.tls: authority .*none.pem cannot be read: No such file"):
         mapping.mqtt.options(tmp_path)
     del content["mqtt"]["tls"]
     assert load_mapping(write(tmp_path, content)).mqtt.options(tmp_path) == {
@@ -180,6 +184,25 @@ def test_files_of_the_mqtt_section_are_read_from_the_folder(tmp_path: Path) -> N
         "username": "plant",
         "password": "geheim",
     }
+
+
+def test_a_key_with_a_passphrase_is_a_mistake(tmp_path: Path) -> None:
+    tls = tls_of("alice")
+    key = serialization.load_pem_private_key(Path(str(tls.key)).read_bytes(), None)
+    encrypted = serialization.BestAvailableEncryption(b"x")
+    formats = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "encrypted.key").write_bytes(key.private_bytes(*formats, encrypted))
+    content = document()
+    content["mqtt"]["tls"] = {"certificate": str(tls.certificate), "key": "encrypted.key"}
+    mapping = load_mapping(write(tmp_path, content))
+    with pytest.raises(
+        InputError, match=r"mqtt.tls: .*encrypted.key cannot be used: .* without a passphrase"
+    ):
+        mapping.mqtt.options(tmp_path)
+    content["mqtt"]["tls"] |= {"authority": str(tls.authority), "key": str(tls.key)}
+    context = load_mapping(write(tmp_path, content)).mqtt.options(tmp_path)["tls_context"]
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
 
 
 def test_a_rule_that_publishes_where_it_reads_mirrors(tmp_path: Path) -> None:

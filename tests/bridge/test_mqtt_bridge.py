@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import aiomqtt
 import pytest
 from mosquitto import Mosquitto, bridge, needs_mosquitto
 from running import Brokers, Proxy, on_a_loop, until
 
-from covey.bridge import mqtt_session
+from covey.bridge import mqtt_connection, mqtt_session
 from covey.bridge.counts import Counts
+from covey.bridge.mqtt_connection import Connection, Incoming
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
@@ -166,6 +168,31 @@ async def test_what_makes_no_sense_is_counted_and_costs_nobody_else_a_message(
             "attribute celsius is float64, got 'hot' (str); expected a number" in line for line in lines
         )
         assert any("Covey refuses events: event " in line for line in lines)
+
+
+@on_a_loop
+async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Path) -> None:
+    """Their topics overlap, so mosquitto sends a message for each: a copy is for its own rule alone."""
+    further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
+    async with (
+        Mosquitto(tmp_path) as server,
+        Brokers() as overlay,
+        peer(server) as plant,
+    ):
+        text = mapping(server.port, out=further).replace(
+            "event_types:", "event_types:\n  Level: {sensor: string}"
+        )
+        async with (
+            bridge(tmp_path / "m.yaml", overlay.address("b1"), text) as counts,
+            Client(overlay.address("b1")) as client,
+        ):
+            levels = await client.subscribe("Level", "")
+            await plant.publish("plant/oven/temperature", "31.5", qos=1)
+            await plant.publish("plant/end", "", qos=1)
+            await until(lambda: counts.received == 3)
+            found = (await levels.read(limit=2)).to_pylist()
+        assert [row["sensor"] for row in found] == ["oven", "end"]
+        assert (counts.malformed, counts.published) == (1, 2)
 
 
 @on_a_loop
@@ -345,6 +372,42 @@ async def test_messages_of_qos_1_beyond_the_bound_come_again(
         assert counts.dropped == 0
 
 
+async def open_session() -> tuple[mqtt_session.MqttSession, Mock]:
+    """A session with a connection of its own that is open, and sends nothing."""
+    session, connection = mqtt_session.MqttSession({}, 0, {}, Counts()), Mock()
+    session._connection = connection
+    session._is_open.set()
+    return session, connection
+
+
+@on_a_loop
+async def test_a_stream_of_qos_0_does_not_keep_what_was_left_of_qos_1_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 3)
+    monkeypatch.setattr(mqtt_session, "_BATCH", 2)
+    session, connection = await open_session()
+    for mid in range(4):  # the last is left
+        session._arrived(incoming(connection, mid, 1))
+    for batch in ([0, 1], [2, 0], [0]):
+        assert not connection.abandon.called
+        assert [message.mid for message in await session.received()] == batch
+        session._arrived(incoming(connection, 0, 0))
+        session._arrived(incoming(connection, 4, 1))
+    connection.abandon.assert_called_once_with()
+
+
+@on_a_loop
+async def test_what_waits_has_a_bound_with_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_session, "MOST_BYTES", 1_000)
+    session, connection = await open_session()
+    for _ in range(2):
+        for _ in range(5):
+            session._arrived(incoming(connection, 0, 0, "ö" * 200))
+        assert len(await session.received()) == 2
+    assert session.counts.dropped == 6
+
+
 @on_a_loop
 async def test_what_waits_while_mqtt_is_away_has_a_bound(tmp_path: Path) -> None:
     async with Brokers(sessions=SessionLimits(queue_events=500)) as overlay:
@@ -368,6 +431,10 @@ async def test_what_waits_while_mqtt_is_away_has_a_bound(tmp_path: Path) -> None
         await server.stop()
 
 
+def incoming(connection: Mock, mid: int, qos: int, topic: str = "a") -> Incoming:
+    return Incoming(connection, mid, qos, topic, b"", is_marked=False, filters=frozenset())
+
+
 def has(counts: Counts, number: int) -> bool:
     return counts.published > number
 
@@ -385,6 +452,32 @@ async def test_a_connection_that_breaks_is_opened_again(tmp_path: Path) -> None:
                 proxy.cut()
         await proxy.stop()
         assert counts.malformed == 0
+
+
+@on_a_loop
+async def test_an_mqtt_broker_that_does_not_answer_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_connection, "CLOSE_S", 0.05)
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        options = {
+            "hostname": "127.0.0.1",
+            "port": server.sockets[0].getsockname()[1],
+            "identifier": "bridge",
+        }
+        connection = Connection(options, 0, clean=False, arrived=Mock(), published=Mock())
+        opening = asyncio.create_task(connection.open({}))
+        await asked.wait()
+        opening.cancel()
+        await asyncio.wait({opening})
+        async with asyncio.timeout(5):  # aiomqtt has 10 s
+            await connection.close()
 
 
 @on_a_loop
