@@ -62,10 +62,12 @@ def plan(
         figures = {"predicted": planning.predict(load, tree, machine, on_progress)}
         if measure:
             figures["measured"] = planning.measure(load, tree, on_progress)
+    played = planning.share_played(figures["predicted"], figures["measured"]) if measure else None
     left_out = planning.not_predicted(loaded)
     if json_output:
-        by_kind = {kind: [asdict(each) for each in found] for kind, found in figures.items()}
-        print_json({**by_kind, "calibration": machine.model_dump(), "not_predicted": left_out})
+        by_kind: dict[str, Any] = {kind: [asdict(each) for each in found] for kind, found in figures.items()}
+        costs = {"calibration": machine.model_dump(), "not_predicted": left_out}
+        print_json(by_kind | costs | ({} if played is None else {"share_played": round(played, 4)}))
         return
     rows = [
         _row(kind, each) for of_broker in zip(*figures.values(), strict=True)
@@ -73,10 +75,8 @@ def plan(
     ]  # fmt: skip
     print_table(f"{scenario} on {overlay}", _COLUMNS, rows, names=2)
     _conclude(figures["predicted"])
-    if measure:
-        played = planning.share_played(figures["predicted"], figures["measured"])
-        if played < _PLAYED:
-            print(f"only {played:.0%} of the load was played: this machine is too slow for it, or busy")
+    if played is not None and played < _PLAYED:
+        print(f"only {played:.0%} of the load was played: this machine is too slow for it, or busy")
     if left_out:
         print(f"not part of the prediction: {', '.join(left_out)} of {overlay}")
 

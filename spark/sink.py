@@ -2,7 +2,7 @@
 
 Identity makes a repetition harmless. A task that Spark runs again publishes its rows again, under the same
 publisher and sequence numbers: those of the query, the partition and the micro-batch, not of the attempt. So
-a reader that has had them drops them (`overlay/core/client/watermarks.py`), as long as the rows of a
+a reader that has had them drops them (`overlay/core/watermarks.py`), as long as the rows of a
 partition come in the same order each time; to one that has connected since, they are delivered once more.
 """
 

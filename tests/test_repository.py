@@ -271,15 +271,16 @@ def test_stubs_run_on_every_protobuf() -> None:
 DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_files_that_documents_name_exist() -> None:
-    """In backticks, with a folder: by their path or the end of it."""
+def test_files_that_documents_and_docstrings_name_exist() -> None:
+    """In backticks, with a folder: by their path or the end of it. Of docstrings, modules."""
     folders = (*ROOMS, "benchmarks", "deploy", "examples", "tests")
     files = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
     named = re.compile(r"`(\w[\w.-]*/[\w./-]+\.(?:js|json|mjs|proto|py|ts|ya?ml))`")
     missing = [
         f"{document.name}: {name}"
-        for document in DOCUMENTS
+        for document in (*DOCUMENTS, *sources(*ROOMS, "benchmarks"))
         for name in named.findall(document.read_text())
+        if document in DOCUMENTS or name.endswith(".py")
         if not any(file.endswith(f"/{name}") for file in files)
     ]
     assert missing == []

@@ -107,7 +107,7 @@ def make_certificates(
         raise InputError("broker 'authority': expected another name, since authority.pem is the authority's")
     try:
         (folder / "clients").mkdir(parents=True, exist_ok=True)
-        if (folder / "authority.pem").exists():
+        if any((folder / f"authority.{suffix}").exists() for suffix in ("pem", "key")):
             authority = Authority.read(folder)
         else:
             authority = Authority()

@@ -1,6 +1,7 @@
 """The overlay file that `covey init` writes, with the keys and certificates that it needs.
 
-Invariant: the file is valid, and replaces nothing; neither do keys.
+Invariant: the file is valid, and replaces nothing; neither do keys and certificates. A key of tokens and an
+authority that are there are used again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from covey.overlay.transport.address import TcpAddress, is_local
 CERTIFICATES, TOKENS_KEY, STORAGE = "certs", "tokens.key", "storage"
 METRICS_ABOVE = 2_100
 """The ports of metrics are so far above those of brokers: 9101 for 7001."""
-_REMOTE_METRICS = "127.0.0.1:9100"
 _MOST_BROKERS = 1_000
 
 
@@ -64,6 +64,10 @@ def write_overlay(path: Path, wanted: Wanted) -> list[Path]:
     """
     text = overlay_text(wanted)
     overlay = parse_overlay(text, path, {})
+    for file in (f"{name}{suffix}" for name in overlay.brokers for suffix in (".pem", ".key")):
+        identity = path.parent / CERTIFICATES / file
+        if wanted.tls and identity.exists():
+            raise InputError(f"{identity} is there already: expected a folder without it")
     written = [path]
     try:
         if wanted.tokens and not (path.parent / TOKENS_KEY).exists():
@@ -75,8 +79,8 @@ def write_overlay(path: Path, wanted: Wanted) -> list[Path]:
 
             hosts = {name: [host] for name, host in zip(overlay.brokers, _hosts(wanted), strict=True)}
             written += make_certificates(path.parent / CERTIFICATES, overlay.name, hosts)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("x", encoding="utf-8") as new:
+            new.write(text)
     except FileExistsError as error:
         raise InputError(f"{error.filename} is there already: expected the name of a new file") from None
     except OSError as error:
@@ -103,19 +107,16 @@ def overlay_text(wanted: Wanted) -> str:
         where = f"[{host}]" if ":" in host else host
         fields = {"address": f"{where}:{port}"}
         if not wanted.local:
-            fields["listen"] = f"0.0.0.0:{port}"
+            fields["listen"] = f"[::]:{port}" if ":" in host else f"0.0.0.0:{port}"
         lines.append(f"  {name}: {json.dumps(fields)}")
     names = wanted.names
     if wanted.brokers > 1:
         lines.append("links:                          # the second broker connects to the first")
         lines += [f"  - [{names[(at - 1) // 2]}, {names[at]}]" for at in range(1, wanted.brokers)]
-    if wanted.local:
-        lines.append("metrics:                        # for Prometheus; on / a page with all brokers")
-        lines += [
-            f'  {name}: "127.0.0.1:{port + METRICS_ABOVE}"' for name, port in zip(names, ports, strict=True)
-        ]
-    else:
-        lines.append(f'metrics: "{_REMOTE_METRICS}"')
+    lines.append("metrics:                        # for Prometheus; on / a page with all brokers")
+    lines += [
+        f'  {name}: "127.0.0.1:{port + METRICS_ABOVE}"' for name, port in zip(names, ports, strict=True)
+    ]
     if wanted.tls:
         files = {"authority": "authority.pem", "certificate": "{name}.pem", "key": "{name}.key"}
         paths = json.dumps({field: f"{CERTIFICATES}/{file}" for field, file in files.items()})

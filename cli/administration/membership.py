@@ -89,7 +89,7 @@ class OverlayEdit:
         self._set(yaml, document)
 
     def remove(self, name: str) -> None:
-        """Take a broker out, and link the brokers around it to its hub (`core/repair.uplink.py`).
+        """Take a broker out, and link the brokers around it to its hub (`core/repair/uplink.py`).
         `ConfigError` for a broker that is not there, and for the last one.
         """
         before = self.before

@@ -13,7 +13,9 @@ import os
 import shutil
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -33,10 +35,16 @@ from covey.overlay.node.config import (
     select_broker,
 )
 from covey.overlay.node.overlay import BrokerAddress, Overlay
-from covey.overlay.node.storage_directory import broker_directory
+from covey.overlay.node.storage_directory import broker_directory, log_directory
 from covey.overlay.storage.files import OsFiles, StorageError, storage_error
 from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES
-from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address, split_addresses
+from covey.overlay.transport.address import (
+    TcpAddress,
+    UnixAddress,
+    is_local,
+    parse_address,
+    split_addresses,
+)
 from covey.overlay.transport.tls import TlsError, certified, is_for
 
 _RUN, _TLS, _STORED = "operations.md#run", "security.md#tls", "durability.md#the-directory"
@@ -82,6 +90,7 @@ def overlay_findings(file: Path) -> Iterator[Finding]:
             yield from _plain_text(overlay, name)
             yield from _metrics(overlay, name, users.get(name))
             yield from _certificate(overlay, broker)
+    yield from _shared_addresses(overlay)
     if overlay.durable and overlay.storage:
         yield from _storage(overlay, here)
     yield from _capacity(here)
@@ -113,7 +122,7 @@ def _bound(family: int, kind: int, where: tuple[object, ...]) -> str:
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(where[0] != "::"))
             probe.bind(where)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -205,6 +214,27 @@ def _metrics(overlay: Overlay, name: str, user: str | None) -> Iterator[Finding]
     yield Finding(f"{name}: metrics", State.WRONG, text, "operations.md#metrics")
 
 
+def _shared_addresses(overlay: Overlay) -> Iterator[Finding]:
+    """What several listeners of one host want."""
+    taken: defaultdict[tuple[str, int | str], list[tuple[str, str]]] = defaultdict(list)
+    for name, broker in overlay.brokers.items():
+        reached = parse_address(broker.address)
+        machine = "" if isinstance(reached, UnixAddress) or is_local(reached) else reached.host
+        listeners = [(f"{name}: address", each) for each in split_addresses(broker.listen)]
+        if name in overlay.metrics:
+            listeners.append((f"{name}: metrics", overlay.metrics[name]))
+        for subject, text in listeners:
+            where = parse_address(text)
+            host, port = where if isinstance(where, TcpAddress) else ("", where.path)
+            others = taken[machine, port]
+            for other, other_host in others:
+                if host == other_host or host in _EVERY_HOST or other_host in _EVERY_HOST:
+                    why = f"{text} is wanted by {other} on the same host, too: choose another address"
+                    yield Finding(subject, State.WRONG, why, _RUN)
+                    break
+            others.append((subject, host))
+
+
 # --- certificates -------------------------------------------------------------------------------------------
 
 
@@ -236,35 +266,50 @@ def _certificate(overlay: Overlay, broker: BrokerAddress) -> Iterator[Finding]:
 
 
 def _storage(overlay: Overlay, here: Sequence[str]) -> Iterator[Finding]:
-    """Of the folders in which brokers of this machine store, or will make theirs."""
-    folders: dict[Path, int] = {}
+    """Of the file systems on which brokers of this machine store, or will."""
+    devices: defaultdict[int, dict[Path, Path]] = defaultdict(dict)
     for name in here:
         directory = broker_directory(overlay.storage, name).absolute()
         folder = next(each for each in (directory, *directory.parents) if each.exists())
-        folders[folder] = folders.get(folder, 0) + 1
-    retained = sum(each.max_bytes for each in overlay.durable.values())
-    for folder, brokers in folders.items():
+        devices[folder.stat().st_dev][directory] = folder
+    for folders in devices.values():
         try:
-            _write(folder)
+            for folder in dict.fromkeys(folders.values()):
+                _write(folder)
         except StorageError as error:
             yield Finding("storage", State.WRONG, str(error), _STORED)
             continue
         free, kind = shutil.disk_usage(folder).free, file_system(folder)
-        wanted, least = brokers * retained, brokers * len(overlay.durable) * DEFAULT_SEGMENT_BYTES
+        where = os.path.commonpath(folders.values())
+        wanted = least = 0
+        for directory in folders:
+            for name, retention in overlay.durable.items():
+                stored = _stored_bytes(log_directory(directory, name))
+                wanted += max(0, retention.max_bytes - stored)
+                least += max(0, DEFAULT_SEGMENT_BYTES - stored)
         if free < least:
-            text = f"{folder}: {_mib(free)} are free: expected {_mib(least)} for the first segments"
+            text = f"{where}: {_mib(free)} are free: expected {_mib(least)} for the first segments"
             yield Finding("storage", State.WRONG, text, _STORED)
         elif free < wanted:
-            text = f"{folder}: {_mib(free)} are free; retention permits {_mib(wanted)}: lower retain_bytes"
-            yield Finding("storage", State.NOTE, text, _STORED)
+            text = f"{where}: {_mib(free)} are free; retention permits {_mib(wanted)} more"
+            yield Finding("storage", State.NOTE, f"{text}: lower retain_bytes", _STORED)
         if kind in _IN_MEMORY:
-            text = f"{folder} is {kind}, in memory: what is stored is lost with the machine; choose a disk"
+            text = f"{where} is {kind}, in memory: what is stored is lost with the machine; choose a disk"
             yield Finding("storage", State.NOTE, text, _STORED)
         elif kind in _OF_NETWORK:
-            text = f"{folder} is {kind}: syncs and locks depend on its server; choose a disk"
+            text = f"{where} is {kind}: syncs and locks depend on its server; choose a disk"
             yield Finding("storage", State.NOTE, text, _STORED)
         elif free >= wanted:
-            yield Finding("storage", State.OK, f"{folder} can be written and synced; {_mib(free)} are free")
+            yield Finding("storage", State.OK, f"{where} can be written and synced; {_mib(free)} are free")
+
+
+def _stored_bytes(log: Path) -> int:
+    """What a log has stored; its broker may remove segments meanwhile."""
+    stored = 0
+    for segment in log.glob("*"):
+        with suppress(FileNotFoundError):
+            stored += segment.stat().st_size
+    return stored
 
 
 def _write(folder: Path) -> None:

@@ -17,6 +17,8 @@ export function useSubscription(client, type, filter = "", values = {}, onEvents
 // The last event of each key inside, as a list that is renewed once per frame at most.
 export function useView(client, type, filter = "", values = {}, options = {}) {
   const [items, setItems] = useState([]);
+  const identity = [client, type, filter, JSON.stringify(options)];
+  useEffect(() => () => setItems([]), identity); // the next view must not begin with them
   const begin = (alive) => {
     let view = null;
     let due = false;
@@ -34,7 +36,7 @@ export function useView(client, type, filter = "", values = {}, options = {}) {
       return opened;
     });
   };
-  const { subscription: view, error } = useFollowing(begin, [client, type, filter, JSON.stringify(options)], values);
+  const { subscription: view, error } = useFollowing(begin, identity, values);
   return { items: view ? items : [], view, error };
 }
 

@@ -141,6 +141,9 @@ class SessionDriver:
 
     async def close(self, grace_s: float) -> None:
         """Disconnect once what was published is accepted or `grace_s` has passed."""
+        if self._task is not None:
+            for subscription in self.subscriptions.values():
+                subscription._end_following()
         task, self._task = self._task, None
         if task is None:
             return

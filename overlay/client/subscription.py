@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter
+from covey.matcher.errors import CoveyError
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Claim, Event, Part, events_of
 from covey.overlay.client.followed_fields import FollowedFields
@@ -414,6 +415,12 @@ class Subscription:
         if self._pacer is not None and not self._inbox.ended:
             self._pacer.end()
         self._inbox.end(error)
+
+    def _end_following(self) -> None:
+        """Announce what was assigned, and nothing from now on."""
+        with suppress(CoveyError):
+            self._announce_fields()
+        self._follow_nothing()
 
     def _follow_nothing(self) -> None:
         if self._fields is not None:

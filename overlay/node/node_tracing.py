@@ -28,7 +28,7 @@ _TRACES_PATH = "/v1/traces"
 
 
 class NodeTracing:
-    """The spans of a broker, which a processor takes; `core/endpoint/tracing.py` says when."""
+    """The spans of a broker, which a processor takes; `core/endpoint/observing.py` says when."""
 
     def __init__(self, broker: str, overlay: str, processor: SpanProcessor) -> None:
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "covey"}

@@ -90,7 +90,7 @@ def _neighbours(node: Node) -> dict[str, Any]:
 
 def inspect_node(node: Node, listed: int) -> dict[str, Any]:
     """The core's state and the node's counters, as plain values for JSON. At most `listed` items of each list
-    (`core/introspection/listing.py`).
+    (`core/introspection/inspection.py`).
     """
     listing = Listing(listed)
     queues = _listed_queues(node, listing)

@@ -2,7 +2,7 @@
 
 A broker's processor time is that of its core, which the simulator measures as it runs, and a constant for
 each message that it receives or sends: sockets, HTTP/2, codec. The constant is calibrated: brokers of this
-machine play a small load, and what their cores do not explain is divided by their messages.
+machine play a small load, and what their cores do not explain is divided by the messages at brokers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def calibrate(progress: Progress = silent) -> Calibration:
     pairs = list(zip(real.figures(), simulated.figures(), strict=True))
     played = share_played([core for _, core in pairs], [each for each, _ in pairs])
     beside_ns = sum(each.cores - played * core.cores for each, core in pairs) * real.tally.elapsed_ns
-    messages = played * sum(each["messages"] for each in simulated.tally.counts.values())
+    counts = [simulated.tally.counts[f"broker/{name}"] for name in _CHAIN.brokers]
+    messages = played * sum(each["messages"] for each in counts)
     return Calibration(
         message_ns=max(0, round(beside_ns / max(messages, 1.0))),
         idle_bytes=max(0, round(fmean(each.memory_bytes - core.memory_bytes for each, core in pairs))),

@@ -1,5 +1,5 @@
-// A page of the tests: a view whose bound follows a button, and a subscription beside it.
-import { StrictMode, useState } from "react";
+// A page of the tests: a view whose bound and filter follow buttons, and a subscription beside it.
+import { StrictMode, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { Client } from "covey-browser";
 import { useSubscription, useView } from "covey-browser/react";
@@ -8,12 +8,15 @@ const covey = (window.covey = new Client("/covey"));
 
 function Ships() {
   const [limit, setLimit] = useState(10);
+  const [filter, setFilter] = useState("x < $limit");
   const [seen, setSeen] = useState([]);
-  const { items, view, error } = useView(covey, "Ship", "x < $limit", { limit });
+  const { items, view, error } = useView(covey, "Ship", filter, { limit });
+  useEffect(() => void (window.shown ??= []).push(`${view?.filter}: ${items.map(({ id }) => id)}`));
   const { subscription } = useSubscription(covey, "Ship", "x >= $limit", { limit }, (ships) => setSeen((old) => [...old, ...ships.map(({ x }) => x)]));
   return (
     <>
       <button id="wider" onClick={() => setLimit(30)} />
+      <button id="other" onClick={() => setFilter("x > $limit")} />
       <button id="wrong" onClick={() => setLimit("far")} />
       <p id="inside">{items.map(({ id }) => id).sort().join(" ")}</p>
       <p id="ready">{subscription?.type}</p>

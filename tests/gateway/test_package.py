@@ -91,6 +91,10 @@ def play(page: Page, address: str) -> None:
     page.until("document.getElementById('error').textContent.includes('expected a number')")
     page.value("document.getElementById('wider').click()")
     page.until("document.getElementById('error').textContent === ''")
+    page.value("document.getElementById('other').click()")
+    page.until("document.getElementById('inside').textContent === '2'")
+    shown = page.value("shown.filter((each) => each.startsWith('x > '))")
+    assert set(shown) <= {"x > $limit: ", "x > $limit: 2"}
     page.value("document.getElementById('away').click()")
     page.until("document.getElementById('inside') === null")
     assert page.logged == []

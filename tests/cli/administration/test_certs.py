@@ -62,6 +62,9 @@ def test_names_without_an_overlay_file(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "authority.key").write_text("x")
     assert commands.run("certs", tmp_path, "--brokers", "b1", "--overlay", "o") == 2
     assert "authority.pem and authority.key are no such pair" in capsys.readouterr().err
+    (tmp_path / "authority.pem").unlink()
+    assert commands.run("certs", tmp_path, "--brokers", "b1", "--overlay", "o") == 2
+    assert (tmp_path / "authority.key").read_text() == "x"
 
 
 def test_the_name_of_a_broker_leads_into_no_other_folder(tmp_path: Path) -> None:

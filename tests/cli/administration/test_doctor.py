@@ -152,6 +152,19 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "beyond this machine, in plain text" in text
 
 
+def test_listeners_of_one_host_have_addresses_of_their_own(tmp_path: Path) -> None:
+    first, second, metrics = local(3)
+    port = second.rpartition(":")[2]
+    assert found(overlay_file(tmp_path, first, second, more=f'metrics: "{metrics}"\n')) == [
+        ("b2: metrics", f"{metrics} is wanted by b1: metrics on the same host, too: choose another address")
+    ]
+    file = overlay_file(tmp_path, first, second, more=f'metrics: {{b1: "0.0.0.0:{port}"}}\n')
+    assert [subject for subject, _ in found(file)] == ["b2: address"]
+    more = f'insecure: true\nmetrics: "{metrics}"\n'
+    far = overlay_file(tmp_path, "192.0.2.1:7001", "192.0.2.2:7001", more=more)
+    assert found(far) == []
+
+
 @on_a_loop
 async def test_an_address_that_the_broker_itself_serves_is_right() -> None:
     import tempfile
@@ -225,6 +238,19 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert any(why in text for _, text in found(file, State.NOTE))
     large = overlay_file(tmp_path, address, more="durable: {Quote: {}, Order: {}}\nstorage: storage\n")
     assert any("retention permits 2,048 MiB" in text for _, text in found(large, State.NOTE))
+    stored = tmp_path / "storage" / "b1" / "log-Quote"
+    stored.mkdir(parents=True)
+    with (stored / "segment").open("wb") as segment:
+        segment.truncate(1_000 << 20)
+    assert any("retention permits 1,048 MiB more" in text for _, text in found(large, State.NOTE))
+    (tmp_path / "storage" / "b2").mkdir()
+    both = overlay_file(tmp_path, *local(2), more="durable: {Quote: {}}\nstorage: storage\n")
+    texts = [text for subject, text in found(both, State.NOTE) if subject == "storage"]
+    shared = (
+        f"{tmp_path / 'storage'}: 1,024 MiB are free; retention permits 1,048 MiB more: lower retain_bytes"
+    )
+    assert shared in texts
+    shutil.rmtree(tmp_path / "storage")
     (tmp_path / "storage").write_text("a file")
     ((subject, text),) = found(file)
     assert (subject, "is not a directory" in text) == ("storage", True)

@@ -65,12 +65,29 @@ def test_questions_have_defaults_and_options_answer_them(
     assert load_overlay(tmp_path / "other.yaml", {}).tls is None
 
 
+def test_identities_of_an_overlay_in_the_same_folder_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--tls", "--brokers", 1, "--yes"]
+    assert commands.run("init", tmp_path / "overlay.yaml", *options) in (0, None)
+    certs = tmp_path / "certs"
+    before = {path: path.read_bytes() for path in certs.glob("*.*")}
+    other = tmp_path / "other.yaml"
+    capsys.readouterr()
+    assert commands.run("init", other, *options, "--name", "x") == 2
+    error = capsys.readouterr().err
+    assert error == f"covey: {certs / 'b1.pem'} is there already: expected a folder without it\n"
+    assert before == {path: path.read_bytes() for path in certs.glob("*.*")}
+    assert not other.exists()
+
+
 def test_brokers_of_several_machines() -> None:
     wanted = Wanted("far", 5, ["h1", "10.0.0.7", "2001:db8::1"], 7001, False, False, ())
     overlay = parse_overlay(overlay_text(wanted), "far.yaml", {})
     addresses = [broker.address for broker in overlay.brokers.values()]
     assert addresses == ["h1:7001", "10.0.0.7:7001", "[2001:db8::1]:7001", "h1:7002", "10.0.0.7:7002"]
-    assert overlay.brokers["b4"].listen == "0.0.0.0:7002"
+    assert [overlay.brokers[name].listen for name in ("b3", "b4")] == ["[::]:7001", "0.0.0.0:7002"]
+    assert [overlay.metrics[name] for name in ("b1", "b4")] == ["127.0.0.1:9101", "127.0.0.1:9102"]
     assert overlay.insecure
     assert not wanted.local
 

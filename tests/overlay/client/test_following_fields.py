@@ -130,6 +130,25 @@ async def test_two_subscriptions_may_follow_an_object_until_they_end() -> None:
 
 
 @on_a_loop
+async def test_closing_announces_what_was_assigned_before_and_nothing_after(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Brokers() as overlay:
+        me = Client(overlay.address("b1"), "me")
+        await me.open()
+        monitor = Monitor()
+        quotes = await me.subscribe(QUOTE, "price < $last_buy", follow=monitor)
+        monitor.last_buy = 4.0
+        closing = asyncio.create_task(me.close())
+        await asyncio.sleep(0)
+        monitor.last_buy = 3.0
+        await closing
+        assert quotes.values == {"last_buy": 4.0}
+        assert not followed_fields._FOLLOWED
+    assert not [each for each in caplog.records if each.name == "asyncio"]
+
+
+@on_a_loop
 async def test_mistakes_are_one_sentence_and_change_nothing() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as me:
         monitor = Monitor()

@@ -10,15 +10,18 @@ import pytest
 from running import free_ports
 
 from covey.overlay.node.config import load_overlay
+from covey.sim.experiments import planning
 from covey.sim.experiments.planning import (
     Calibration,
     CalibrationError,
+    calibrate,
     load_plan,
     measure,
     not_predicted,
     predict,
 )
 from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.simulator.costs import Free
 from covey.sim.topology import Topology, TreeLink
 
 CHAIN = Topology("chain", ("b1", "b2", "b3"), (TreeLink("b1", "b2"), TreeLink("b2", "b3")))
@@ -65,6 +68,19 @@ def test_every_broker_has_rates_delays_memory_and_cores() -> None:
         assert each.cores >= 0.95 * (each.events_in + each.updates) * CALIBRATION.message_ns / 1e9
 
 
+def test_a_calibration_finds_the_cost_of_a_message_and_the_memory_of_a_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def real(scenario: Scenario, topology: Topology) -> planning._SimulatedPlan:
+        return planning._SimulatedPlan(scenario, topology, CALIBRATION)
+
+    monkeypatch.setattr(planning, "_RealPlan", real)
+    monkeypatch.setattr(planning, "Measured", Free)
+    found = calibrate()
+    assert found.message_ns == pytest.approx(CALIBRATION.message_ns, rel=0.02)
+    assert found.idle_bytes == CALIBRATION.idle_bytes
+
+
 def test_a_calibration_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
     CALIBRATION.write(path)
@@ -103,7 +119,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ]
     assert "together" in printed
     assert commands.run(*words, "--json") in (0, None)
-    assert len(json.loads(capsys.readouterr().out)["predicted"]) == 2
+    printed_json = json.loads(capsys.readouterr().out)
+    assert len(printed_json["predicted"]) == 2
+    assert "share_played" not in printed_json
     calibration.write_text("message_ns: x")
     assert commands.run(*words) == 2
     assert capsys.readouterr().err.count("\n") == 1
