@@ -20,6 +20,7 @@ from covey.matcher import Filter
 from covey.matcher.errors import SubscriptionError
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
 from covey.overlay.client.event import Claim, Part
+from covey.overlay.client.followed_fields import FollowedFields
 from covey.overlay.client.inbox import Deliveries, Listeners, Waiters
 from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.reports import ClientTracing, Reports
@@ -95,6 +96,8 @@ class SessionDriver:
         }
         self.views: dict[int, ViewSubscription] = {}
         """Those of the subscriptions that are read by views."""
+        self.assigned: set[FollowedFields] = set()
+        """Fields of objects that have new values, which were not announced yet."""
         self.unclaimed: dict[int, Subscription] = {}
         """Subscriptions of an earlier process, until this one subscribes with their filter."""
         self.listeners: dict[str, Listeners] = {}
@@ -455,6 +458,8 @@ class SessionDriver:
         return self._deliveries
 
     def _hand_out(self, matches: Matches) -> Matches:
+        for fields in [*self.assigned]:
+            fields.flush()
         strict = self.core.strict(matches)
         self._count_spurious(strict)
         if self.core.has_notices:

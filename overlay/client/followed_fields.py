@@ -53,9 +53,13 @@ class FollowedFields:
         """The values of the fields now."""
         return {name: getattr(self._followed, name) for name in self._names if hasattr(self._followed, name)}
 
-    def start(self, announce: Callable[[Mapping[str, object]], None]) -> None:
-        """Call `announce` on this event loop with the values after assignments, and once soon."""
+    def start(self, announce: Callable[[Mapping[str, object]], None], waiting: set[FollowedFields]) -> None:
+        """Call `announce` on this event loop with the values after assignments, and once soon. Until then it
+        is in `waiting`.
+        """
         self._announce = announce
+        self._waiting = waiting
+        waiting.add(self)
         self._loop = asyncio.get_running_loop()
         self._assigned = True
         self._loop.call_soon(self.flush)
@@ -64,6 +68,7 @@ class FollowedFields:
     def stop(self) -> None:
         """Announce nothing more."""
         self._loop = None
+        self._waiting.discard(self)
         others = tuple(each for each in _FOLLOWED.get(id(self._followed), ()) if each is not self)
         if others:
             _FOLLOWED[id(self._followed)] = others
@@ -87,12 +92,14 @@ class FollowedFields:
         loop = self._loop
         if name in self._names and not self._assigned and loop is not None:
             self._assigned = True
+            self._waiting.add(self)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
         """Announce now what was assigned. On the event loop."""
         if self._assigned and self._loop is not None:
+            self._waiting.discard(self)
             self._assigned = False  # before the fields are read: a later assignment is announced by itself
             self._announce(self.values())
 

@@ -148,6 +148,9 @@ class Owner(Protocol):
     @property
     def tracing(self) -> ClientTracing | None: ...
 
+    @property
+    def assigned(self) -> set[FollowedFields]: ...
+
     def update(
         self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
     ) -> None: ...
@@ -252,7 +255,7 @@ class Subscription:
                 self._move(values, False, traceparent)
 
         self._fields = fields
-        fields.start(announce)
+        fields.start(announce, self._owner.assigned)
 
     def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
         if self._fields is not None:

@@ -72,6 +72,26 @@ async def test_an_assignment_is_in_force_at_once_and_reaches_the_overlay() -> No
 
 
 @on_a_loop
+async def test_an_assignment_is_in_force_at_once_for_what_all_subscriptions_read() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(QUOTE)
+        monitor = Monitor()
+        await me.subscribe("Quote", FILTER, follow=monitor)
+        deliveries = me.deliveries()
+        for price in (9.0, 9.5, 7.0, 8.0):
+            await me.publish("Quote", firm="IBM", price=price)
+            await me.flush()
+        bought: list[float] = []
+        async for matches in deliveries:
+            for price in matches.batch.values("price"):
+                monitor.last_buy = price
+                bought.append(price)
+            if bought[-1] == 7.0:
+                break
+        assert bought == [9.0, 7.0]
+
+
+@on_a_loop
 async def test_assignments_of_one_turn_are_one_update() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1"), "me") as me:
         both = Slotted()
