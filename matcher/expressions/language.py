@@ -196,6 +196,8 @@ class _Parser:
             if token.is_symbol("="):
                 raise self.error("= is no operator: expected == to compare")
             expected = _listed(spellings(kind))
+            if kind is Kind.BOOL:
+                expected += f", as in {attribute} == true"
             raise self.error(f"expected an operator after {attribute}: {expected}{_meant(token)}")
         try:
             check_operator(attribute, kind, operator)

@@ -144,6 +144,7 @@ def test_keywords_are_recognised_as_whole_words_only() -> None:
         ("price < = 3", "expected a number or a variable after < (for <= leave no space)", 8),
         ("price 3", "expected an operator after price: == != < <= > >= in between", 6),
         ("firm", "expected an operator after firm: == != < <= > >= in between prefix suffix contains", 4),
+        ("open", "expected an operator after open: == or !=, as in open == true", 4),
         ("open < true", "open is bool: expected == or !=, not <", 5),
         ("open in (true)", "open is bool: expected == or !=, not in", 5),
         ("price prefix 'x'", "price is float64: prefix needs a string attribute", 6),
