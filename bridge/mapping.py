@@ -7,6 +7,7 @@ known.
 from __future__ import annotations
 
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -130,13 +131,13 @@ class MqttSection(Section):
         return options
 
 
-class RuleSection(Section):
+class RuleSection(Section, ABC):
     event_type: str
     qos: Annotated[int, Field(ge=0, le=1)] = 1
 
+    @abstractmethod
     def check(self, event_type: EventType) -> None:
         """Raises a `complaint` of the first field that does not fit the event type."""
-        raise NotImplementedError
 
 
 class ToCoveySection(RuleSection):

@@ -167,7 +167,7 @@ class Connection:
                 await self._client.__aexit__(None, None, None)
 
     def abandon(self) -> None:
-        """End the connection, of which others are told by `lost`."""
+        """End the connection; then `lost` returns."""
         self._paho.disconnect()
 
     def acknowledge(self, message: Incoming) -> None:

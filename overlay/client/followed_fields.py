@@ -39,7 +39,7 @@ class FollowedFields:
         self._kind = type(followed).__name__
         self._names = [name for name in filter.variables if name not in values]
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._assigned = False
+        self._waiting: set[FollowedFields] = set()
         if not self._names:
             raise VariableError(f"follow of {self._kind}: expected a variable without a value in {filter}")
         for name in self._names:
@@ -61,7 +61,6 @@ class FollowedFields:
         self._waiting = waiting
         waiting.add(self)
         self._loop = asyncio.get_running_loop()
-        self._assigned = True
         self._loop.call_soon(self.flush)
         _FOLLOWED[id(self._followed)] = (*_FOLLOWED.get(id(self._followed), ()), self)
 
@@ -90,18 +89,17 @@ class FollowedFields:
     def assigned(self, name: str) -> None:
         """A field has a new value. Of any thread."""
         loop = self._loop
-        if name in self._names and not self._assigned and loop is not None:
-            self._assigned = True
+        if name in self._names and self not in self._waiting and loop is not None:
             self._waiting.add(self)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
         """Announce now what was assigned. On the event loop."""
-        if self._assigned and self._loop is not None:
-            self._waiting.discard(self)
-            self._assigned = False  # before the fields are read: a later assignment is announced by itself
-            self._announce(self.values())
+        if self in self._waiting:
+            self._waiting.discard(self)  # before the fields are read: what follows is announced, too
+            if self._loop is not None:
+                self._announce(self.values())
 
 
 def _wrap_assignments(kind: type) -> None:

@@ -7,6 +7,7 @@ is handled.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ class EndpointOptions:
         return QueueLimits(links.queue_bytes, links.held_bytes)
 
 
-class EndpointState:
+class EndpointState(ABC):
     """`queues` has every interface, `neighbours` those of brokers among them; `durability` is None without a
     storage, `timings` and `tracing` where nothing is timed or traced. `BrokerEndpoint` has the calls.
     """
@@ -201,9 +202,9 @@ class EndpointState:
             if synced and self.recovery.returned(queue.interface):
                 self.tell(AwaitClients(False), "")
 
+    @abstractmethod
     def finish(self) -> None:
         """What a call has left to do when all else is consistent."""
-        raise NotImplementedError
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""
