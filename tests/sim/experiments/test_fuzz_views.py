@@ -10,6 +10,7 @@ from covey.sim.experiments.fuzz import FuzzError, FuzzOptions
 SEEDS = 1_000 if ALL else 60
 
 
+@pytest.mark.random
 def test_histories() -> None:
     play_all(range(SEEDS), FuzzOptions(views=True))
 
