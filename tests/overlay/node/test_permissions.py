@@ -25,6 +25,8 @@ from covey.overlay.node.broker_storage import Retention
 from covey.overlay.transport.packets import RELOAD, encode_reload
 
 SECRET = "t" * 40
+# When a token ends that a client connects with, in seconds: JWTs count whole ones, so three to four remain.
+SOON = 4.0
 HIDDEN = EventType("Hidden", {"x": "int64"})
 RULES = (
     Rule(("exchange",), publish=(Permission("*"),), subscribe=(Permission("*"),)),
@@ -124,7 +126,7 @@ async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
         tokens: list[str] = []
 
         def fresh() -> str:
-            tokens.append(token("alice", 1.5 if len(tokens) < 2 else 600))
+            tokens.append(token("alice", 600 if tokens else SOON))
             return tokens[-1]
 
         states: list[tuple[bool, str]] = []
@@ -146,10 +148,10 @@ async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
 
 
 @on_a_loop
-@pytest.mark.parametrize("make", [lambda: token("alice", 1.5), lambda: lambda: "no token"])
+@pytest.mark.parametrize("make", [lambda: token("alice", SOON), lambda: lambda: "no token"])
 async def test_without_another_token_the_client_ends(make: Callable[[], Any]) -> None:
     async with Brokers(clients=rules()) as overlay:
-        first = [token("alice", 1.5)]
+        first = [token("alice", SOON)]
         given = make()
         secret = given if isinstance(given, str) else lambda: first.pop() if first else given()
         async with Client(overlay.address("b1"), "alice", token=secret) as client:
@@ -162,7 +164,7 @@ async def test_without_another_token_the_client_ends(make: Callable[[], Any]) ->
 async def test_rights_that_change_end_the_session_and_its_subscriptions() -> None:
     others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
     async with Brokers(clients=rules(others)) as overlay:
-        given = [token("alice", 1.5, extra=True)]
+        given = [token("alice", SOON, extra=True)]
         near = overlay.address("b1")
         async with (
             Client(near, token=token("exchange")) as exchange,
