@@ -70,7 +70,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "A constant cost per event flattens curves on the left; the cost of cache misses steepens them on "
         "the right, as the tree exceeds the caches.",
     ]
-    return PaperReport("aguilera", CITATION, plan.size, findings, notes, (plan.seed,))
+    return PaperReport("aguilera", CITATION, plan.size, findings, notes, plan.seeds)
 
 
 def _workload(tests: int, values: int) -> Fabret:

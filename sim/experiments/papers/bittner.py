@@ -72,7 +72,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "Its cluster vector is counted, which the paper neglects. The paper measures memory with counting "
         "only, but also analyses cluster.",
     ]
-    return PaperReport("bittner", CITATION, plan.size, findings, notes, (plan.seed,))
+    return PaperReport("bittner", CITATION, plan.size, findings, notes, plan.seeds)
 
 
 def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:

@@ -11,6 +11,7 @@ tables of several attributes by the cost model. How they follow subscriptions th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from time import process_time
@@ -31,7 +32,6 @@ from covey.sim.experiments.papers.measuring import (
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport
 from covey.sim.experiments.papers.verdicts import (
-    LEAST_RUNS,
     Claim,
     Verdict,
     beside,
@@ -92,7 +92,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "tables, but rows that none of them serves go to a table of one equality whose buckets are ordered "
         "by the next one, so that a block or two are searched: it is no configuration of the paper.",
     ]
-    return PaperReport("fabret", CITATION, plan.size, findings, notes, (plan.seed,))
+    return PaperReport("fabret", CITATION, plan.size, findings, notes, plan.seeds)
 
 
 def _paper(name: str, plan: PaperPlan) -> Workload:
@@ -251,7 +251,7 @@ def _memory(runs: Runs) -> PaperFinding:
 
 
 def _loading(plan: PaperPlan, sizes: Sequence[int], progress: Progress) -> PaperFinding:
-    """Loaded several times each, up to a size, since a single load has no interval."""
+    """Of every seed, up to a size."""
     engines = _pick("counting", DYNAMIC, STATIC)
     loads = {
         size: load_times(_paper("W0", plan), size, engines, plan, inner)
@@ -346,13 +346,25 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             steps=plan.pick(2, 4, 12),
             events=plan.pick(100, 10_000, 20_000),
             batch=plan.pick(50, 1_000, 1_000),
-            repetitions=LEAST_RUNS,
-            seed=plan.seed,
+            repetitions=1,
             clock=process_time,
         )
-        result = measure_drift(limits, inner)
+        result = _joined(
+            [measure_drift(replace(limits, seed=seed), each) for each, seed in parts(inner, plan.seeds)]
+        )
         findings.append(_drifted(figure, title, claim, limits.steps, result))
     return findings
+
+
+def _joined(runs: Sequence[DriftResult]) -> DriftResult:
+    """The runs of several seeds as one: at every step the rates of all, and their median."""
+    first = runs[0]
+    repetitions = {
+        name: [[rate for run in runs for rate in run.repetitions[name][at]] for at in range(len(steps))]
+        for name, steps in first.repetitions.items()
+    }
+    rates = {name: [median(step) for step in repetitions[name]] for name in first.rates}
+    return replace(first, rates=rates, repetitions=repetitions)
 
 
 def _drifted(figure: str, title: str, claim: str, steps: int, result: DriftResult) -> PaperFinding:

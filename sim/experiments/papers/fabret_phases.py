@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median
 from time import process_time
 from typing import cast
@@ -18,7 +18,7 @@ from covey.matcher.engines.reference.propagation import PropagationEngine
 from covey.sim.experiments.bench.match import make_engine
 from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan
-from covey.sim.experiments.papers.verdicts import LEAST_RUNS, Claim, claimed, decide
+from covey.sim.experiments.papers.verdicts import Claim, claimed, decide
 from covey.sim.progress import Progress, parts
 from covey.sim.reports import Bars, Curves
 from covey.sim.workload import Subscriptions, Workload
@@ -29,28 +29,30 @@ def phases(
 ) -> PaperFinding:
     """The phases of propagation, the first of the engines, beside the whole of the second, over sizes."""
     propagation, dynamic = engines
-    events = workload.events(plan.pick(100, 2_000, 10_000), seed=plan.seed)
-    first: dict[int, list[float]] = {}
-    second: dict[int, list[float]] = {}
-    others: dict[int, list[float]] = {}
-    for inner, size in parts(progress, sizes):
+    count = plan.pick(100, 2_000, 10_000)
+    first: dict[int, list[float]] = {size: [] for size in sizes}
+    second: dict[int, list[float]] = {size: [] for size in sizes}
+    others: dict[int, list[float]] = {size: [] for size in sizes}
+    for inner, (size, seed) in parts(progress, [*product(sizes, plan.seeds)]):
         inner("phases", 0.0)
-        loaded = {name: _loaded(engine, workload, size, plan) for name, engine in engines.items()}
+        events = workload.events(count, seed=seed)
+        loaded = {name: _loaded(engine, workload, size, plan, seed) for name, engine in engines.items()}
         two_phases, one_phase = cast(PropagationEngine, loaded[propagation]), loaded[dynamic]
-        first[size], whole, others[size] = _times(
+        one, both, other = _times(
             plan,
             partial(two_phases.satisfied_predicates, events),
             partial(_match, two_phases, events),
             partial(_match, one_phase, events),
         )
-        second[size] = [max(0.0, both - one) for both, one in zip(whole, first[size], strict=True)]
+        first[size].append(one)
+        second[size].append(max(0.0, both - one))
+        others[size].append(other)
     effects = {
         f"{x:,} to {y:,}": _grown(second[x], second[y], first[x], first[y]) for x, y in pairwise(sizes)
     }
     shown = {"phase one": first, "phase two": second, f"{dynamic}, whole": others}
     series = {
-        name: [(float(size), 1e6 * median(of[size]) / len(events)) for size in sizes]
-        for name, of in shown.items()
+        name: [(float(size), 1e6 * median(of[size]) / count) for size in sizes] for name, of in shown.items()
     }
     rows: list[dict[str, Cell]] = [
         {"subscriptions": size} | {f"{name} us": round(points[at][1], 3) for name, points in series.items()}
@@ -79,16 +81,14 @@ def _grown(
     return gain(second, first)
 
 
-def _times(plan: PaperPlan, *actions: Callable[[], object]) -> list[list[float]]:
-    """Seconds of CPU time of each action, several times, in turns."""
-    calls = [1] * len(actions)
-    for at, action in enumerate(actions):
+def _times(plan: PaperPlan, *actions: Callable[[], object]) -> list[float]:
+    """Seconds of CPU time of each action."""
+    times = []
+    for action in actions:
         action()
-        calls[at] = max(1, int(plan.pick(0.0, 0.1, 0.3) / max(_seconds(action, 1), 1e-6)))
-    turns = [
-        [_seconds(each, n) / n for each, n in zip(actions, calls, strict=True)] for _ in range(LEAST_RUNS)
-    ]
-    return [list(of) for of in zip(*turns, strict=True)]
+        calls = max(1, int(plan.pick(0.0, 0.1, 0.3) / max(_seconds(action, 1), 1e-6)))
+        times.append(_seconds(action, calls) / calls)
+    return times
 
 
 def _seconds(action: Callable[[], object], times: int) -> float:
@@ -98,11 +98,11 @@ def _seconds(action: Callable[[], object], times: int) -> float:
     return process_time() - start
 
 
-def _loaded(name: str, workload: Workload, count: int, plan: PaperPlan) -> Engine:
+def _loaded(name: str, workload: Workload, count: int, plan: PaperPlan, seed: int) -> Engine:
     engine = make_engine(name, workload, 1)
-    some = Subscriptions.of(workload.subscriptions(count, seed=plan.seed))
+    some = Subscriptions.of(workload.subscriptions(count, seed=seed))
     engine.add_all(some.ids, some.filters, some.values, numbers=some.numbers)
-    event = workload.events(plan.pick(100, 2_000, 10_000), seed=plan.seed)
+    event = workload.events(plan.pick(100, 2_000, 10_000), seed=seed)
     for _ in range(6):  # in which dynamic finds its tables
         engine.match(event).ids()
     return engine
@@ -113,16 +113,16 @@ def changes(
 ) -> PaperFinding:
     """Single insertions and deletions, each followed by the match of an event."""
     count, few = plan.pick(200, 50_000, 300_000), plan.pick(10, 300, 1_000)
-    more = Subscriptions.of(workload.subscriptions(count + few, seed=plan.seed)).slice(count, count + few)
-    single = [_single(more, at) for at in range(few)]
-    event = workload.events(1, seed=plan.seed)
     inserting: dict[str, list[float]] = {name: [] for name in engines}
     deleting: dict[str, list[float]] = {name: [] for name in engines}
     matching: dict[str, list[float]] = {name: [] for name in engines}
-    for inner, (name, text) in parts(progress, [*engines.items()]):
-        inner(f"changing {name}", 0.0)
-        engine = _loaded(text, workload, count, plan)
-        for _ in range(LEAST_RUNS):
+    for inner, seed in parts(progress, plan.seeds):
+        more = Subscriptions.of(workload.subscriptions(count + few, seed=seed)).slice(count, count + few)
+        single = [_single(more, at) for at in range(few)]
+        event = workload.events(1, seed=seed)
+        for name, text in engines.items():
+            inner(f"changing {name}", 0.0)
+            engine = _loaded(text, workload, count, plan, seed)
             inserting[name].append(_seconds(partial(_insert, engine, single, event), 1))
             deleting[name].append(_seconds(partial(_delete, engine, more.ids.tolist(), event), 1))
             matching[name].append(_seconds(partial(_match, engine, event), few))

@@ -1,13 +1,15 @@
 """Measurements shared by the matching papers, and exponents of growth.
 
-Times are CPU time of one thread, to exclude other load. Measurements are those of `covey bench match`
-(`sim/experiments/bench/match.py`), which compares the engines' answers before and after, so that no figure
-comes from engines that disagree.
+Every figure is measured over workloads of several seeds, and an interval is over these: two engines, or two
+sizes, are compared seed by seed. Times are CPU time of one thread, to exclude other load. Measurements are
+those of `covey bench match` (`sim/experiments/bench/match.py`), which compares the engines' answers before
+and after, so that no figure comes from engines that disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log
 from time import process_time
 
@@ -15,7 +17,6 @@ from covey.matcher import Engine
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
 from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.report import Cell, PaperPlan
-from covey.sim.experiments.papers.verdicts import LEAST_RUNS
 from covey.sim.progress import Progress, parts
 from covey.sim.workload import Subscriptions, Workload
 
@@ -28,7 +29,8 @@ def measure(
     progress: Progress,
     warm_up: int = 0,
 ) -> dict[str, MatchResult]:
-    """Load, match and compare these engines over `count` subscriptions; results by the engines' labels.
+    """Load, match and compare these engines over `count` subscriptions of each seed; results by the engines'
+    labels, with a rate per seed, and the memory of the first.
 
     `warm_up` is the number of passes over the events before the measurement, for adaptive engines. Engines
     that did not load within the limit are omitted. Raises `DisagreementError`.
@@ -37,11 +39,10 @@ def measure(
         engines=tuple(engines.values()),
         events=plan.pick(200, 5_000, 10_000),
         batch=plan.pick(100, 500, 1_000),
-        repetitions=LEAST_RUNS,
+        repetitions=1,
         repetition_s=plan.pick(0.005, 0.15, 0.5),
         sample=plan.pick(50, 50, 100),
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
-        seed=plan.seed,
         updates=False,
         products=("ids",),
         warm_up=warm_up,
@@ -49,18 +50,32 @@ def measure(
     )
     for engine in engines.values():
         make_engine(engine, workload, 1)  # compiled before anything is measured
-    results = compare_engines(workload, count, limits, progress)
-    return {label: result for label, result in zip(engines, results, strict=True) if result.complete}
+    runs = [
+        compare_engines(workload, count, replace(limits, seed=seed), inner)
+        for inner, seed in parts(progress, plan.seeds)
+    ]
+    return {
+        label: _joined(of)
+        for label, *of in zip(engines, *runs, strict=True)
+        if all(run.complete for run in of)
+    }
+
+
+def _joined(runs: Sequence[MatchResult]) -> MatchResult:
+    """The runs of an engine over several seeds as one: the rates of all, the rest of the first."""
+    first = runs[0]
+    rates = {product: [rate for run in runs for rate in run.rates[product]] for product in first.rates}
+    return replace(first, rates=rates)
 
 
 def load_times(
     workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan, progress: Progress
 ) -> dict[str, list[float]]:
-    """Seconds of CPU time of loading, several times each, in turns; by the engines' labels."""
+    """Seconds of CPU time of loading the subscriptions of each seed, in turns; by the engines' labels."""
     times: dict[str, list[float]] = {label: [] for label in engines}
-    for repetition in range(LEAST_RUNS):
-        progress(f"loading, {repetition + 1} of {LEAST_RUNS}", repetition / LEAST_RUNS)
-        for label, (_, seconds) in _loaded(workload, count, engines, plan):
+    for inner, seed in parts(progress, plan.seeds):
+        inner(f"loading, seed {seed}", 0.0)
+        for label, (_, seconds) in _loaded(workload, count, engines, seed):
             times[label].append(seconds)
     return times
 
@@ -69,17 +84,17 @@ def memory_of(
     workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan
 ) -> dict[str, dict[str, int]]:
     """What the parts of each engine take, in bytes, by its label; counted, nothing is measured."""
-    loaded = _loaded(workload, count, engines, plan)
+    loaded = _loaded(workload, count, engines, plan.seed)
     return {label: engine.memory_bytes() for label, (engine, _) in loaded}
 
 
 def _loaded(
-    workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan
+    workload: Workload, count: int, engines: Mapping[str, str], seed: int
 ) -> Iterator[tuple[str, tuple[Engine, float]]]:
     """Each engine with the subscriptions, and the seconds of CPU time of loading them."""
-    drawn = workload.subscriptions(count, seed=plan.seed)
+    drawn = workload.subscriptions(count, seed=seed)
     groups = [Subscriptions.of(each) for each in workload.arrivals(drawn)]
-    event = workload.events(1, seed=plan.seed)
+    event = workload.events(1, seed=seed)
     for label, name in engines.items():
         engine = make_engine(name, workload, 1)
         start = process_time()
@@ -114,7 +129,7 @@ def cells(
 
 
 def rate(result: MatchResult) -> float:
-    """Events per second, the median of the repetitions."""
+    """Events per second, the median of the seeds."""
     return result.rate()
 
 
@@ -124,7 +139,7 @@ def ms_per_event(result: MatchResult) -> float:
 
 
 def times_faster(results: Mapping[str, MatchResult], fast: str, slow: str) -> Estimate | None:
-    """How many times the rate of one engine is that of another, over the repetitions; None if one was not
+    """How many times the rate of one engine is that of another, over the seeds; None if one was not
     measured."""
     if fast not in results or slow not in results:
         return None
@@ -132,7 +147,7 @@ def times_faster(results: Mapping[str, MatchResult], fast: str, slow: str) -> Es
 
 
 def rate_ratio(fast: MatchResult, slow: MatchResult) -> Estimate | None:
-    """How many times the rate of one measurement is that of another, over the repetitions."""
+    """How many times the rate of one measurement is that of another, over the seeds."""
     return gain(fast.rates["ids"], slow.rates["ids"])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from covey.sim.experiments.papers.verdicts import DEFINITIONS, Verdict
+from covey.sim.experiments.papers.verdicts import DEFINITIONS, LEAST_RUNS, Verdict
 from covey.sim.reports import Badge, Figure, Origin, Plot, Report, Section, Table, Tile
 
 Cell = float | int | str | None
@@ -23,6 +23,11 @@ class PaperPlan:
     size: Literal["tiny", "quick", "full"] = "full"
     seed: int = 0
     folder: str = ""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the workloads that a figure is measured over."""
+        return tuple(range(self.seed, self.seed + LEAST_RUNS))
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
         """The value for this size."""

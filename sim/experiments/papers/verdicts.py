@@ -19,7 +19,7 @@ NONE = 1.05
 REACHED = 0.9
 """The share of a paper's factor that counts as reached."""
 LEAST_RUNS = 5
-"""Seeds, or repetitions where the figure is a time, that an interval takes."""
+"""Seeds that an interval takes."""
 
 
 class Verdict(StrEnum):
@@ -43,7 +43,7 @@ DEFINITIONS = (
     ("not here", "At no point is it on the paper's side, and at some the claim is outside of the interval."),
     ("opposite", "At some point the interval is on the other side of no effect."),
     ("undecided", "All intervals hold both no effect and the claim, or are of fewer than five runs."),
-    ("interval", "Of a mean over seeds, or repetitions of a time: 95 %, by Student's distribution."),
+    ("interval", "Of a mean over seeds: 95 %, by Student's distribution."),
 )
 
 
