@@ -28,7 +28,6 @@ from covey.sim.workload import Domain, Fabret, SubscriptionGroup
 
 _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
-_ADAPTATION_PASSES = 2
 DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
     "attributes": (_FIRST, _FIRST.with_(first_attribute=16)),
     "skew": (_FIRST, _FIRST.with_(domains={0: _TWO, 1: _TWO}, event_domains={0: _TWO, 1: _TWO})),
@@ -43,6 +42,8 @@ class DriftPlan:
     subscriptions: int = 100_000
     steps: int = 8
     events: int = 20_000
+    passes: int = 40
+    """Over the events before each measurement, in which an engine may adapt."""
     batch: int = 1_000
     repetitions: int = 5
     seed: int = 0
@@ -124,10 +125,10 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
 def _measure_rates(
     engines: dict[str, Engine], events: EventBatch, plan: DriftPlan, result: DriftResult
 ) -> None:
-    """Measure each engine after two passes in which it may adapt; repetitions alternate between engines."""
+    """Measure each engine once it has had its passes to adapt; repetitions alternate between engines."""
     batches = [events.slice(start, plan.batch) for start in range(0, len(events), plan.batch)]
     rates: dict[str, list[float]] = {name: [] for name in engines}
-    for repetition in range(-_ADAPTATION_PASSES + 1, plan.repetitions + 1):
+    for repetition in range(-plan.passes + 1, plan.repetitions + 1):
         for name, engine in engines.items():
             start = plan.clock()
             for batch in batches:

@@ -77,7 +77,7 @@ class MatchPlan:
     products: tuple[str, ...] = tuple(PRODUCTS)
     """Which are measured, ids among them."""
     warm_up: int = 0
-    """Passes over the events before the measurement, for adaptive engines."""
+    """Passes of `cluster` over the events before the measurement, in which it finds its tables."""
     clock: Callable[[], float] = perf_counter
     """Seconds of loading and matching; `process_time` excludes other processes."""
 
@@ -186,6 +186,8 @@ def compare_engines(
     progress("comparing answers", 0.5)
     _compare(contenders, events.slice(0, plan.sample))
     for contender in contenders:
+        if not contender.result.engine.startswith("cluster"):
+            continue
         progress(f"warming up {contender.result.engine}", 0.5)
         for start in range(0, plan.warm_up * len(events), plan.batch):
             contender.engine.match(events.slice(start % len(events), plan.batch)).ids()

@@ -59,8 +59,8 @@ ENGINES = {
 
 Effects = Mapping[str, Estimate | None]
 """By the point of a curve."""
-_WARM_UP = 6
-"""Passes over the events, in which dynamic finds its tables."""
+_PASSES = (6, 40, 60)
+"""Over the events before a measurement, in which dynamic finds its tables, by the size of the plan."""
 
 Runs = Mapping[int, Mapping[str, MatchResult]]
 """Results by varied value, then by algorithm."""
@@ -70,7 +70,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """All findings."""
     sizes = plan.pick((200, 800), (5_000, 20_000, 80_000), (30_000, 100_000, 300_000, 1_000_000))
     cases = [(size, size, _paper("W0", plan)) for size in sizes]
-    over_sizes = measure_each(cases, ENGINES, plan, part(progress, 0.0, 0.3), _WARM_UP)
+    over_sizes = measure_each(cases, ENGINES, plan, part(progress, 0.0, 0.3), plan.pick(*_PASSES))
     findings = [
         *over_subscriptions(over_sizes),
         _operators(plan, over_sizes, part(progress, 0.3, 0.45)),
@@ -88,7 +88,8 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "full size, predicates are on 12 of the 32, which gives fewer kinds of subscriptions).",
         "The paper's times include communication between processes; these are of matching only.",
         "Fig. 4: the paper's hours are steps here, each of which replaces a part of the subscriptions; "
-        "throughput is measured after two passes in which an engine may adapt. In 4(a) no change keeps its "
+        f"throughput is measured after {plan.pick(*_PASSES)} passes over the events, in which an engine may "
+        "adapt, since the paper's hours have millions of events. In 4(a) no change keeps its "
         "tables, but rows that none of them serves go to a table of one equality whose buckets are ordered "
         "by the next one, so that a block or two are searched: it is no configuration of the paper.",
     ]
@@ -206,7 +207,7 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
     engines = _pick(AHEAD, DYNAMIC)
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
     cases = [(size, size, _paper("W2", plan)) for size in sizes]
-    mixed = measure_each(cases, engines, plan, progress, _WARM_UP)
+    mixed = measure_each(cases, engines, plan, progress, plan.pick(*_PASSES))
     runs = {
         size: {
             **{f"{name} ==": equalities[size][name] for name in engines if name in equalities[size]},
@@ -288,7 +289,7 @@ def _domains(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 300_000)
     values = plan.pick((10, 35), (5, 10, 20, 35, 70), (5, 10, 20, 35, 70, 100))
     workloads = [(v, count, Fabret(attributes=12, domain=Domain(1, v))) for v in values]
-    runs = measure_each(workloads, _TWO, plan, progress, _WARM_UP)
+    runs = measure_each(workloads, _TWO, plan, progress, plan.pick(*_PASSES))
     spans = {name: _along({x: runs[x] for x in (values[0], values[-1])}, name) for name in _TWO}
     return _finding(
         "Sect. 6.3, domains",
@@ -308,7 +309,7 @@ def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 300_000)
     numbers = plan.pick((2, 4), (2, 3, 5, 7), (2, 3, 4, 5, 6, 7, 8))
     workloads = [(n, count, Fabret(attributes=12, predicates=n)) for n in numbers]
-    runs = measure_each(workloads, _TWO, plan, progress, _WARM_UP)
+    runs = measure_each(workloads, _TWO, plan, progress, plan.pick(*_PASSES))
     return _finding(
         "Sect. 6.3, predicates",
         f"time per event over the predicates per subscription ({count:,} subscriptions)",
@@ -346,6 +347,7 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             steps=plan.pick(2, 4, 12),
             events=plan.pick(100, 10_000, 20_000),
             batch=plan.pick(50, 1_000, 1_000),
+            passes=plan.pick(*_PASSES),
             repetitions=1,
             clock=process_time,
         )

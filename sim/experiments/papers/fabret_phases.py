@@ -103,7 +103,7 @@ def _loaded(name: str, workload: Workload, count: int, plan: PaperPlan, seed: in
     some = Subscriptions.of(workload.subscriptions(count, seed=seed))
     engine.add_all(some.ids, some.filters, some.values, numbers=some.numbers)
     event = workload.events(plan.pick(100, 2_000, 10_000), seed=seed)
-    for _ in range(6):  # in which dynamic finds its tables
+    for _ in range(plan.pick(6, 40, 60) if name.startswith("cluster") else 1):  # dynamic finds its tables
         engine.match(event).ids()
     return engine
 
