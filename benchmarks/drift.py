@@ -27,7 +27,6 @@ class Plan:
     subscriptions: Annotated[int, typer.Option(min=100, help="Subscriptions at any time.")] = 100_000
     steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8
     events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000
-    passes: Annotated[int, typer.Option(min=1, help="Passes over them before each, to adapt.")] = 40
     repetitions: Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")] = 5
     seed: Seed = 0
 

@@ -22,6 +22,7 @@ from benchmarks.systems import DURABLE, Covey, body, read_body
 from benchmarks.view import ViewPlan, measure_view
 from covey.matcher.errors import CoveyError, InputError
 from covey.matcher.operators.table import find
+from covey.sim.experiments.bench import drift as drift_bench
 from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, measure_drift
 from covey.sim.progress import silent
 
@@ -78,9 +79,26 @@ def test_every_configuration_is_measured_at_every_step_of_a_drift(drift: str) ->
     shares: list[float] = []
     plan = DriftPlan(drift, subscriptions=1_000, steps=2, events=1_000, repetitions=1)
     result = measure_drift(plan, lambda step, share: shares.append(share))
-    assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 3}
+    assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 4}
     assert shares == sorted(shares)
     assert result.as_json()["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
+
+
+def test_no_engine_moves_rows_while_its_stable_states_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_rates, moving = drift_bench._measure_rates, list[dict[str, bool]]()
+
+    def observed(engines: dict[str, Any], *given: Any) -> None:
+        before = {name: engine.store.placement.work for name, engine in engines.items()}
+        moving.append({name: engine.store.placement.former is not None for name, engine in engines.items()})
+        measure_rates(engines, *given)
+        for name, engine in engines.items():
+            moving[-1][name] |= name != "dynamic" and engine.store.placement.work > before[name]
+
+    monkeypatch.setattr(drift_bench, "_measure_rates", observed)
+    plan = DriftPlan("attributes", subscriptions=20_000, steps=1, events=2_000, repetitions=1)
+    measure_drift(plan, silent)
+    assert moving[0] == {"dynamic": False, "no change": False}
+    assert moving[-1] == {"dynamic": False, "no change": False, "static": False}
 
 
 def test_strategies_agree_and_greedy_and_gates_save_evaluations() -> None:
