@@ -51,22 +51,17 @@ class Budget:
         """Whether the peer is trusted, and has taken hardly anything of late. Others wait for their turn."""
         if not self.trusted:
             return False
-        if self._left < self._permits * AMPLE:
-            self._refill(now_ns)
-        return self._left >= self._permits * AMPLE
+        ample = self._permits * AMPLE
+        return self._left >= ample or (self.take(0.0, now_ns) and self._left >= ample)
 
     def take(self, permits: float, now_ns: int) -> bool:
         """Whether there were as many."""
-        self._refill(now_ns)
-        self._left -= permits
+        share = 1.0 if self.trusted else UNTRUSTED
+        refilled = self._left + (now_ns - self._refilled_ns) * self._per_s * share / 1e9
+        self._refilled_ns = now_ns
+        self._left = min(self._permits * share, refilled) - permits
         return self._left >= 0
 
     def earn(self, permits: float) -> None:
         """This end has sent something. (What is over the bound goes with the next `take`.)"""
         self._left += permits
-
-    def _refill(self, now_ns: int) -> None:
-        share = 1.0 if self.trusted else UNTRUSTED
-        refilled = (now_ns - self._refilled_ns) * self._per_s * share / 1e9
-        self._left = min(self._permits * share, self._left + refilled)
-        self._refilled_ns = now_ns

@@ -250,7 +250,9 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         link = queue.link
         received, acknowledged = link.received, link.acknowledged
-        most = self._turns.messages(queue.share, now_ns, self.options.turn_messages)
+        most = self.options.turn_messages
+        if len(frames) > 1 or len(frames[0].messages) > 1:
+            most = self._turns.messages(queue.share, now_ns, most)
         arrival = ReceivedFrames(link, frames, now_ns, most, None if queue.is_broker else self._weigh)
         self.turn_weight = arrival.weight
         self._more_than_events = arrival.idle > 0
@@ -281,8 +283,9 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         if link.due_ns is not None:
             self.timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if link.ready:
-            queue.wake()
-        self.finish()
+            connection.wake()
+        if self.ending or self.durability is not None or self.recovery.going_on:
+            self.finish()
         if arrival.error is not None:
             raise arrival.error
         return arrival.handled
@@ -298,8 +301,8 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         if self.deferred and queue is self.source:
             return None
         frame = queue.link.next_frame()
-        if frame is not None and queue.link.ready:
-            queue.wake()
+        if queue.link.more:
+            connection.wake()
         return frame
 
     def dropped(self) -> Counter[str]:
@@ -317,9 +320,13 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
-        if self.core.unsettled(interface) > self.options.max_unsettled and self._congested():
+        peer, share = self.tables.peers.get(interface), queue.share
+        unsettled = 0 if peer is None else peer.received - peer.acknowledged
+        if unsettled > self.options.max_unsettled and self._congested():
             return _CONGESTED_NS
-        return self._turns.delay_ns(queue.share, now_ns)
+        if share.place_ns is None and share.dear_until_ns <= now_ns:
+            return 0
+        return self._turns.delay_ns(share, now_ns)
 
     def took(self, interface: Interface, spent_ns: int, now_ns: int, worked_ns: int | None = None) -> None:
         """Frames with messages were received of an interface until now, which has taken so long, and so much
@@ -432,7 +439,9 @@ class BrokerEndpoint(EndpointState, Generic[M]):
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds; None if it is not."""
-        due_ns, tick_ns = self.timers.next_ns(), self.core.next_timer()
+        due_ns = self.timers.next_ns
+        tables = self.tables
+        tick_ns = self.core.next_timer() if tables.moving.next_ns or tables.key_ages.next_ns else None
         if tick_ns is None:
             return due_ns
         tick_ns -= self.clock.offset_ns
@@ -440,17 +449,21 @@ class BrokerEndpoint(EndpointState, Generic[M]):
 
     def next_deadline(self) -> int | None:
         """As `next_timer`, without what the core repeats."""
-        return self.timers.next_ns()
+        return self.timers.next_ns
 
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
         self.clock.now_ns = now_ns
-        tick_ns = self.core.next_timer()
+        tables = self.tables
+        tick_ns = self.core.next_timer() if tables.moving.next_ns or tables.key_ages.next_ns else None
         if tick_ns is not None and tick_ns <= self.clock.stamp_ns:
             self.tell(Tick(), "")
         for what, interface in self.timers.take(now_ns):
             queue = self.queues.get(interface)
-            if what == "move":
+            if what == "ack":
+                if queue is not None:
+                    self._acknowledge(queue)
+            elif what == "move":
                 self._moves.handle_timer(interface)
             elif what == "progress":
                 self.save_progress()
@@ -473,13 +486,26 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                 self._interfaces.endings.advance(interface, now_ns)
             elif what == "probe":
                 self._interfaces.end_challenge(interface, won=True)
+            elif what == "refill" and self.durability is not None and queue is not None:
+                self.durability.refill(queue, now_ns)
             elif queue is not None:
-                self._handle_timer_of(queue, what)
-        self.finish()
+                self._interfaces.handle_timer(queue, what)
+        if self.ending or self.durability is not None or self.recovery.going_on:
+            self.finish()
+
+    def _acknowledge(self, queue: InterfaceQueue) -> None:
+        """What a link has received was not acknowledged by another frame."""
+        link = queue.link
+        link.handle_timer(self.clock.now_ns)
+        if link.due_ns is not None:
+            self.timers.set(queue.acknowledging, link.due_ns)
+        if queue.connection is not None:
+            queue.connection.wake()
 
     def timers_took(self, spent_ns: int, now_ns: int) -> None:
         """`handle_timer` has taken so long, until now."""
-        self._interfaces.endings.took(spent_ns, now_ns)
+        if self._interfaces.endings.worked:
+            self._interfaces.endings.took(spent_ns, now_ns)
 
     def _expire(self) -> None:
         """The validity periods of subscriptions have ended."""
@@ -500,17 +526,6 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             if peer is None or not peer.synced:
                 sentence = "events wait until it has sent its interest, since types are durable"
                 self.warn(interface, WarningKind.INTEREST_AWAITED, sentence)
-
-    def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
-        if what == "refill" and self.durability is not None:
-            self.durability.refill(queue, self.clock.now_ns)
-        elif what == "ack":
-            queue.link.handle_timer(self.clock.now_ns)
-            if queue.link.due_ns is not None:
-                self.timers.set(queue.acknowledging, queue.link.due_ns)
-            queue.wake()
-        else:
-            self._interfaces.handle_timer(queue, what)
 
     # --- ending ---------------------------------------------------------------------------------------------
 

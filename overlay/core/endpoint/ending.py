@@ -112,7 +112,7 @@ class Validity:
         self._arm()
 
     def _arm(self) -> None:
-        due_ns = self._due.next_ns()
+        due_ns = self._due.next_ns
         if due_ns is None:
             self._timers.cancel(("validity", ""))
         else:
@@ -190,7 +190,7 @@ class Endings:
         self._next_ns = 0
         """Before then no part begins."""
         self._rest_until_ns = 0
-        self._worked = False
+        self.worked = False
         """Whether there was a part since the last `took`."""
 
     def __contains__(self, interface: Interface) -> bool:
@@ -215,7 +215,7 @@ class Endings:
         if now_ns < self._rest_until_ns:
             self._set_timer(interface, self._rest_until_ns - PAUSE_NS)
             return
-        self._worked = True
+        self.worked = True
         if len(left) <= self._part:
             self.finish(interface)
             return
@@ -223,10 +223,9 @@ class Endings:
         self._set_timer(interface, now_ns)
 
     def took(self, spent_ns: int, now_ns: int) -> None:
-        """The timers that were due until now have taken so long."""
-        if self._worked:
-            self._worked = False
-            self._rest_until_ns = now_ns + _REST * spent_ns
+        """The timers that were due until now, a part among them, have taken so long."""
+        self.worked = False
+        self._rest_until_ns = now_ns + _REST * spent_ns
 
     def withdraw_void(self, interface: Interface) -> bool:
         """Withdraw a part of what a client has not repeated and is to lose by its SyncEnd, if that is much:

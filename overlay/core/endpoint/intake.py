@@ -92,7 +92,15 @@ class ReceivedFrames(Generic[M]):
                     return
                 self._begun.append((len(self.messages), (link.received, link.begun, link.settled_here)))
                 if not frame.messages or frame.sequence <= link.received:
-                    self._receive_empty(frame, now_ns, of_client=weigh is not None)
+                    # Credit alone changes nothing: what was sent for the credit before has returned more
+                    # permits than it takes.
+                    acknowledged = link.acknowledged
+                    settled = link.receive(frame, now_ns)
+                    self.messages += settled
+                    self.handled += 1
+                    if link.acknowledged == acknowledged and (weigh is not None or not settled):
+                        self.idle += 1
+                        self.weight += 1
                     continue
                 if weigh is None or len(frame.messages) == 1:
                     whole = link.receive(frame, now_ns)
@@ -107,18 +115,6 @@ class ReceivedFrames(Generic[M]):
                 self.handled += 1
         except LinkError as broken:
             self.error = broken
-
-    def _receive_empty(self, frame: Frame[M], now_ns: int, *, of_client: bool) -> None:
-        """A frame without messages, or a repetition. Credit alone changes nothing: what was sent for the
-        credit before has returned more permits than it takes.
-        """
-        before = self._link.acknowledged
-        settled = self._link.receive(frame, now_ns)
-        self.messages += settled
-        self.handled += 1
-        if self._link.acknowledged == before and (of_client or not settled):
-            self.idle += 1
-            self.weight += 1
 
     def leave(self, taken: int) -> None:
         """Only so many messages were taken: the others are to be received again."""

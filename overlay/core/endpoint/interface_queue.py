@@ -129,7 +129,6 @@ class InterfaceQueue:
         self.publishers: int | None = None
         """How many clients had published when it did last (`flow.py`); None if it has not."""
         self.connections = 0
-        self.frames_received = 0
         self.progress = (0, 0)
         """What the peer has acknowledged and granted: whether it takes anything."""
         self._key_of = key_of
@@ -236,7 +235,15 @@ class InterfaceQueue:
                 link.events.append(piece)
         if self.policy is SlowConsumer.BLOCK:
             name = message.batch.event_type.name
-            if name not in self._types or not self.blocking or link.events.aside or self._may_be_over(2):
+            # Of what nothing was held and nothing dropped, most is far below half of the bounds.
+            waiting, limits = link.events, self.limits
+            if (
+                name not in self._types
+                or not self.blocking
+                or waiting.aside
+                or 2 * (waiting.bytes + link.retained_bytes) > limits.bytes
+                or (limits.events and 2 * (waiting.count + link.retained_events) > limits.events)
+            ):
                 self._note(name)
         elif self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
@@ -382,7 +389,6 @@ class InterfaceQueue:
 
     def received(self) -> bool:
         """A frame has arrived; whether the peer has taken something since the last one."""
-        self.frames_received += 1
         progress = self.link.acknowledged, self.link.credit
         if progress == self.progress:
             return False

@@ -27,9 +27,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Timers(Generic[K]):
-    """At most one deadline per key, in nanoseconds. All calls are O(log n)."""
+    """At most one deadline per key, in nanoseconds; `next_ns` is the earliest, None without one. All calls are
+    O(log n).
+    """
 
     def __init__(self) -> None:
+        self.next_ns: int | None = None
         self._due: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
         self._serial = 0
@@ -39,33 +42,35 @@ class Timers(Generic[K]):
 
     def set(self, key: K, due_ns: int, *, earlier: bool = False) -> None:
         """In place of the key's deadline; with `earlier` only if that is later."""
-        due = self._due
-        if key not in due or (due[key] > due_ns if earlier else due[key] != due_ns):
-            due[key] = due_ns
+        before = self._due.get(key)
+        if before is None or (before > due_ns if earlier else before != due_ns):
+            self._due[key] = due_ns
             self._serial += 1
             heapq.heappush(self._heap, (due_ns, self._serial, key))
             if self._serial % 64 == 0 and len(self._heap) > 64 + 4 * len(self._due):
                 self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
+            if self.next_ns is None or due_ns < self.next_ns:
+                self.next_ns = due_ns
+            elif before == self.next_ns:
+                self._find_next()
 
     def cancel(self, key: K) -> None:
-        self._due.pop(key, None)
+        if self._due.pop(key, None) == self.next_ns:
+            self._find_next()
 
-    def next_ns(self) -> int | None:
-        """The earliest deadline."""
+    def _find_next(self) -> None:
         heap, due = self._heap, self._due
-        while heap:
-            due_ns, _, key = heap[0]
-            if key in due and due[key] == due_ns:
-                return due_ns
+        while heap and due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
-        return None
+        self.next_ns = heap[0][0] if heap else None
 
     def take(self, now_ns: int, most: int | None = None) -> list[K]:
         """Remove and return the keys whose deadlines have come, in their order, so many at most."""
         taken: list[K] = []
-        while (due_ns := self.next_ns()) is not None and due_ns <= now_ns and len(taken) != most:
+        while self.next_ns is not None and self.next_ns <= now_ns and len(taken) != most:
             key = heapq.heappop(self._heap)[2]
             del self._due[key]
             taken.append(key)
+            self._find_next()
         return taken

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.size import FIXED_BYTES, size_of
 from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Update
 
 
@@ -30,7 +30,7 @@ class _Waiting:
 
     def __init__(self, message: Message, position: int) -> None:
         self.message: Message | None = message
-        self.size = size_of(message)
+        self.size = FIXED_BYTES if message.__class__ is Acknowledge else size_of(message)
         self.position = self.newest = position
 
 
@@ -141,11 +141,11 @@ class ControlQueue:
         """Whether the next message is an Acknowledge."""
         return bool(self.waiting) and self.waiting[0] is self._acknowledge and self._last_epoch is None
 
-    def take_acknowledge(self) -> Message:
+    def take_acknowledge(self) -> Acknowledge:
         """The next message, an Acknowledge."""
         message = self.waiting.popleft().message
         self._acknowledge = None
-        assert message is not None
+        assert isinstance(message, Acknowledge)
         return message
 
     def take(self, max_bytes: int) -> tuple[list[Message], int]:

@@ -147,15 +147,29 @@ class EventQueue:
         for queue in (self.ready, *self.aside.values()):
             yield from (entry.message for entry in queue)
 
-    def pop(self) -> Waiting:
-        """Remove the head."""
-        entry = self.ready.popleft()
-        self.bytes -= entry.held
-        self.count -= entry.events
-        if entry.is_stored:
-            self.stored_count -= entry.events
-            self.stored_bytes -= entry.held
-        return entry
+    def take(self, credit: int, max_bytes: int, *, alone: bool) -> tuple[list[Waiting], int]:
+        """Remove what is sent in a frame that has room for so many bytes, and has no other messages if it is
+        there `alone`: one at least then, unless there is no credit. Returns also what it takes of the credit.
+        """
+        ready, taken = self.ready, []
+        size = headers = 0
+        while ready:
+            entry = ready[0]
+            if entry.events and size >= credit:
+                break
+            if taken or not alone or len(ready) > 1:
+                # A frame of many small messages may be mostly names and schemas.
+                headers += entry.header
+                if (taken or not alone) and size + entry.size + headers > max_bytes:
+                    break
+            taken.append(ready.popleft())
+            size += entry.size
+            self.bytes -= entry.held
+            self.count -= entry.events
+            if entry.is_stored:
+                self.stored_count -= entry.events
+                self.stored_bytes -= entry.held
+        return taken, size
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
         """Hold nothing any more, and queue events that were sent before again, in front."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
@@ -50,6 +50,8 @@ CONTROL_IN_FLIGHT = 4
 """How many frames more than events may have in flight control may have, so that it passes events that a busy
 peer has not acknowledged."""
 ACKNOWLEDGE_AFTER_NS = 50_000_000
+_NO_MESSAGES: list[Message] = []
+_NO_ENTRIES: list[Waiting] = []
 Position = tuple[int, int, int]
 """How far a link has received: its `received`, `begun` and `settled_here`."""
 
@@ -139,7 +141,10 @@ class Link:
         self.dropped = 0
         self.written = 0
         """Frames that were written on any connection, those that only acknowledge included."""
-        self._settled = 0
+        self.more = False
+        """Whether there was a frame behind the last one."""
+        self._settled = self._told = 0
+        """The newest epoch of the peer that has taken effect, and the one that the last frame has named."""
         # Receiving.
         self.received = 0
         self._announced = 0
@@ -216,7 +221,7 @@ class Link:
         self._sent_before += self._sent_bytes
         self._consumed_before += self._consumed
         self.credit = self._sent_bytes = 0
-        self._settled = self.settled_here = 0
+        self._settled = self._told = self.settled_here = 0
         self.received = self._announced = self.begun = 0
         self._acknowledged_only = None
         self._consumed = self._granted = 0
@@ -245,7 +250,9 @@ class Link:
             if message.batch.count or not self._gave_up:
                 self.events.append(message)
         elif not self._gave_up:
-            if message.__class__ in CONTROL:
+            if message.__class__ is Acknowledge and not self._control.waiting:
+                self._settle(message.epoch)
+            elif message.__class__ in CONTROL:
                 self._control.append(message, self.max_frame_bytes)
             else:
                 self.events.append(message)
@@ -308,7 +315,9 @@ class Link:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued or unacknowledged."""
-        return not (self._control or self.events.waiting or self._retained)
+        if self._control.waiting or self._retained or self._told < self._settled:
+            return False
+        return not self.events.waiting
 
     @property
     def open_for_events(self) -> bool:
@@ -340,56 +349,92 @@ class Link:
         return bool(self._gaps)
 
     def next_frame(self) -> Frame[Message] | None:
-        """The next frame to write, or None."""
+        """The next frame to write, or None; then `more` says whether there is another one. A frame has the
+        current credit, and the current acknowledgement unless refusals wait for later frames.
+        """
+        in_flight, head, entries, control = len(self._retained), _NO_MESSAGES, _NO_ENTRIES, 0
+        again = None
         if self._resend:
             again = self._resend.popleft()
-            in_flight = 0 if self._resend else len(self._retained)
-            frame = self._frame(again.sequence, again.messages, again.settled, in_flight)
+            in_flight = 0 if self._resend else in_flight
+        elif self._control.waiting or self.events.ready or self._gaps:
+            head, entries, control = self._take(in_flight)
+            if head or entries:
+                self.sent += 1
+                in_flight += 1
+        wants_answer = (self._asking or in_flight >= self._half) and self._wants_answer(in_flight)
+        self.more = False
+        if not (again or head or entries or self._ack_now or self._probe or wants_answer):
+            return None
+        self.written += 1
+        if not self._control.urgent:
+            self._announced = self.received if self._acknowledged_only is None else self._acknowledgeable
+        if not self._withhold and self._consumed + self.window_bytes > self._granted:
+            self._granted = self._consumed + self.window_bytes
+        probe, self._probe = self._probe, False
+        if wants_answer:
+            self._probed, probe = self.sent, True
+        self._ack_now, self.due_ns = False, None
+        sequence, received, settled, messages = 0, self._announced, self._settled, head
+        if again is not None:
+            sequence, received, settled, messages = (
+                again.sequence,
+                again.received,
+                again.settled,
+                again.messages,
+            )
             # A refusal in a later frame must not come behind the acknowledgement of what it refuses.
-            self._ack_now = again.settled < self._settled or again.received < self.received
-            return replace(frame, received=again.received)
-        in_flight = len(self._retained)
-        head: list[Message] = []
-        entries: list[Waiting] = []
-        size = control = 0
-        if self._control.waiting:
-            if in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or self._control.urgent:
-                head, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
-                head = self._settle(head)
-                control = len(head)
-            elif self._control.settles:
-                self._settle([self._control.take_acknowledge()])
-        if in_flight < self._frames_in_flight:
-            if self._gaps:
-                head += self._gaps.values()
-                self._gaps = {}
-            if self.events.ready and not self._control.waiting:
-                entries = self._take_events(size, alone=not head)
-        if head or entries:
-            self.sent += 1
-            messages = (*head, *[each.message for each in entries])
-            frame = self._frame(self.sent, messages, self._settled, in_flight + 1)
-            retained = Retained(self.sent, head, entries, frame.received, frame.settled, control)
+            self._ack_now = settled < self._settled or received < self.received
+        elif head or entries:
+            sequence = self.sent
+            retained = Retained(sequence, head, entries, received, settled, control)
+            messages = [*head]
+            for entry in entries:
+                messages.append(entry.message)
             self._retained.append(retained)
             self._retained_control += control
             self.retained_bytes += retained.held
             self.retained_events += retained.events
-            return frame
-        asks = self._asking or in_flight >= self._half
-        if self._ack_now or self._probe or (asks and self._wants_answer(in_flight)):
-            return self._frame(0, (), self._settled, in_flight)
-        return None
+        self._told = settled
+        waits = self._resend or self._control.waiting or self.events.ready or self._gaps
+        self.more = self._ack_now or (bool(waits) and self.ready)
+        return Frame(sequence, received, self._granted, tuple(messages), probe, self.dropped, settled)
 
-    def _settle(self, messages: list[Message]) -> list[Message]:
-        """The messages without the Acknowledges, which go into the header."""
-        rest: list[Message] = []
-        for message in messages:
-            if message.__class__ is Acknowledge:
-                self._settled = max(self._settled, message.epoch)
-                self._ack_now = True
-            else:
-                rest.append(message)
-        return rest
+    def _take(self, in_flight: int) -> tuple[list[Message], list[Waiting], int]:
+        """What goes into the next frame: control and gaps, events, and how many messages are control."""
+        control, head, entries = self._control, [], _NO_ENTRIES
+        size = controls = 0
+        if control.waiting:
+            if in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or control.urgent:
+                taken, size = control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+                for message in taken:
+                    if message.__class__ is Acknowledge:
+                        self._settle(message.epoch)
+                    else:
+                        head.append(message)
+                controls = len(head)
+            elif control.settles:
+                self._settle(control.take_acknowledge().epoch)
+        if in_flight < self._frames_in_flight:
+            if self._gaps:
+                head += self._gaps.values()
+                self._gaps = {}
+            if self.events.ready and not control.waiting:
+                credit = self.credit - self._sent_bytes
+                entries, sent = self.events.take(credit, self.max_frame_bytes - size, alone=not head)
+                if len(entries) > 1 and self._join_events > 1:
+                    whole = [each.message for each in entries]
+                    joined = join(whole, self._join_events, self.max_frame_bytes // 2)
+                    entries = [Whole(message) for message in joined]
+                    sent = sum(each.size for each in entries)
+                self._sent_bytes += sent
+        return head, entries, controls
+
+    def _settle(self, epoch: int) -> None:
+        """An epoch of the peer has taken effect, which the header of the next frame says."""
+        if epoch > self._settled:
+            self._settled = epoch
+        self._ack_now = True
 
     def _wants_answer(self, in_flight: int) -> bool:
         """Whether a frame that is sent now should be acknowledged at once."""
@@ -398,49 +443,6 @@ class Link:
         if self._asking and not self._control and not self.events.ready:
             return True
         return in_flight >= self._half and self._probed <= self.acknowledged
-
-    def _take_events(self, size: int, *, alone: bool) -> list[Waiting]:
-        """What is sent of the queue of events in a frame with so many bytes of other messages."""
-        queue = self.events
-        ready, credit = queue.ready, self.credit - self._sent_bytes
-        taken: list[Waiting] = []
-        taken_bytes = headers = 0
-        while ready:
-            entry = ready[0]
-            if entry.events and taken_bytes >= credit:
-                break
-            if taken or not alone or len(ready) > 1:
-                # A frame of many small messages may be mostly names and schemas.
-                headers += entry.header
-                bytes_with = size + taken_bytes + entry.size + headers
-                if (taken or not alone) and bytes_with > self.max_frame_bytes:
-                    break
-            taken.append(queue.pop())
-            taken_bytes += entry.size
-        if len(taken) > 1 and self._join_events > 1:
-            joined = join([each.message for each in taken], self._join_events, self.max_frame_bytes // 2)
-            taken = [Whole(message) for message in joined]
-            taken_bytes = sum(each.size for each in taken)
-        self._sent_bytes += taken_bytes
-        return taken
-
-    def _frame(
-        self, sequence: int, messages: Sequence[Message], settled: int, in_flight: int
-    ) -> Frame[Message]:
-        """A frame with the current credit, and the current acknowledgement unless refusals wait for later
-        frames.
-        """
-        self.written += 1
-        if not self._control.urgent:
-            self._announced = self.received if self._acknowledged_only is None else self._acknowledgeable
-        if not self._withhold and self._consumed + self.window_bytes > self._granted:
-            self._granted = self._consumed + self.window_bytes
-        self._ack_now = False
-        self.due_ns = None
-        probe, self._probe = self._probe, False
-        if (self._asking or in_flight >= self._half) and self._wants_answer(in_flight):
-            self._probed, probe = self.sent, True
-        return Frame(sequence, self._announced, self._granted, messages, probe, self.dropped, settled)
 
     # --- receiving ------------------------------------------------------------------------------------------
 

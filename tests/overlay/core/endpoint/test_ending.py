@@ -154,7 +154,7 @@ def test_what_is_refused_has_no_period_and_what_replaces_or_cancels_ends_it() ->
     of_another = Send("client/other", Refuse(1, "INVALID_ARGUMENT", "no", 1))
     validity.handled(ME, messages, [refusal, of_another], (1, 3, 4))
     assert [validity.left_ns(ME, each) for each in (1, 2, 3, 4)] == [10 * SECOND, 0, 30 * SECOND, 40 * SECOND]
-    assert timers.next_ns() == 15 * SECOND
+    assert timers.next_ns == 15 * SECOND
     renewal = Update(5, 1, {}, valid_for_ns=50 * SECOND)
     validity.handled(ME, [renewal, Update(6, 3, {"least": 4}), Unsubscribe(7, 4)], [], (1, 3))
     assert [validity.left_ns(ME, each) for each in (1, 3, 4)] == [50 * SECOND, 30 * SECOND, 0]
@@ -162,7 +162,7 @@ def test_what_is_refused_has_no_period_and_what_replaces_or_cancels_ends_it() ->
     assert len(validity) == 1
     validity.handled(ME, [SyncEnd(9)], [], (3,))
     assert len(validity) == 0
-    assert timers.next_ns() is None
+    assert timers.next_ns is None
 
 
 def test_a_refused_renewal_changes_nothing() -> None:
@@ -186,7 +186,7 @@ def test_a_subscription_that_begins_and_ends_in_one_call_has_no_period() -> None
     validity, _, timers = made()
     validity.handled(ME, [subscribe(1, 1, 10), Unsubscribe(2, 1)], [], (1,))
     assert len(validity) == 0
-    assert timers.next_ns() is None
+    assert timers.next_ns is None
 
 
 def test_many_that_end_together_end_in_turns() -> None:

@@ -95,7 +95,7 @@ def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it
         assert timers.take(now_ns) == [("leaving", "")]
         durability.save_leaving()
         durability.synced(now_ns + 100)
-    assert timers.next_ns() == 200 + PROGRESS_NS
+    assert timers.next_ns == 200 + PROGRESS_NS
 
 
 def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None:

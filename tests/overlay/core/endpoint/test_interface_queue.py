@@ -349,7 +349,7 @@ def test_what_is_stored_makes_no_queue_full(conflations: list[EventQueue]) -> No
         events = other.link.events
         other.link.events.restart([])
         while events.ready:
-            events.pop()
+            events.take(1, 0, alone=True)
         assert (events.bytes, events.count, events.stored_bytes, events.stored_count) == (0, 0, 0, 0)
 
 
