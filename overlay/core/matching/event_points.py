@@ -15,7 +15,7 @@ region (`matcher/evaluation`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 Rows = list[int]
+Box = list[tuple[str, Any, Any]]
+"""An interval of cuts by attribute."""
 
 
 class Walkable:
@@ -44,7 +46,7 @@ class Walkable:
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self.box: list[tuple[str, Any, Any]] = []
+        self.box: Box = []
         self.is_box = False
         if region.conjunctions is not None and len(region.conjunctions) == 1:
             (conjunction,) = region.conjunctions
@@ -54,32 +56,16 @@ class Walkable:
             )
 
 
-class _Alone(dict[str, Any]):
-    """The points of the only event of a batch, lazily by attribute. It does not refer to `EventPoints`, which
-    has it: a reference cycle per event would keep events in memory until a garbage collection.
-    """
-
-    def __init__(self, batch: EventBatch) -> None:
-        self._batch = batch
-
-    def __missing__(self, attribute: str) -> Any:
-        batch = self._batch
-        line = LINES[batch.event_type.attributes[attribute]]
-        (value,) = batch.values(attribute)
-        point = line.missing if value is None else line.before(value) if value == value else line.top
-        self[attribute] = point
-        return point
-
-
 class EventPoints:
     """The events of one batch; `rows` are their positions. Creation costs O(1)."""
 
-    __slots__ = ("_alone", "_over", "_points", "_rows", "_values", "batch")
+    __slots__ = ("_over", "_points", "_rows", "_values", "alone", "batch")
 
     def __init__(self, batch: EventBatch) -> None:
         self.batch = batch
         self._rows: Rows | None = None
-        self._alone: _Alone | None = None
+        self.alone: dict[str, Any] = {}
+        """Where it is one event, those of its points that are known, by attribute."""
         self._over: EventPoints | None = None
         self._values: dict[str, list[Any]] = {}
         self._points: dict[str, list[Any]] = {}
@@ -101,11 +87,14 @@ class EventPoints:
             self._rows = list(range(self.batch.count))
         return self._rows
 
-    def alone(self) -> Mapping[str, Any]:
-        """The points of the only event, by attribute."""
-        if self._alone is None:
-            self._alone = _Alone(self.batch)
-        return self._alone
+    def point(self, attribute: str) -> Any:
+        """The point of the only event, which `alone` has from now on."""
+        batch = self.batch
+        line = LINES[batch.event_type.attributes[attribute]]
+        (value,) = batch.values(attribute)
+        point = line.missing if value is None else line.before(value) if value == value else line.top
+        self.alone[attribute] = point
+        return point
 
     def inside(self, region: Region, rows: Rows) -> Rows:
         """The rows whose events are in the region, ascending."""
@@ -170,6 +159,19 @@ class EventPoints:
             for value in self._values_of(attribute)
         ]
         return points
+
+
+def around(boxes: Iterable[tuple[int, int, Box]], events: EventPoints) -> list[tuple[int, int]]:
+    """The uids and numbers of the boxes that the only event is in."""
+    found, alone = [], events.alone
+    for uid, number, box in boxes:
+        for attribute, low, high in box:
+            point = alone[attribute] if attribute in alone else events.point(attribute)
+            if not low <= point < high:
+                break
+        else:
+            found.append((uid, number))
+    return found
 
 
 def _lies(point: Any, cuts: Cuts) -> bool:

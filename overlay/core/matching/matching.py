@@ -34,7 +34,7 @@ from covey.matcher.expressions.operators import Operator
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.matching.event_points import EventMasks, EventPoints, Mask, Rows, Walkable
+from covey.overlay.core.matching.event_points import Box, EventMasks, EventPoints, Mask, Rows, Walkable, around
 from covey.overlay.core.matching.interest_matching import Matched
 from covey.overlay.core.moving.motion import moves
 
@@ -133,8 +133,9 @@ class Matching:
         """Pairs tested since the last flush."""
         self._walkable: dict[int, Walkable] = {}
         """Of interests that have not changed since they were walked."""
-        self._few_boxes: bool | None = None
-        """Whether a single event is always walked; None after a change."""
+        self._boxes: list[tuple[int, int, Box]] | None = None
+        """The uids, the numbers of the interfaces and the boxes of few filters, which a single event walks
+        whatever is pending; empty where these are not few, or no boxes, and None after a change."""
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
@@ -188,7 +189,7 @@ class Matching:
     def _changed(self, uid: int) -> None:
         """An interest is new, has other values, or is none any more."""
         self._walkable.pop(uid, None)
-        self._few_boxes = None
+        self._boxes = None
         if uid not in self._dirty:
             self._dirty[uid] = None
             self.pending += 1
@@ -264,34 +265,47 @@ class Matching:
     def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
         if events.batch.event_type is not self._event_type:
             events = events.over(self._event_type)
-        engine = self._engine_of_one()
-        if engine is None:
-            return np.array(sorted([uid for uid, _, _ in self._accepting(events)]), np.int64)
-        return engine.event_ids(events.batch)
+        boxes = self._few_boxes() if self._boxes is None else self._boxes
+        if boxes:
+            uids = [uid for uid, _ in around(boxes, events)]
+        elif (engine := self._engine_of_one()) is not None:
+            return engine.event_ids(events.batch)
+        else:
+            uids = [uid for uid, _, _ in self._accepting(events)]
+        uids.sort()
+        return np.array(uids, np.int64)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
         if events.batch.event_type is not self._event_type:
             events = events.over(self._event_type)
+        boxes = self._few_boxes() if self._boxes is None else self._boxes
+        bits = 0
+        if boxes:
+            for _, number in around(boxes, events):
+                bits |= 1 << number
+            return bits
         engine = self._engine_of_one()
         if engine is not None:
             return engine.event_interfaces(events.batch)
         unmatched: dict[int, list[int]] = {exclude: []}
-        bits = 0
         for _, number, _ in self._accepting(events, unmatched):
             unmatched[number] = []
             bits |= 1 << number
         return bits
 
+    def _few_boxes(self) -> list[tuple[int, int, Box]]:
+        self._boxes = []
+        if self._walks and len(self._interests) <= _FEW_BOXES:
+            for uid, (interest, number) in self._interests.items():
+                walkable = self._walkable_of(uid, interest)
+                if not walkable.is_box:
+                    self._boxes = []
+                    break
+                self._boxes.append((uid, number, walkable.box))
+        return self._boxes
+
     def _engine_of_one(self) -> Engine | None:
         """What a single event is matched by; None where the filters are walked."""
-        if self._few_boxes is None:
-            self._few_boxes = (
-                self._walks
-                and len(self._interests) <= _FEW_BOXES
-                and all(self._walkable_of(uid, each).is_box for uid, (each, _) in self._interests.items())
-            )
-        if self._few_boxes:
-            return None
         engine = self._engine
         if engine is None or self._dirty:
             if self._cheap_to_walk(1) or self._without_kernels():
@@ -305,7 +319,7 @@ class Matching:
         """The uids of the interests that accept some of the events, with the number of their interface and
         these rows. Of an interface in `unmatched` only those rows are tested.
         """
-        alone = events.alone() if events.batch.count == 1 else None
+        alone = events.alone if events.batch.count == 1 else None
         every, walkable = _ONLY if alone is not None else events.rows, self._walkable
         for uid, (interest, number) in self._interests.items():
             rows = unmatched.get(number, every) if unmatched else every
@@ -314,7 +328,8 @@ class Matching:
             walked = walkable[uid] if uid in walkable else self._walkable_of(uid, interest)
             if alone is not None:
                 for attribute, low, high in walked.box:
-                    if not low <= alone[attribute] < high:
+                    point = alone[attribute] if attribute in alone else events.point(attribute)
+                    if not low <= point < high:
                         break
                 else:
                     if walked.is_box or events.inside(walked.region, rows):

@@ -31,6 +31,8 @@ from covey.overlay.core.matching.interest_matching import (
 )
 from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
+from covey.overlay.core.routing.ring import Ring
+from covey.overlay.core.routing.ring_entry import NO_SESSIONS, Pairs
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
@@ -66,8 +68,8 @@ class Dispatch:
         groups = state.groups
         self.goes_on = len(groups) > (CLIENTS in groups) + (source.name in groups)
         """Whether another neighbour has interest."""
-        self.ends_here = CLIENTS in groups or state.ring is not None or state.keys is not None
-        """Whether a session has interest, or the events are kept here."""
+        self.ends_here = CLIENTS in groups or state.keys is not None
+        """Whether a session has interest, or the last events of keys are stored."""
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
@@ -129,10 +131,19 @@ class Dispatch:
         if state.floods and self.message.for_views:
             self.links = [(peer, mask) for peer, mask in self.links if peer.name in state.viewing]
 
-    def count_unwanted(self) -> None:
-        """In place of `to_sessions`, where nothing `ends_here`."""
-        if self._source.is_broker and not self.message.replayed:
-            self._source.counters.events_unwanted += _unwanted(self.batch.count, self.links, [])
+    def pass_by(self) -> None:
+        """In place of `to_sessions`, where nothing `ends_here`; records the neighbours."""
+        message = self.message
+        if self._source.is_broker and not message.replayed:
+            self._source.counters.events_unwanted += _unwanted(message.batch.count, self.links, [])
+        if self.state.ring is not None and not message.for_views:
+            self._record(self.state.ring, NO_SESSIONS)
+
+    def _record(self, ring: Ring, pairs: Pairs) -> None:
+        links: dict[int, npt.NDArray[np.bool_] | None] = {}
+        for link, mask in self.links:
+            links[link.serial] = mask
+        ring.record(self._events.batch, self._source.serial, links, pairs, self.message.batch.results)
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
@@ -175,9 +186,7 @@ class Dispatch:
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            links = {link.serial: mask for link, mask in self.links} if self.links else {}
-            pairs = _rows_of(offsets), peers.serials[owners], ids
-            state.ring.record(self._events.batch, source.serial, links, pairs, batch.results)
+            self._record(state.ring, (_rows_of(offsets), peers.serials[owners], ids))
         unsure: Collection[int] = set(registry.owner[undecided].tolist()) if undecided.size else ()
         return shares, unsure
 

@@ -72,7 +72,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
             link.counters.events_sent += publish.batch.count
             call.send(link, publish)
     if not dispatched.ends_here:
-        dispatched.count_unwanted()
+        dispatched.pass_by()
         return
     if state.keys is not None and _is_last(message, state):
         followed_by_links(tables, call, dispatched, peer)

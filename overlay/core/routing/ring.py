@@ -121,7 +121,9 @@ class Ring:
             high_ns = entries[-1].high_ns
         entry = Entry(batch, source, high_ns, links, pairs, received)
         entries.append(entry)
-        self._count(entry.count())
+        added = entry.count()
+        self._bytes += added
+        self._common.used += added
         self.events += batch.count
         is_plain = received is None and batch.results is None and not batch.contexts
         self._loose = self._loose + 1 if is_plain and batch.count <= _FEW else 0
@@ -129,7 +131,8 @@ class Ring:
             self._hold(entry)
         if self._loose >= _FOLDED:
             self._fold()
-        self._evict()
+        if self.events > self.max_events or self._bytes > MAX_BYTES or self._common.used > self._common.bound:
+            self._evict()
 
     def _count(self, added: int) -> None:
         self._bytes += added

@@ -177,7 +177,8 @@ class Entry:
         self.batch, self.received, self.is_opened = self.batch.with_results(None), None, False
 
 
-NO_PAIRS: Pairs = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+NO_SESSIONS: Pairs = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+"""The pairs where no session has interest."""
 
 
 def bytes_of_replay(rows: Int64s) -> int:

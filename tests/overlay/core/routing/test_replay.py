@@ -34,7 +34,7 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing import ring as ring_module
 from covey.overlay.core.routing.ring import MAX_BYTES, ReplayBytes, Ring
-from covey.overlay.core.routing.ring_entry import NO_PAIRS, bytes_of_replay
+from covey.overlay.core.routing.ring_entry import NO_SESSIONS, bytes_of_replay
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -155,7 +155,7 @@ def recorded(events: list[EventBatch]) -> Ring:
     ring = Ring(10_000)
     for number, each in enumerate(events):
         first, at_ns = 100 * number, (10 + number) * SECOND
-        ring.record(each.stamped(publisher="p", first_sequence=first, ingress_ns=at_ns), 9, {}, NO_PAIRS)
+        ring.record(each.stamped(publisher="p", first_sequence=first, ingress_ns=at_ns), 9, {}, NO_SESSIONS)
     return ring
 
 
@@ -233,11 +233,11 @@ def test_replays_keep_no_results_that_the_ring_has_dropped(monkeypatch: pytest.M
     for number in range(2):
         results = Results({number: Answers(rows, truths)})
         events = batch(number, 1, at_s=10 + number).with_results(results)
-        ring.record(events, 9, {}, NO_PAIRS, results)
+        ring.record(events, 9, {}, NO_SESSIONS, results)
     interest = Interest(5, "client/s", 5, parse("x > 5", TICK), {})
     assert not list(ring.to_session(2, interest, 1, engine_of(TICK, interest)))
     monkeypatch.setattr(ring_module, "MAX_RESULT_BYTES", 0)
-    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, NO_PAIRS)
+    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, NO_SESSIONS)
     kept = [entry.masks._events.batch for entry in ring._entries if entry.masks is not None]
     assert len(kept) == 2
     assert all(each.results is None for each in [*kept, *(entry.batch for entry in ring._entries)])
@@ -248,10 +248,10 @@ def test_evicted_events_and_their_results_are_released() -> None:
     ring = Ring(100)
     answered = Results({1: Answers(np.array([0]), np.array([True]))})
     for number in range(50):
-        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, NO_PAIRS, answered)
+        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, NO_SESSIONS, answered)
     assert len(ring._holding) == 50
     for number in range(50, 140):
-        ring.record(batch(number, 1, at_s=10 + number), 9, {}, NO_PAIRS)
+        ring.record(batch(number, 1, at_s=10 + number), 9, {}, NO_SESSIONS)
     assert len(ring._holding) == 10, "those that the ring has"
     assert ring._result_bytes == sum(entry.result_bytes for entry in ring._entries)
 
@@ -318,7 +318,7 @@ def test_the_rings_of_all_types_have_a_common_bound() -> None:
     common = ReplayBytes(200_000)
     rings = [Ring(10_000, common) for _ in range(3)]
     for number in range(1_500):
-        rings[number % 7 % 3].record(batch(number, 1, 2, at_s=number), 9, {}, NO_PAIRS)
+        rings[number % 7 % 3].record(batch(number, 1, 2, at_s=number), 9, {}, NO_SESSIONS)
         assert common.used == sum(ring.nbytes for ring in rings) <= 200_000
     assert all(ring.events for ring in rings)
     rings[0].close()
