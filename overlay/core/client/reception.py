@@ -43,7 +43,7 @@ class WireIds:
 
     def __init__(self) -> None:
         self.by_wire: dict[int, int] = {}
-        self._retired: dict[int, int] = {}
+        self.retired: dict[int, int] = {}
         """Retired ids, and the epoch of their Unsubscribe."""
         self._array: Int64s | None = None
         """`by_wire` as an array, -1 where there is none; rebuilt after a change, where ids lie dense."""
@@ -54,19 +54,19 @@ class WireIds:
 
     def retire(self, wire_id: int, epoch: int) -> None:
         """Keep the id until `epoch` has settled."""
-        self._retired[wire_id] = epoch
+        self.retired[wire_id] = epoch
 
     def settle(self, epoch: int) -> None:
         """Drop the retired ids whose Unsubscribe has taken effect."""
-        for wire_id in [w for w, retired_at in self._retired.items() if retired_at <= epoch]:
-            del self._retired[wire_id], self.by_wire[wire_id]
+        for wire_id in [w for w, retired_at in self.retired.items() if retired_at <= epoch]:
+            del self.retired[wire_id], self.by_wire[wire_id]
             self._array = None
 
     def discard(self, wire_id: int) -> None:
         """Drop an id, and those retired for it."""
         uid = self.by_wire.pop(wire_id)
-        for retired in [w for w in self._retired if self.by_wire[w] == uid]:
-            del self._retired[retired], self.by_wire[retired]
+        for retired in [w for w in self.retired if self.by_wire[w] == uid]:
+            del self.retired[retired], self.by_wire[retired]
         self._array = None
 
     def uid(self, wire_id: int) -> int | None:

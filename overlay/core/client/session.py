@@ -490,9 +490,11 @@ class ClientSession:
                     if epoch > self.settled:
                         break
                     del self._reaching[uid]
-                self._reception.wire_ids.settle(self.settled)
-                for name in [n for n in self._accepted if self._advertised[n].epoch <= self.settled]:
-                    del self._accepted[name]
+                if self._reception.wire_ids.retired:
+                    self._reception.wire_ids.settle(self.settled)
+                for name in list(self._accepted):
+                    if self._advertised[name].epoch <= self.settled:
+                        del self._accepted[name]
                 return [Settled(message.epoch)]
             return []
         if isinstance(message, Refuse):

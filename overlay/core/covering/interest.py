@@ -104,16 +104,15 @@ class Interest:
         """
         values = self.values = {**self.values, **values}
         self._call_keys = ...
+        old = self.region
         if self.announcement is None:
-            return self._shift(self.routed.region(values))
-        if self.announcement.move(self.values, now_ns):
-            return self._shift(self.announcement.region())
-        self.gains = self.loses = False
-        return False
-
-    def _shift(self, new: Region) -> bool:
-        old, self.region = self.region, new
-        covered, covering = covers_both_ways(old, new)
+            self.region = self.routed.region(values)
+        elif self.announcement.move(values, now_ns):
+            self.region = self.announcement.region()
+        else:
+            self.gains = self.loses = False
+            return False
+        covered, covering = covers_both_ways(old, self.region)
         self.gains, self.loses = not covered, not covering
         return not (covered and covering)
 

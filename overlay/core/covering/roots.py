@@ -125,6 +125,8 @@ class IndexedRoots(ScannedRoots):
         return index
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        if len(self._nodes) == 1:
+            return None, []
         index = self._searched()
         if index is None:
             cover = ScannedRoots.find_cover(self, node) if node.loses else None

@@ -237,16 +237,16 @@ class EndpointState(ABC):
                 if queue is None:
                     continue
                 message = action.message
-                kind = message.__class__
-                if kind is Publish or kind is Deliver:
-                    if not queue.send(message, own=queue is source):
-                        self._overrun(queue, message)
-                    continue
                 if message.__class__ is Refuse:
-                    message = self.guard.without_policy(message, queue.rights)
-                elif message.__class__ is Acknowledge and durability and durability.holds(queue, message):
+                    self.enqueue(queue, self.guard.without_policy(message, queue.rights))
                     continue
-                self.enqueue(queue, message)
+                if message.__class__ is Acknowledge:
+                    if durability is not None and durability.holds(queue, message):
+                        continue
+                    if self.timings is not None or self.tracing is not None:
+                        self._settled(queue, message)
+                if not queue.send(message, own=queue is source):
+                    self._overrun(queue, message)
             elif isinstance(action, Store):
                 assert durability is not None
                 for queue, stored in durability.store(action):
@@ -262,12 +262,15 @@ class EndpointState(ABC):
             sentence = f"refused: {message.reason.partition(chr(10))[0]}"
             self.warn(queue.interface, WarningKind.REFUSED, sentence)
         elif message.__class__ is Acknowledge:
-            if self.timings is not None:
-                self.timings.settled(queue.interface, message.epoch)
-            if self.tracing is not None:
-                self.tracing.settled(queue.interface, message.epoch)
+            self._settled(queue, message)
         if not queue.send(message):
             self._overrun(queue, message)
+
+    def _settled(self, queue: InterfaceQueue, message: Acknowledge) -> None:
+        if self.timings is not None:
+            self.timings.settled(queue.interface, message.epoch)
+        if self.tracing is not None:
+            self.tracing.settled(queue.interface, message.epoch)
 
     def _overrun(self, queue: InterfaceQueue, message: Message) -> None:
         queue.drops.add("queue full, session ended", events_in(message))

@@ -170,7 +170,12 @@ class Matching:
 
     def put(self, interest: Matched, number: int) -> None:
         uid, filter = interest.uid, interest.filter
+        known = self._interests.get(uid)
         self._interests[uid] = (interest, number)
+        if uid in self._dirty and known is not None and known[0].filter is filter and not self._texts.by_uid:
+            self._walkable.pop(uid, None)  # it is among the pending changes already
+            self._boxes = None
+            return
         if filter.texts or self._texts.by_uid:
             self._texts.put(uid, filter, interest.values)
         if filter not in self._pending_filters and self._flushes():

@@ -290,7 +290,8 @@ class Broker:
         if tables.answering:
             send_answers(tables, call)
         if tables.acks.ready:
-            for name, epoch in tables.acks.drain():
+            ready, tables.acks.ready = tables.acks.ready, {}
+            for name, epoch in ready.items():
                 peer = tables.peers.get(name)
                 if peer is not None:
                     call.acknowledge(peer, epoch)

@@ -75,15 +75,18 @@ def move(
             )
             exchange(tables, call, state, peer, [new], [interest])
             return new
-    if tables.accepts_motion and moves(values):
+    if tables.accepts_motion and not peer.is_broker and moves(values):
         announce(tables, call, peer, interest, moving=True)
     moved = interest.move(values, call.now_ns)
     put(tables, call, state, peer, interest)
     if moved:
         if tables.listeners.reported:
             tables.listeners.touch(state.event_type.name)
-        forward(tables, call, state, state.change(interest.group, moved=[interest]))
-    wait_for_cover(tables, call, state, interest)
+        messages = state.change(interest.group, moved=[interest])
+        if messages:
+            forward(tables, call, state, messages)
+    if state.outgoing:
+        wait_for_cover(tables, call, state, interest)
     return interest
 
 
