@@ -314,7 +314,7 @@ class SessionDriver:
         due_ns = self.endpoint.next_timer()
         if due_ns is not None and due_ns < self._timer.due_ns:
             self._timer.arm(due_ns, self._on_timer)
-        if frame is not None and self.endpoint.ready:
+        if self.endpoint.more:
             self.wake()
         return frame
 

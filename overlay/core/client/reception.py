@@ -239,11 +239,11 @@ class Reception:
         if subscribed is None or self.recent or self.in_views or message.epoch < subscribed.newest:
             return None
         strictness, own = subscribed.strictness, subscribed.event_type
-        if strictness.has_motion or strictness.has_calls:
+        if strictness.moving or strictness.has_calls:
             return None
         if batch.event_type is not own and batch.event_type != own:
             return None
-        uid = self.wire_ids.uid(int(message.ids[0]))
+        uid = self.wire_ids.by_wire.get(int(message.ids[0]))
         return uid if subscribed.watermarks.is_fresh(batch) and uid is not None else 0
 
     def matches(self, message: Deliver, epoch: int) -> Matches | None:
@@ -274,7 +274,7 @@ class Reception:
                 if not self.in_views:
                     rows, batch, fresh = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh), None
         spurious: dict[int, int] = {}
-        if message.epoch < subscribed.newest or subscribed.strictness.has_motion:
+        if message.epoch < subscribed.newest or subscribed.strictness.moving:
             among = self._unseen(batch, rows, ids) if message.replayed else None
             newest_rows, newest_ids = subscribed.strictness.match(batch, among)
             keys, newest = _keys(rows, ids), _keys(newest_rows, newest_ids)

@@ -74,15 +74,13 @@ class Strictness:
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
         create = partial(Matching, engine, few=_FEW)
         self._matching = OperatorMatching(create, event_type, evaluator, reads=True)
-        self._moving: dict[int, ClientSubscription] = {}
+        self.moving: dict[int, ClientSubscription] = {}
+        """Those of which some variable moves by itself, so that no broker's match is final."""
+        self.has_calls = False
+        """Whether a filter calls a named operator, so that matching adds results to a batch."""
 
     def __len__(self) -> int:
         return len(self._matching)
-
-    @property
-    def has_motion(self) -> bool:
-        """Whether some variable moves by itself, so that no broker's match is final."""
-        return bool(self._moving)
 
     def widen(self, event_type: EventType) -> None:
         """Take subscriptions and events of this schema from now on."""
@@ -91,19 +89,16 @@ class Strictness:
     def put(self, subscription: ClientSubscription) -> None:
         """Add a subscription, or give it its new values."""
         if moves(subscription.values):
-            self._moving[subscription.uid] = subscription
+            self.moving[subscription.uid] = subscription
         else:
-            self._moving.pop(subscription.uid, None)
+            self.moving.pop(subscription.uid, None)
         self._matching.put(_at(subscription, 0), 0)
+        self.has_calls = self._matching.calls
 
     def discard(self, subscription: ClientSubscription) -> None:
-        self._moving.pop(subscription.uid, None)
+        self.moving.pop(subscription.uid, None)
         self._matching.discard(subscription)
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether a filter calls a named operator, so that matching adds results to a batch."""
-        return self._matching.calls
+        self.has_calls = self._matching.calls
 
     def match(self, batch: EventBatch, among: tuple[Int64s, Int64s] | None = None) -> tuple[Int64s, Int64s]:
         """The pairs (row, subscription id) that match, in order of rows, then of ids. Of subscriptions with
@@ -120,5 +115,5 @@ class Strictness:
 
     def _move(self, batch: EventBatch) -> None:
         """Give what moves by itself its values at the time of a batch."""
-        for subscription in self._moving.values():
+        for subscription in self.moving.values():
             self._matching.put(_at(subscription, batch.ingress_ns), 0)

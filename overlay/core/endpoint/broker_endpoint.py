@@ -462,7 +462,11 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             queue = self.queues.get(interface)
             if what == "ack":
                 if queue is not None:
-                    self._acknowledge(queue)
+                    queue.link.handle_timer(now_ns)
+                    if queue.link.due_ns is not None:
+                        self.timers.set((what, interface), queue.link.due_ns)
+                    if queue.connection is not None:
+                        queue.connection.wake()
             elif what == "move":
                 self._moves.handle_timer(interface)
             elif what == "progress":
@@ -492,15 +496,6 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                 self._interfaces.handle_timer(queue, what)
         if self.ending or self.durability is not None or self.recovery.going_on:
             self.finish()
-
-    def _acknowledge(self, queue: InterfaceQueue) -> None:
-        """What a link has received was not acknowledged by another frame."""
-        link = queue.link
-        link.handle_timer(self.clock.now_ns)
-        if link.due_ns is not None:
-            self.timers.set(queue.acknowledging, link.due_ns)
-        if queue.connection is not None:
-            queue.connection.wake()
 
     def timers_took(self, spent_ns: int, now_ns: int) -> None:
         """`handle_timer` has taken so long, until now."""

@@ -69,6 +69,8 @@ class ClientEndpoint:
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
         """The last gaps in the stream of events."""
         self._forms: dict[str, PlainRows] = {}
+        self.more = False
+        """Whether there may have been a frame behind the last one."""
         self._acknowledged = 0
         """The newest frame that a frame of the broker has acknowledged. A hello does so, too, but refusals of
         events may be on their way behind it."""
@@ -216,7 +218,8 @@ class ClientEndpoint:
 
     def received(self) -> None:
         """All messages of the frames that have arrived were handled: what these acknowledge is accepted."""
-        self.outbox.acknowledged(self._acknowledged)
+        if self.outbox.frames:
+            self.outbox.acknowledged(self._acknowledged)
 
     def take_finished(self) -> list[Confirmation]:
         """The confirmations that have finished since the last call."""
@@ -226,16 +229,20 @@ class ClientEndpoint:
     @property
     def ready(self) -> bool:
         """Whether there may be a frame to write."""
-        return self.link.ready or self.outbox.ready
+        return self.link.ready or (bool(self.outbox.waiting) and self.outbox.wait_ns is None)
 
     def next_frame(self, now_ns: int) -> Frame[Message] | None:
-        """The next frame to write, or None."""
-        self.outbox.pass_events(self.link, now_ns)
-        if self.outbox.awaited:
-            self.link.ask()
-        frame = self.link.next_frame()
-        if frame is not None:
-            self.outbox.framed(frame)
+        """The next frame to write, or None; then `more` says whether there may be another one."""
+        link, outbox = self.link, self.outbox
+        outbox.wait_ns = None
+        if outbox.waiting:
+            outbox.pass_events(link, now_ns)
+        if outbox.awaited if outbox.events else outbox.unfinished:
+            link.ask()
+        frame = link.next_frame()
+        if frame is not None and frame.sequence:
+            outbox.framed(frame)
+        self.more = link.more or (frame is not None and bool(outbox.waiting) and outbox.wait_ns is None)
         return frame
 
     # --- time -----------------------------------------------------------------------------------------------

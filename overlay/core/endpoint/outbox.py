@@ -179,13 +179,15 @@ class Outbox:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._lanes: dict[str, Lane] = {}
-        self._ready: dict[str, Lane] = {}
+        self.waiting: dict[str, Lane] = {}
         """Those that have something to send and are not held; the next one first."""
         self._held: set[str] = set()
         """The types that the broker holds."""
         self._in_flight = 0
-        self._unfinished = 0
-        self._frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
+        self.unfinished = 0
+        """Confirmations that somebody waits for."""
+        self.frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
+        """The frames with events that are not acknowledged, and how many of which lane each has."""
         self._last_frame = 0
         self._next_ns = 0
         self.last_refusal: Exception | None = None
@@ -218,7 +220,12 @@ class Outbox:
         lane.rows_held += held
         if traceparent:
             lane.note(traceparent)
-        self._added(lane, 1, held)
+        lane.published += 1
+        lane.bytes += held
+        if name not in self._held:
+            self.events += 1
+            self.bytes += held
+            self.waiting[name] = lane
         if len(rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES or (traceparent and lane.gathered):
             self._gather(lane)
             return True
@@ -232,7 +239,12 @@ class Outbox:
             batch.compact()
             size = held_by(batch)
             lane.batches.append((batch, size))
-            self._added(lane, len(batch), size)
+            lane.published += len(batch)
+            lane.bytes += size
+            if lane.name not in self._held:
+                self.events += len(batch)
+                self.bytes += size
+                self.waiting[lane.name] = lane
 
     def _gather(self, lane: Lane) -> None:
         added = lane.gather(self.begin_trace)
@@ -243,14 +255,6 @@ class Outbox:
         lane = self._lanes[name] = Lane(name)
         return lane
 
-    def _added(self, lane: Lane, count: int, size: int) -> None:
-        lane.published += count
-        lane.bytes += size
-        if lane.name not in self._held:
-            self.events += count
-            self.bytes += size
-            self._ready.setdefault(lane.name, lane)
-
     def confirm(self, type_name: str, count: int) -> Confirmation:
         """A confirmation of the last `count` events of a type."""
         confirmation = Confirmation()
@@ -258,7 +262,7 @@ class Outbox:
             lane = self._lanes[type_name]
             lane.waiting.append(Waiting(lane.published - count + 1, lane.published, confirmation))
             confirmation.pending = 1
-            self._unfinished += 1
+            self.unfinished += 1
         return confirmation
 
     def flush(self) -> Confirmation:
@@ -271,7 +275,7 @@ class Outbox:
         if confirmation.finished:
             confirmation.error = self._take_refusal()
         else:
-            self._unfinished += 1
+            self.unfinished += 1
         return confirmation
 
     @property
@@ -283,23 +287,17 @@ class Outbox:
     def awaited(self) -> bool:
         """Whether somebody waits for events to be accepted, or soon will."""
         return (
-            self._unfinished > 0 or self.events >= self._max_events // 2 or self.bytes >= self._max_bytes // 2
+            self.unfinished > 0 or self.events >= self._max_events // 2 or self.bytes >= self._max_bytes // 2
         )
-
-    @property
-    def ready(self) -> bool:
-        """Whether there are events to pass to the link, if that takes some."""
-        return bool(self._ready) and self.wait_ns is None
 
     # --- to the link ----------------------------------------------------------------------------------------
 
     def _has_full_batch(self) -> bool:
-        return any(lane.published - lane.passed >= BATCH_EVENTS for lane in self._ready.values())
+        return any(lane.published - lane.passed >= BATCH_EVENTS for lane in self.waiting.values())
 
     def pass_events(self, link: Link, now_ns: int) -> None:
         """Pass the events of the link's next frame, if they are due; else `wait_ns` is when they are."""
-        self.wait_ns = None
-        if not self._ready or not link.open_for_events:
+        if not link.open_for_events:
             return
         due_ns = self._next_ns - _BURST_NS
         if self._in_flight and due_ns > now_ns and not self._has_full_batch():
@@ -307,19 +305,19 @@ class Outbox:
             return
         self._next_ns = max(self._next_ns, now_ns) + _FRAME_EVERY_NS
         room = min(link.max_frame_bytes, _FRAME_BYTES)
-        while self._ready and room > 0:
-            name = next(iter(self._ready))
-            lane = self._ready.pop(name)
+        while self.waiting and room > 0:
+            name = next(iter(self.waiting))
+            lane = self.waiting.pop(name)
             room -= self._pass_batch(lane, link)
             if lane.published > lane.passed:
-                self._ready[name] = lane
+                self.waiting[name] = lane
 
     def drain(self, type_name: str, link: Link) -> None:
         """Pass all events of a type, for a message that must come behind them."""
         lane = self._lanes.get(type_name)
         while lane is not None and lane.published > lane.passed:
             self._pass_batch(lane, link)
-        self._ready.pop(type_name, None)
+        self.waiting.pop(type_name, None)
 
     def _pass_batch(self, lane: Lane, link: Link) -> int:
         if not lane.batches:
@@ -351,23 +349,22 @@ class Outbox:
         """A frame was sent."""
         if frame.sequence > self._last_frame:
             self._last_frame = frame.sequence
-            events = [
-                (self._lanes[message.batch.event_type.name], len(message.batch))
-                for message in frame.messages
-                if isinstance(message, Publish)
-            ]
+            events: list[tuple[Lane, int]] = []
+            for message in frame.messages:
+                if message.__class__ is Publish:
+                    events.append((self._lanes[message.batch.event_type.name], message.batch.count))
             if events:
-                self._frames.append((frame.sequence, events))
+                self.frames.append((frame.sequence, events))
 
     def acknowledged(self, sequence: int) -> None:
         """The broker has received all frames up to this one."""
-        while self._frames and self._frames[0][0] <= sequence:
-            for lane, count in self._frames.popleft()[1]:
+        while self.frames and self.frames[0][0] <= sequence:
+            for lane, count in self.frames.popleft()[1]:
                 self._accept(lane, count)
 
     def restart(self) -> None:
         """The link was reset: it sends what is unacknowledged again, in new frames, and nothing is held."""
-        self._frames.clear()
+        self.frames.clear()
         self._last_frame = 0
         for type_name in list(self._held):
             self.set_held(type_name, False)
@@ -381,14 +378,14 @@ class Outbox:
         if lane is None:
             return
         if held:
-            self._ready.pop(type_name, None)
+            self.waiting.pop(type_name, None)
             self.events -= lane.events
             self.bytes -= lane.bytes
         else:
             self.events += lane.events
             self.bytes += lane.bytes
             if lane.published > lane.passed:
-                self._ready[type_name] = lane
+                self.waiting[type_name] = lane
 
     def _accept(self, lane: Lane, count: int) -> None:
         """So many more events have left the outbox, without those that were refused here."""
@@ -414,7 +411,7 @@ class Outbox:
         if confirmation.finished:
             if confirmation.flushes:
                 confirmation.error = self._take_refusal()
-            self._unfinished -= 1
+            self.unfinished -= 1
             self.finished.append(confirmation)
 
     # --- refusals -------------------------------------------------------------------------------------------
@@ -467,11 +464,11 @@ class Outbox:
                 if not confirmation.finished:
                     confirmation.pending = 0
                     confirmation.error = error
-                    self._unfinished -= 1
+                    self.unfinished -= 1
                     self.finished.append(confirmation)
             lane.waiting.clear()
             lane.batches.clear()
             lane.rows.clear()
             lane.sent.clear()
-        self._ready.clear()
-        self._frames.clear()
+        self.waiting.clear()
+        self.frames.clear()

@@ -72,5 +72,8 @@ class Timers(Generic[K]):
             key = heapq.heappop(self._heap)[2]
             del self._due[key]
             taken.append(key)
-            self._find_next()
+            if self._heap:
+                self._find_next()
+            else:
+                self.next_ns = None
         return taken
