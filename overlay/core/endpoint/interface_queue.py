@@ -235,14 +235,13 @@ class InterfaceQueue:
                 link.events.append(piece)
         if self.policy is SlowConsumer.BLOCK:
             name = message.batch.event_type.name
-            # Of what nothing was held and nothing dropped, most is far below half of the bounds.
             waiting, limits = link.events, self.limits
             if (
                 name not in self._types
                 or not self.blocking
                 or waiting.aside
                 or 2 * (waiting.bytes + link.retained_bytes) > limits.bytes
-                or (limits.events and 2 * (waiting.count + link.retained_events) > limits.events)
+                or (limits.events is not None and 2 * (waiting.count + link.retained_events) > limits.events)
             ):
                 self._note(name)
         elif self.policy is SlowConsumer.DROP_OLDEST:

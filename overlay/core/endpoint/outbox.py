@@ -128,16 +128,6 @@ class Lane:
         self.rows, self.rows_bytes, self.rows_held, self.rows_gathered, self.contexts = [], 0, 0, None, []
         return added
 
-    def take(self, max_events: int) -> tuple[EventBatch, int]:
-        """The next batch of those that are gathered, and its bytes."""
-        batch, size = self.batches.popleft()
-        if batch.count > max_events:
-            rest = batch.slice(max_events)
-            rest_bytes = size * len(rest) // len(batch)
-            self.batches.appendleft((rest, rest_bytes))
-            batch, size = batch.slice(0, max_events), size - rest_bytes
-        return batch, size
-
 
 OUTBOX_EVENTS = 65_536
 OUTBOX_BYTES = 16 << 20
@@ -322,7 +312,12 @@ class Outbox:
     def _pass_batch(self, lane: Lane, link: Link) -> int:
         if not lane.batches:
             self._gather(lane)
-        batch, size = lane.take(self.limits.max_batch_events)
+        batch, size = lane.batches.popleft()
+        most = self.limits.max_batch_events
+        if batch.count > most:
+            rest_bytes = size * (batch.count - most) // batch.count
+            lane.batches.appendleft((batch.slice(most), rest_bytes))
+            batch, size = batch.slice(0, most), size - rest_bytes
         first = lane.passed + 1
         lane.passed += batch.count
         self._in_flight += batch.count
@@ -349,10 +344,11 @@ class Outbox:
         """A frame was sent."""
         if frame.sequence > self._last_frame:
             self._last_frame = frame.sequence
-            events: list[tuple[Lane, int]] = []
-            for message in frame.messages:
-                if message.__class__ is Publish:
-                    events.append((self._lanes[message.batch.event_type.name], message.batch.count))
+            events = [
+                (self._lanes[message.batch.event_type.name], message.batch.count)
+                for message in frame.messages
+                if isinstance(message, Publish)
+            ]
             if events:
                 self.frames.append((frame.sequence, events))
 

@@ -30,7 +30,6 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     AwaitClients,
-    Deliver,
     Drop,
     Hold,
     Interface,

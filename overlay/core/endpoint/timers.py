@@ -27,9 +27,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Timers(Generic[K]):
-    """At most one deadline per key, in nanoseconds; `next_ns` is the earliest, None without one. All calls are
-    O(log n).
-    """
+    """At most one deadline per key, in nanoseconds; `next_ns` is the earliest. All calls are O(log n)."""
 
     def __init__(self) -> None:
         self.next_ns: int | None = None

@@ -15,23 +15,23 @@ full (`max_bytes` of `take`) ends with that section at the latest.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from covey.overlay.core.link.size import FIXED_BYTES, size_of
 from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Update
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A message and its size; the message is None once a later one replaces it.
 
     `position` counts messages as they were queued; `newest` is the position of the last one it has absorbed.
     """
 
-    __slots__ = ("message", "newest", "position", "size")
-
-    def __init__(self, message: Message, position: int) -> None:
-        self.message: Message | None = message
-        self.size = FIXED_BYTES if message.__class__ is Acknowledge else size_of(message)
-        self.position = self.newest = position
+    message: Message | None
+    size: int
+    position: int
+    newest: int
 
 
 class ControlQueue:
@@ -69,48 +69,41 @@ class ControlQueue:
         """How many messages are pending, replaced ones included."""
         return len(self.waiting)
 
-    def _queue(self, message: Message, max_bytes: int) -> _Waiting:
-        waiting = _Waiting(message, self._positions)
-        self._section_bytes += waiting.size
-        if self._section_bytes > max_bytes:
-            self._section_bytes = waiting.size
-            self._updates.clear()
-        self.waiting.append(waiting)
-        return waiting
-
     def append(self, message: Message, max_bytes: int) -> None:
         """Queue a message, or merge it into a pending one. O(values)."""
         self._positions += 1
-        if message.__class__ is Acknowledge:
-            waiting = self._acknowledge
-            if waiting is not None:
-                if self.waiting[-1] is waiting:
-                    waiting.message = message
-                    return
-                waiting.message = None  # a refusal between the two must precede the newer one
-            self._acknowledge = self._queue(message, max_bytes)
+        last = self._acknowledge
+        if message.__class__ is Update and message.subscription_id in self._updates:
+            self._merge(self._updates[message.subscription_id], message)
             return
-        if message.__class__ is Hold:
+        if message.__class__ is Acknowledge and last is not None:
+            if self.waiting[-1] is last:
+                last.message = message
+                return
+            last.message = None  # a refusal between the two must precede the newer one
+        size = FIXED_BYTES if message.__class__ is Acknowledge else size_of(message)
+        waiting = _Waiting(message, size, self._positions, self._positions)
+        self._section_bytes += size
+        if self._section_bytes > max_bytes:
+            self._section_bytes = size
+            self._updates.clear()
+        self.waiting.append(waiting)
+        if message.__class__ is Acknowledge:
+            self._acknowledge = waiting
+        elif message.__class__ is Hold:
             earlier_hold = self._holds.get(message.type_name)
             if earlier_hold is not None:
                 earlier_hold.message = None
-            self._holds[message.type_name] = self._queue(message, max_bytes)
-            return
-        if message.__class__ is Refuse:
+            self._holds[message.type_name] = waiting
+        elif message.__class__ is Refuse:
             # A refusal is never delayed: the frame that acknowledges the refused message must not precede it.
             self.urgent = True
-            self._queue(message, max_bytes)
-            return
-        if message.__class__ is Update and self._merge_updates:
-            earlier = self._updates.get(message.subscription_id)
-            if earlier is not None:
-                self._merge(earlier, message)
-                return
-            self._updates[message.subscription_id] = self._queue(message, max_bytes)
         else:
-            self._updates.clear()
-            self._queue(message, max_bytes)
-        self._last_epoch = None  # this message has a newer epoch
+            if message.__class__ is Update and self._merge_updates:
+                self._updates[message.subscription_id] = waiting
+            else:
+                self._updates.clear()
+            self._last_epoch = None  # this message has a newer epoch
 
     def _merge(self, earlier: _Waiting, update: Update) -> None:
         old = earlier.message

@@ -151,7 +151,8 @@ class EventQueue:
         """Remove what is sent in a frame that has room for so many bytes, and has no other messages if it is
         there `alone`: one at least then, unless there is no credit. Returns also what it takes of the credit.
         """
-        ready, taken = self.ready, []
+        ready = self.ready
+        taken: list[Waiting] = []
         size = headers = 0
         while ready:
             entry = ready[0]

@@ -32,7 +32,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.packing import Retained, Waiting, Whole
+from covey.overlay.core.link.packing import MOST_WHOLE, Waiting, Whole, packed
 from covey.overlay.core.link.size import count_within, events_in
 from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable
@@ -54,6 +54,29 @@ _NO_MESSAGES: list[Message] = []
 _NO_ENTRIES: list[Waiting] = []
 Position = tuple[int, int, int]
 """How far a link has received: its `received`, `begun` and `settled_here`."""
+
+
+@dataclass(slots=True)
+class Retained:
+    """The frame of a sequence number: messages, the first of which are `control`, then what was taken of the
+    queue of events, how much memory these take, and how many events they have. `received` and `settled` are
+    what it acknowledged, `stored` by event type the offset of the last record whose events it has.
+    """
+
+    sequence: int
+    head: Sequence[Message]
+    entries: Sequence[Waiting]
+    received: int
+    settled: int
+    control: int
+    held: int
+    events: int
+    stored: dict[str, int]
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """As they were sent."""
+        return (*self.head, *(each.message for each in self.entries))
 
 
 class LinkError(CoveyError):
@@ -375,34 +398,42 @@ class Link:
         if wants_answer:
             self._probed, probe = self.sent, True
         self._ack_now, self.due_ns = False, None
-        sequence, received, settled, messages = 0, self._announced, self._settled, head
+        sequence, received, settled = 0, self._announced, self._settled
+        messages: Sequence[Message] = ()
         if again is not None:
-            sequence, received, settled, messages = (
-                again.sequence,
-                again.received,
-                again.settled,
-                again.messages,
-            )
+            sequence, received, settled = again.sequence, again.received, again.settled
+            messages = again.messages
             # A refusal in a later frame must not come behind the acknowledgement of what it refuses.
             self._ack_now = settled < self._settled or received < self.received
         elif head or entries:
-            sequence = self.sent
-            retained = Retained(sequence, head, entries, received, settled, control)
-            messages = [*head]
+            sequence, held, events = self.sent, 0, 0
+            stored: dict[str, int] = {}
+            sent = [*head]
             for entry in entries:
-                messages.append(entry.message)
-            self._retained.append(retained)
+                sent.append(entry.message)
+                held += entry.held
+                events += entry.events
+                if entry.is_stored and entry.offset >= 0:
+                    stored[entry.type_name] = entry.offset
+            if len(entries) > MOST_WHOLE:
+                entries = [packed(each.message) for each in entries]
+                held = sum(each.held for each in entries)
+            messages = tuple(sent)
+            self._retained.append(
+                Retained(sequence, head, entries, received, settled, control, held, events, stored)
+            )
             self._retained_control += control
-            self.retained_bytes += retained.held
-            self.retained_events += retained.events
+            self.retained_bytes += held
+            self.retained_events += events
         self._told = settled
         waits = self._resend or self._control.waiting or self.events.ready or self._gaps
         self.more = self._ack_now or (bool(waits) and self.ready)
-        return Frame(sequence, received, self._granted, tuple(messages), probe, self.dropped, settled)
+        return Frame(sequence, received, self._granted, messages, probe, self.dropped, settled)
 
     def _take(self, in_flight: int) -> tuple[list[Message], list[Waiting], int]:
         """What goes into the next frame: control and gaps, events, and how many messages are control."""
-        control, head, entries = self._control, [], _NO_ENTRIES
+        control, entries = self._control, _NO_ENTRIES
+        head: list[Message] = []
         size = controls = 0
         if control.waiting:
             if in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or control.urgent:

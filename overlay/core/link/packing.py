@@ -1,5 +1,4 @@
-"""A message with events as it waits in memory: whole, or packed into the bytes in which it is sent; and the
-messages of a frame until it is acknowledged.
+"""A message with events as it waits in memory: whole, or packed into the bytes in which it is sent.
 
     Packed   event_type, publisher   those of the batch, shared
              data                    packed columns or an Arrow message, the bytes that are sent; shared
@@ -15,7 +14,6 @@ that does not acknowledge costs their bytes, and no objects.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -185,40 +183,3 @@ def type_of(message: Message) -> str:
         return message.batch.event_type.name
     assert isinstance(message, Unadvertise | Expired | Answered)
     return message.type_name
-
-
-class Retained:
-    """The frame of a sequence number: messages, the first of which are `control`, then what was taken of the
-    queue of events. `received` and `settled` are what it acknowledged.
-    """
-
-    __slots__ = ("_head", "control", "entries", "events", "held", "received", "sequence", "settled", "stored")
-
-    def __init__(
-        self,
-        sequence: int,
-        head: Sequence[Message],
-        entries: Sequence[Waiting],
-        received: int,
-        settled: int,
-        control: int,
-    ) -> None:
-        self.sequence, self.received, self.settled = sequence, received, settled
-        self.control = control
-        self._head = head
-        if len(entries) > MOST_WHOLE:
-            entries = [packed(each.message) for each in entries]
-        self.entries = entries
-        self.held = self.events = 0
-        self.stored: dict[str, int] = {}
-        """By event type the offset of the last record whose events it has."""
-        for each in entries:
-            self.held += each.held
-            self.events += each.events
-            if each.is_stored and each.offset >= 0:
-                self.stored[each.type_name] = each.offset
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """As they were sent."""
-        return (*self._head, *(each.message for each in self.entries))

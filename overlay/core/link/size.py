@@ -42,14 +42,16 @@ def size_of(message: Message) -> int:
     4 per offset and id."""
     if message.__class__ is Acknowledge:
         return FIXED_BYTES
-    if message.__class__ is Update:
-        return FIXED_BYTES + _values_bytes(message) + len(message.traceparent)
     if message.__class__ is Publish:
         return FIXED_BYTES + message.batch.nbytes
     if message.__class__ is Deliver:
         return FIXED_BYTES + message.batch.nbytes + 4 * (len(message.offsets) + len(message.ids))
-    if message.__class__ is Subscribe:
-        return FIXED_BYTES + len(str(message.filter)) + _values_bytes(message)
+    if message.__class__ is Update or message.__class__ is Subscribe:
+        size = FIXED_BYTES + _VALUE_BYTES * len(message.values)
+        for value in message.values.values():
+            if isinstance(value, str):
+                size += len(value)
+        return size + len(message.traceparent if isinstance(message, Update) else str(message.filter))
     if message.__class__ is Refuse:
         return FIXED_BYTES + len(message.reason)
     if message.__class__ is Notice:
@@ -91,14 +93,6 @@ def _schema_bytes(event_type: EventType) -> int:
 def events_in(message: Message) -> int:
     """How many events a message carries."""
     return message.batch.count if isinstance(message, (Publish, Deliver)) else 0
-
-
-def _values_bytes(message: Subscribe | Update) -> int:
-    size = _VALUE_BYTES * len(message.values)
-    for value in message.values.values():
-        if isinstance(value, str):
-            size += len(value)
-    return size
 
 
 def count_within(most: int, weights: Iterable[int]) -> int:

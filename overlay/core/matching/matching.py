@@ -34,7 +34,15 @@ from covey.matcher.expressions.operators import Operator
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.matching.event_points import Box, EventMasks, EventPoints, Mask, Rows, Walkable, around
+from covey.overlay.core.matching.event_points import (
+    Box,
+    EventMasks,
+    EventPoints,
+    Mask,
+    Rows,
+    Walkable,
+    around,
+)
 from covey.overlay.core.matching.interest_matching import Matched
 from covey.overlay.core.moving.motion import moves
 

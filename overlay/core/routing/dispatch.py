@@ -31,8 +31,7 @@ from covey.overlay.core.matching.interest_matching import (
 )
 from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
-from covey.overlay.core.routing.ring import Ring
-from covey.overlay.core.routing.ring_entry import NO_SESSIONS, Pairs
+from covey.overlay.core.routing.ring_entry import NO_SESSIONS
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ class Dispatch:
         "_decided",
         "_events",
         "_results",
+        "_sent",
         "_source",
         "ends_here",
         "goes_on",
@@ -74,6 +74,8 @@ class Dispatch:
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
         """The neighbours that receive events, and which of them, None for all; known after `to_links`."""
+        self._sent: dict[int, npt.NDArray[np.bool_] | None] = {}
+        """The same by their serials."""
         self.pairs = _NO_ROWS, NO_PAIRS[0]
         """The events and the uids of the sessions' subscriptions that match; known after `to_sessions`."""
         self._decided: Decided | None = None
@@ -130,6 +132,8 @@ class Dispatch:
             self.links = [(peers.links[number], mask) for number, mask in split_by_link(words, numbers)]
         if state.floods and self.message.for_views:
             self.links = [(peer, mask) for peer, mask in self.links if peer.name in state.viewing]
+        for peer, mask in self.links:
+            self._sent[peer.serial] = mask
 
     def pass_by(self) -> None:
         """In place of `to_sessions`, where nothing `ends_here`; records the neighbours."""
@@ -137,13 +141,8 @@ class Dispatch:
         if self._source.is_broker and not message.replayed:
             self._source.counters.events_unwanted += _unwanted(message.batch.count, self.links, [])
         if self.state.ring is not None and not message.for_views:
-            self._record(self.state.ring, NO_SESSIONS)
-
-    def _record(self, ring: Ring, pairs: Pairs) -> None:
-        links: dict[int, npt.NDArray[np.bool_] | None] = {}
-        for link, mask in self.links:
-            links[link.serial] = mask
-        ring.record(self._events.batch, self._source.serial, links, pairs, self.message.batch.results)
+            batch, results = self._events.batch, message.batch.results
+            self.state.ring.record(batch, self._source.serial, self._sent, NO_SESSIONS, results)
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
@@ -182,11 +181,15 @@ class Dispatch:
                 offsets = np.searchsorted(events, np.arange(batch.count + 1))
             self.pairs = events, uids
         owners, ids = registry.owner[uids], registry.subscription[uids]
-        shares = split_by_session(offsets, owners, ids)
+        if uids.size == 1 and batch.count == 1:
+            shares: list[Share] = [(int(owners[0]), None, offsets, ids)]
+        else:
+            shares = split_by_session(offsets, owners, ids)
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            self._record(state.ring, (_rows_of(offsets), peers.serials[owners], ids))
+            pairs = _rows_of(offsets), peers.serials[owners], ids
+            state.ring.record(self._events.batch, source.serial, self._sent, pairs, batch.results)
         unsure: Collection[int] = set(registry.owner[undecided].tolist()) if undecided.size else ()
         return shares, unsure
 
