@@ -23,7 +23,16 @@ from covey.overlay.core.endpoint.limits import SlowConsumer, Undecodable, admit,
 from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.link.link import Frame, Link, LinkError, Position
 from covey.overlay.core.link.size import FIXED_BYTES
-from covey.overlay.core.messages import Acknowledge, Hold, Message, Publish, Refuse, Subscribe, Unsubscribe
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Hold,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
 from covey.overlay.core.watermarks import Watermarks
 
 
@@ -160,7 +169,8 @@ class Intake(Generic[M]):
             return message
         interface, rights = queue.interface, queue.rights
         denied = None if rights is None else self._state.guard.refusal(message, interface, rights)
-        if denied is None:
+        bounds = self._state.options.bounds
+        if denied is None and (message.__class__ is not Update or bounds.session_updates_per_s is not None):
             denied = self._state.quotas.refusal(message, interface, clock_ns)
         if denied is None and queue.policy is SlowConsumer.CONFLATE:
             denied = self._unkeyed(message)

@@ -110,24 +110,6 @@ class Lane:
         """Whether the rows are to be a batch, for no more of them can be in a trace."""
         return len(self.contexts) >= MOST_CONTEXTS - 1
 
-    def gather(self, begin_trace: BeginTrace | None) -> int:
-        """Turn the rows into a batch; by how many bytes of memory the lane grows."""
-        if not self.rows:
-            return 0
-        assert self.form is not None
-        batch = self.form.batch(self.rows)
-        if self.rows_gathered is not None and begin_trace is not None:
-            traceparent = begin_trace(self.name, len(self.rows))
-            if traceparent != UNTRACED:
-                self.contexts.append(TraceContext(*self.rows_gathered, traceparent))
-        batch.contexts = tuple(self.contexts)
-        held = held_by(batch)
-        added = held - self.rows_held
-        self.bytes += added
-        self.batches.append((batch, held))
-        self.rows, self.rows_bytes, self.rows_held, self.rows_gathered, self.contexts = [], 0, 0, None, []
-        return added
-
 
 OUTBOX_EVENTS = 65_536
 OUTBOX_BYTES = 16 << 20
@@ -237,7 +219,21 @@ class Outbox:
                 self.waiting[lane.name] = lane
 
     def _gather(self, lane: Lane) -> None:
-        added = lane.gather(self.begin_trace)
+        """Turn the rows of a lane into a batch."""
+        if not lane.rows:
+            return
+        assert lane.form is not None
+        batch = lane.form.batch(lane.rows)
+        if lane.rows_gathered is not None and self.begin_trace is not None:
+            traceparent = self.begin_trace(lane.name, len(lane.rows))
+            if traceparent != UNTRACED:
+                lane.contexts.append(TraceContext(*lane.rows_gathered, traceparent))
+        batch.contexts = tuple(lane.contexts)
+        held = held_by(batch)
+        added = held - lane.rows_held
+        lane.bytes += added
+        lane.batches.append((batch, held))
+        lane.rows, lane.rows_bytes, lane.rows_held, lane.rows_gathered, lane.contexts = [], 0, 0, None, []
         if lane.name not in self._held:
             self.bytes += added
 

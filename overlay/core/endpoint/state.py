@@ -39,6 +39,7 @@ from covey.overlay.core.messages import (
     Send,
     Store,
     SyncEnd,
+    Update,
 )
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.warnings import Warn, WarningKind
@@ -185,8 +186,12 @@ class EndpointState(ABC):
             messages = tracing.arrived(queue.interface, messages)
         actions = core.handle_all(messages, queue.interface, clock.now_ns + clock.offset_ns, defer=True)
         if not queue.is_broker and not events:
-            peer = self.tables.peers.get(queue.interface)
-            self.validity.handled(queue.interface, messages, actions, peer.subscriptions if peer else ())
+            for message in messages:
+                if not (message.__class__ is Update and not message.valid_for_ns):
+                    peer = self.tables.peers.get(queue.interface)
+                    subscriptions = peer.subscriptions if peer else ()
+                    self.validity.handled(queue.interface, messages, actions, subscriptions)
+                    break
             if self.durability is not None:
                 self.durability.handled(queue, messages, clock.now_ns)
         self.execute(actions, queue)

@@ -179,13 +179,14 @@ class Matching:
     def put(self, interest: Matched, number: int) -> None:
         uid, filter = interest.uid, interest.filter
         known = self._interests.get(uid)
+        only_moves = known is not None and known[0].filter is filter
         self._interests[uid] = (interest, number)
-        if uid in self._dirty and known is not None and known[0].filter is filter and not self._texts.by_uid:
-            self._walkable.pop(uid, None)  # it is among the pending changes already
+        if self._texts.by_uid or (not only_moves and filter.texts):
+            self._texts.put(uid, filter, interest.values)
+        if only_moves and uid in self._dirty:  # it is among the pending changes already
+            self._walkable.pop(uid, None)
             self._boxes = None
             return
-        if filter.texts or self._texts.by_uid:
-            self._texts.put(uid, filter, interest.values)
         if filter not in self._pending_filters and self._flushes():
             self._pending_filters.add(filter)
             self.pending += _OF_FILTER + _OF_CONSTANT * _constants_in(filter)

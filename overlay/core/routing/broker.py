@@ -61,7 +61,6 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
 from covey.overlay.core.routing.connecting import (
-    on_acknowledge,
     on_await_clients,
     on_connect,
     on_disconnect,
@@ -83,6 +82,10 @@ from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
+
+
+def _on_acknowledge(tables: Tables, call: Call, message: Acknowledge, peer: Peer) -> None:
+    tables.acks.acknowledged(peer.name, message.epoch)
 
 
 def on_notice(tables: Tables, call: Call, message: Notice, peer: Peer) -> None:
@@ -118,7 +121,7 @@ _HANDLERS: dict[type[Any], _Handler] = {
     SyncEnd: on_sync_end,
     Publish: on_publish,
     Answered: on_answered,
-    Acknowledge: on_acknowledge,
+    Acknowledge: _on_acknowledge,
     SyncBegin: on_sync_begin,
     Refuse: on_refuse,
     Notice: on_notice,

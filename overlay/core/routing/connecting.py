@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.messages import (
-    Acknowledge,
     Advertise,
     AwaitClients,
     Connect,
@@ -25,10 +24,6 @@ from covey.overlay.core.routing.keyed import ask_for_views, retire_source
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Call, Tables
 from covey.overlay.core.routing.type_state import Advertised
-
-
-def on_acknowledge(tables: Tables, call: Call, message: Acknowledge, peer: Peer) -> None:
-    tables.acks.acknowledged(peer.name, message.epoch)
 
 
 def on_connect(tables: Tables, call: Call, message: Connect) -> None:
