@@ -197,11 +197,7 @@ class Turns:
 
     def messages(self, share: Share, now_ns: int, most: int = TURN_MESSAGES) -> int:
         """How many messages a turn may have that begins now, of `most`. O(1)."""
-        if share.messages < most:
-            for other, ns in self._active:  # as `_others_active`
-                if other is not share and now_ns - ns < ACTIVE_NS:
-                    return share.messages
-        return most
+        return share.messages if share.messages < most and self._others_active(share, now_ns) else most
 
     def measure(self, share: Share, messages: int, spent_ns: int) -> None:
         """A turn had so many messages, of whatever kind, and took so long."""

@@ -325,18 +325,9 @@ class InterfaceQueue:
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         link, limits = self.link, self.limits
-        if message is None and not self._may_be_over(of):
-            return False
         events = self._pending_events() + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else link.would_hold(message))
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
-
-    def _may_be_over(self, of: int) -> bool:
-        """As `_over`, were nothing of it stored or held."""
-        link, limits = self.link, self.limits
-        return of * (link.events.bytes + link.retained_bytes) > limits.bytes or (
-            limits.events is not None and of * (link.events.count + link.retained_events) > limits.events
-        )
 
     def _room(self, message: Message) -> int:
         """How many events of a message fit, from its first on."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from covey.overlay.core.link.size import FIXED_BYTES, size_of
+from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Update
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A message and its size; the message is None once a later one replaces it.
+    """A message and its size, 0 for an Acknowledge, which takes no room and so leaves with what is before it.
+    The message is None once a later one replaces it.
 
     `position` counts messages as they were queued; `newest` is the position of the last one it has absorbed.
     """
@@ -81,7 +82,7 @@ class ControlQueue:
                 last.message = message
                 return
             last.message = None  # a refusal between the two must precede the newer one
-        size = FIXED_BYTES if message.__class__ is Acknowledge else size_of(message)
+        size = 0 if message.__class__ is Acknowledge else size_of(message)
         waiting = _Waiting(message, size, self._positions, self._positions)
         self._section_bytes += size
         if self._section_bytes > max_bytes:
@@ -129,25 +130,13 @@ class ControlQueue:
         earlier.size = size_of(earlier.message)
         self._section_bytes += earlier.size
 
-    @property
-    def settles(self) -> bool:
-        """Whether the next message is an Acknowledge."""
-        return bool(self.waiting) and self.waiting[0] is self._acknowledge and self._last_epoch is None
-
-    def take_acknowledge(self) -> Acknowledge:
-        """The next message, an Acknowledge."""
-        message = self.waiting.popleft().message
-        self._acknowledge = None
-        assert isinstance(message, Acknowledge)
-        return message
-
     def take(self, max_bytes: int) -> tuple[list[Message], int]:
         """The messages for one frame, at least one if any is pending, and their size."""
         messages: list[Message] = []
         size = newest = 0
         while self.waiting:
             waiting = self.waiting[0]
-            if messages and size + waiting.size > max_bytes and newest < waiting.position:
+            if messages and waiting.size and size + waiting.size > max_bytes and newest < waiting.position:
                 break
             if waiting.newest > newest:
                 newest = waiting.newest

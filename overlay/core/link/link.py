@@ -360,9 +360,7 @@ class Link:
         in_flight, control = len(self._retained), self._control
         if (self._asking or in_flight >= self._half) and self._wants_answer(in_flight):
             return True
-        if control.waiting and (
-            control.urgent or control.settles or in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT
-        ):
+        if control.waiting and (control.urgent or in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT):
             return True
         if in_flight >= self._frames_in_flight:
             return False
@@ -435,17 +433,14 @@ class Link:
         control, entries = self._control, _NO_ENTRIES
         head: list[Message] = []
         size = controls = 0
-        if control.waiting:
-            if in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or control.urgent:
-                taken, size = control.take(min(CONTROL_BYTES, self.max_frame_bytes))
-                for message in taken:
-                    if message.__class__ is Acknowledge:
-                        self._settle(message.epoch)
-                    else:
-                        head.append(message)
-                controls = len(head)
-            elif control.settles:
-                self._settle(control.take_acknowledge().epoch)
+        if control.waiting and (control.urgent or in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT):
+            taken, size = control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+            for message in taken:
+                if message.__class__ is Acknowledge:
+                    self._settle(message.epoch)
+                else:
+                    head.append(message)
+            controls = len(head)
         if in_flight < self._frames_in_flight:
             if self._gaps:
                 head += self._gaps.values()
