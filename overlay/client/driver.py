@@ -48,9 +48,8 @@ from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.event_loop import Backoff, LoopTimer
-from covey.overlay.transport.link_end import LinkEnd
 from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_call import LinkEnd, RpcCall
 from covey.overlay.transport.wire_values import MalformedPacketError, MessageError
 
 log = logging.getLogger("covey.client")

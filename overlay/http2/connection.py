@@ -23,7 +23,7 @@ from covey.overlay.http2.frames import (
     is_informational,
     require,
 )
-from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived
+from covey.overlay.http2.messages import PREFIX, PREFIX_BYTES, MessagesReceived
 from covey.overlay.http2.stream import Sender, Stream
 
 _REMEMBERED_RESETS = 128
@@ -95,6 +95,8 @@ class Http2Connection(Sender):
         options = options or Http2Options()
         super().__init__(options.max_answer_bytes)
         self._client = client
+        self.now_ns = now_ns
+        """When something has happened last."""
         self._options = options
         self._headers = HeaderReader(options)
         self._buffer = b""
@@ -142,49 +144,76 @@ class Http2Connection(Sender):
         """The events of some bytes from the peer; none after the connection has ended."""
         if self.closed is not None:
             return []
-        self._heard_ns, self._ping_due_ns = now_ns, None
-        self._turn_permits, self.unread = _TURN_PERMITS, False
+        self.now_ns = self._heard_ns = now_ns
+        self._ping_due_ns, self._turn_permits, self.unread = None, _TURN_PERMITS, False
+        buffer = self._buffer + data if self._buffer else data
+        position, end = 0, len(buffer)
+        unpack, header_bytes = frames.HEADER.unpack_from, frames.HEADER_BYTES
         try:
-            self._buffer = self._read_frames(self._buffer + data if self._buffer else data, now_ns)
+            if self._preface:
+                position = self._read_preface(buffer)
+                end = end if position else 0
+            while end - position >= header_bytes:
+                upper, lower, kind, flags, stream_id = unpack(buffer, position)
+                size = upper << 8 | lower
+                if size > self._options.max_frame_bytes:
+                    raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {size} bytes")
+                start = position + header_bytes
+                if end < start + size:
+                    break
+                if self._turn_permits <= 0:
+                    self.unread = True
+                    break
+                position = start + size
+                stream_id &= 0x7FFFFFFF
+                payload = buffer[start:position]
+                stream = self._streams.get(stream_id)
+                # DATA that is one message and breaks no rule, where its reader has none and no other event
+                # of this turn comes before it: else it is read as any frame.
+                if (
+                    kind == frames.DATA
+                    and not flags
+                    and stream is not None
+                    and stream.messages is not None
+                    and stream.has_headers
+                    and PREFIX_BYTES <= size <= stream.receive_window
+                    and size <= self._receive_window
+                    and not stream.messages.reader.size
+                    and not (stream.ended or self._headers.open)
+                    and (not self._events or self._events[-1].__class__ is MessagesReceived)
+                    and PREFIX.unpack_from(payload) == (0, size - PREFIX_BYTES)
+                    and size - PREFIX_BYTES <= stream.messages.reader.most
+                ):
+                    self._turn_permits -= _DATA_PERMITS
+                    if size < BRINGS_BYTES:
+                        self._charge(1.0, now_ns)
+                    self._receive_window -= size
+                    stream.receive_window -= size
+                    stream.messages.reader.alone = payload
+                    stream.messages.reader.size = size
+                    self._events.append(stream.messages)
+                    continue
+                try:
+                    self._read_frame(kind, flags, stream_id, payload, now_ns)
+                except StreamRuleError as error:
+                    self._fail_stream(error, now_ns)
+                if self.closed is not None:
+                    position = end
+            self._buffer = buffer[position:]
         except ConnectionRuleError as error:
             self._fail(error.code, str(error))
         events, self._events = self._events, []
         return events
 
-    def _read_frames(self, buffer: bytes, now_ns: int) -> bytes:
-        """Handle the whole frames of a turn; returns the rest."""
-        position, end = 0, len(buffer)
-        if self._preface:
-            position = len(self._preface)
-            begins = buffer[:position] == self._preface[:end]
-            require(begins, _PROTOCOL, "the peer does not speak HTTP/2")
-            if end < position:
-                return buffer
-            self._preface = b""
-        unpack, header_bytes = frames.HEADER.unpack_from, frames.HEADER_BYTES
-        while end - position >= header_bytes:
-            upper, lower, kind, flags, stream_id = unpack(buffer, position)
-            length = upper << 8 | lower
-            if length > self._options.max_frame_bytes:
-                raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {length} bytes")
-            start = position + header_bytes
-            if end < start + length:
-                break
-            if self._turn_permits <= 0:
-                self.unread = True
-                break
-            position = start + length
-            stream_id &= 0x7FFFFFFF
-            payload = buffer[start:position]
-            if kind == frames.DATA and not flags and self._read_message(stream_id, payload, length, now_ns):
-                continue
-            try:
-                self._read_frame(kind, flags, stream_id, payload, now_ns)
-            except StreamRuleError as error:
-                self._fail_stream(error, now_ns)
-            if self.closed is not None:
-                return b""
-        return buffer[position:]
+    def _read_preface(self, buffer: bytes) -> int:
+        """Where the first frame begins; 0 if the preface has not arrived whole."""
+        size = len(self._preface)
+        begins = buffer[:size] == self._preface[: len(buffer)]
+        require(begins, _PROTOCOL, "the peer does not speak HTTP/2")
+        if len(buffer) < size:
+            return 0
+        self._preface = b""
+        return size
 
     def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
         if not self.begun:
@@ -222,6 +251,7 @@ class Http2Connection(Sender):
 
     def charge(self, permits: float, now_ns: int) -> list[Event]:
         """What has arrived has made so much work, and brought nothing."""
+        self.now_ns = now_ns
         if self.closed is None:
             try:
                 self._charge(permits, now_ns)
@@ -231,8 +261,8 @@ class Http2Connection(Sender):
 
     def _charge(self, permits: float, now_ns: int) -> None:
         self._turn_permits -= permits
-        enough = self.budget.take(permits, now_ns)
-        require(enough, ErrorCode.ENHANCE_YOUR_CALM, "too much that brings nothing")
+        if not self.budget.take(permits, now_ns):
+            raise ConnectionRuleError(ErrorCode.ENHANCE_YOUR_CALM, "too much that brings nothing")
 
     def _require_begun(self, stream_id: int, what: str) -> None:
         """Unless a stream is or was open."""
@@ -248,33 +278,6 @@ class Http2Connection(Sender):
         if stream is None and stream_id in self._resets:
             return None
         raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
-
-    def _read_message(self, stream_id: int, payload: bytes, size: int, now_ns: int) -> bool:
-        """Pass DATA to the reader of its stream, if it is one message and breaks no rule; whether it was
-        passed. Not before other events of this turn, among which may be DATA that comes before it.
-        """
-        if self._events and self._events[-1].__class__ is not MessagesReceived:
-            return False
-        stream = self._streams.get(stream_id)
-        if (
-            stream is None
-            or stream.messages is None
-            or stream.ended
-            or self._headers.open
-            or size < PREFIX_BYTES
-            or size > stream.receive_window
-            or size > self._receive_window
-            or not stream.has_headers
-            or not stream.messages.reader.feed_message(payload, size)
-        ):
-            return False
-        self._turn_permits -= _DATA_PERMITS
-        if size < BRINGS_BYTES:
-            self._charge(1.0, now_ns)
-        self._receive_window -= size
-        stream.receive_window -= size
-        self._events.append(stream.messages)
-        return True
 
     def _read_data(self, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
         size = len(payload)
@@ -525,7 +528,7 @@ class Http2Connection(Sender):
 
     def handle_timer(self, now_ns: int) -> list[Event]:
         """Probe a silent peer; end the connection of one that is silent or begins nothing for too long."""
-        options = self._options
+        options, self.now_ns = self._options, now_ns
         if self.closed is not None:
             return []
         if not self.begun and now_ns >= self._begun_ns + options.begin_ns:

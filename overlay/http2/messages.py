@@ -13,10 +13,11 @@ from urllib.parse import unquote_to_bytes
 
 from covey.overlay.http2.frames import ErrorCode
 
-_PREFIX = Struct(">BL")
+PREFIX = Struct(">BL")
 _MOST_CHUNKS = 1_024
 """More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
 PREFIX_BYTES = 5
+_ANY_SIZE = 1 << 32
 STATUSES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
@@ -48,7 +49,7 @@ class MessageError(Exception):
 
 
 def frame_message(message: bytes) -> bytes:
-    return _PREFIX.pack(0, len(message)) + message
+    return PREFIX.pack(0, len(message)) + message
 
 
 class MessageReader:
@@ -61,22 +62,26 @@ class MessageReader:
     __slots__ = (
         "_chunks",
         "_data",
-        "_max_bytes",
         "_need",
         "_position",
         "_small_chunks",
+        "alone",
         "granted_bytes",
+        "most",
         "size",
     )
 
     def __init__(self, max_bytes: int | None) -> None:
-        self._max_bytes = max_bytes
+        self.most = _ANY_SIZE if max_bytes is None else max_bytes
         self._data = b""
         self._position = 0
         self._chunks: list[bytes] = []
         self._small_chunks: list[bytes] = []
         self._need = 0
         """How many bytes the first message has with its prefix, 0 while that has not been read."""
+        self.alone: bytes | None = None
+        """A whole message with its prefix, where nothing else waits: its owner may take it from here, and
+        sets `size` with it."""
         self.size = 0
         """Bytes that have not been cut."""
         self.granted_bytes = 0
@@ -87,20 +92,9 @@ class MessageReader:
         """Whether `cut` returns a message, or raises."""
         return self.size >= (self._need or PREFIX_BYTES)
 
-    def feed_message(self, data: bytes, size: int) -> bool:
-        """Take bytes that are one whole message, where none wait; False if they are something else."""
-        if self.size:
-            return False
-        flag, length = _PREFIX.unpack_from(data)
-        most = self._max_bytes
-        if flag or length + PREFIX_BYTES != size or (most is not None and length > most):
-            return False
-        self._data, self._position = data, 0
-        self.size = self._need = size
-        return True
-
     def feed(self, data: bytes) -> int:
         """Take some bytes. Returns how many may be granted again. `MessageError` as `cut`."""
+        self._join_alone()
         self._small_chunks.append(data)
         if len(self._small_chunks) >= _MOST_CHUNKS:
             self._chunks.append(b"".join(self._small_chunks))
@@ -110,22 +104,12 @@ class MessageReader:
             self._look()
         return self._grant()
 
-    def cut_alone(self) -> bytes | None:
-        """The only message, if it has come in one piece; its bytes and those of its prefix may be granted
-        again. Else None, and nothing is cut.
-        """
-        size = self._need
-        if not size or size != self.size or self.granted_bytes or self._chunks or self._small_chunks:
-            return None
-        message = self._data[self._position + PREFIX_BYTES :]
-        self._data, self._position, self.size, self._need = b"", 0, 0, 0
-        return message
-
     def cut(self, most: int) -> tuple[list[bytes], int]:
         """At most so many messages, and how many bytes beside theirs may be granted again, less those that
         were already. `MessageError` for a compressed or too large message, once it is the first.
         """
         messages: list[bytes] = []
+        self._join_alone()
         while self.waiting:
             if not self._need:
                 try:
@@ -152,6 +136,7 @@ class MessageReader:
         """Drop all bytes; returns how many of them have not been granted again."""
         dropped = self.size - self.granted_bytes
         self._data, self._position, self.size, self.granted_bytes, self._need = b"", 0, 0, 0, 0
+        self.alone = None
         self._chunks.clear()
         self._small_chunks.clear()
         return dropped
@@ -165,15 +150,19 @@ class MessageReader:
     def _look(self) -> None:
         """Read the prefix of the first message."""
         self._join(PREFIX_BYTES)
-        flag, length = _PREFIX.unpack_from(self._data, self._position)
+        flag, length = PREFIX.unpack_from(self._data, self._position)
         if flag:
             announced = "a compressed message, of no announced encoding"
             what = announced if flag == 1 else f"a message with flag {flag}"
             raise MessageError("INTERNAL", f"{what}: expected flag 0")
-        if self._max_bytes is not None and length > self._max_bytes:
-            reason = f"a message of {length} bytes: expected at most {self._max_bytes}"
+        if length > self.most:
+            reason = f"a message of {length} bytes: expected at most {self.most}"
             raise MessageError("RESOURCE_EXHAUSTED", reason)
         self._need = PREFIX_BYTES + length
+
+    def _join_alone(self) -> None:
+        if self.alone is not None:
+            self._data, self._position, self._need, self.alone = self.alone, 0, self.size, None
 
     def _join(self, size: int) -> None:
         """Have the first bytes in one piece."""

@@ -115,7 +115,6 @@ class RpcConnection:
         self._calls: dict[int, _Call] = {}
         self._events: list[RpcEvent] = []
         self._charged: list[Event] = []
-        self._now_ns = now_ns
 
     @property
     def is_client(self) -> bool:
@@ -125,19 +124,15 @@ class RpcConnection:
 
     def receive(self, data: bytes, now_ns: int) -> list[RpcEvent]:
         """What some bytes of the peer mean."""
-        self._now_ns = now_ns
-        events = self.http2.receive(data, now_ns)
-        if events and events[-1].__class__ is MessagesReceived and not self._events:
-            return events  # type: ignore[return-value]  # no event of another kind comes before it
-        return self._handle(events)
+        return self.handle(self.http2.receive(data, now_ns))
 
     def charge(self, permits: float, now_ns: int) -> list[RpcEvent]:
         """As `Http2Connection.charge`."""
-        return self._handle(self.http2.charge(permits, now_ns))
+        return self.handle(self.http2.charge(permits, now_ns))
 
     def lost(self, reason: str) -> list[RpcEvent]:
         """The transport has ended."""
-        return self._handle(self.http2.lost(reason))
+        return self.handle(self.http2.lost(reason))
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds."""
@@ -147,7 +142,7 @@ class RpcConnection:
 
     def handle_timer(self, now_ns: int) -> list[RpcEvent]:
         """End the calls whose deadline has passed, and what the connection does in time."""
-        self._now_ns = now_ns
+        self.http2.now_ns = now_ns
         for call_id, call in list(self._calls.items()):
             if call.deadline_ns is not None and now_ns >= call.deadline_ns:
                 if call.finished:
@@ -155,9 +150,10 @@ class RpcConnection:
                     self._forget(call_id)
                 else:
                     self._refuse(call_id, "DEADLINE_EXCEEDED", "the call was not answered in time")
-        return self._handle(self.http2.handle_timer(now_ns))
+        return self.handle(self.http2.handle_timer(now_ns))
 
-    def _handle(self, events: list[Event]) -> list[RpcEvent]:
+    def handle(self, events: list[Event]) -> list[RpcEvent]:
+        """What events of the connection mean."""
         for event in events:
             if isinstance(event, MessagesReceived):
                 self._events.append(event)
@@ -166,7 +162,7 @@ class RpcConnection:
                 part = self._calls.get(event.stream_id)
                 small = BRINGS_BYTES <= len(event.data) < _SMALL_PART  # the connection has charged less
                 if small and part is not None and not part.reader.waiting:
-                    events += self.http2.charge(1.0, self._now_ns)
+                    events += self.http2.charge(1.0, self.http2.now_ns)
             elif isinstance(event, HeadersReceived):
                 if self._paths is None:
                     self._read_response(event)
@@ -213,7 +209,7 @@ class RpcConnection:
         """At most so many messages of a call. Their bytes count against the windows until `consume` is called
         with their size. What this causes is in `take_events`.
         """
-        self._now_ns = now_ns
+        self.http2.now_ns = now_ns
         call = self._calls.get(call_id)
         lives = call is not None and not call.finished
         try:
@@ -237,7 +233,7 @@ class RpcConnection:
         if not (self._charged or self._events):
             return []
         charged, self._charged = self._charged, []
-        return self._handle(charged)
+        return self.handle(charged)
 
     def _end_request(self, call_id: int) -> None:
         call = self._calls.get(call_id)
@@ -303,7 +299,7 @@ class RpcConnection:
                     call_id, "INTERNAL", f"grpc-timeout {_shown(timeout)}: expected digits and a unit"
                 )
             else:
-                call.deadline_ns = self._now_ns + timeout_ns
+                call.deadline_ns = self.http2.now_ns + timeout_ns
         if call_id in self._calls:
             authorization = headers.get(b"authorization")
             secret = NO_SECRET if authorization is None else Secret(authorization)
@@ -332,7 +328,7 @@ class RpcConnection:
         call.finished = True
         if status == "OK":
             self.http2.budget.earn(CALL)
-        call.deadline_ns = self._now_ns + _LINGER_NS
+        call.deadline_ns = self.http2.now_ns + _LINGER_NS
         if not self.http2.queued_bytes(call_id):
             self._forget(call_id)
 

@@ -22,8 +22,13 @@ from covey.overlay.node.node_connection import NodeConnection, check_identity, c
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.event_loop import Backoff
-from covey.overlay.transport.packets import CONNECT, Greeting, decode_packet, encode_greeting
-from covey.overlay.transport.rpc_call import StreamClosedError
+from covey.overlay.transport.packets import (
+    CONNECT,
+    Greeting,
+    StreamClosedError,
+    decode_packet,
+    encode_greeting,
+)
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 _CHECK = f"/{HEALTH_SERVICE}/Check"

@@ -20,9 +20,17 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.link_end import LinkEnd
-from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.rpc_call import PeerClosedError, RpcCall, StreamClosedError
+from covey.overlay.transport.packets import (
+    Goodbye,
+    Greeting,
+    PeerClosedError,
+    Role,
+    StreamClosedError,
+    decode_packet,
+    encode_goodbye,
+    encode_greeting,
+)
+from covey.overlay.transport.rpc_call import LinkEnd, RpcCall
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")
@@ -89,7 +97,7 @@ class NodeConnection:
         except (LinkError, MalformedPacketError) as error:
             why = str(error)
             log.warning("%s broke the protocol: %s", interface, error)
-            call.send(end.goodbye("INVALID_ARGUMENT", why))
+            call.send(encode_goodbye(Goodbye("INVALID_ARGUMENT", why)))
             raise StreamClosedError("INVALID_ARGUMENT", why) from None
         except Exception as error:
             node.fail(error)

@@ -13,14 +13,25 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from covey.overlay.core.access.identity import Certified
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.messages import Message
 from covey.overlay.http2.messages import PREFIX_BYTES, MessageReader
 from covey.overlay.http2.rpc import NO_SECRET, RpcConnection, Secret
-from covey.overlay.transport.address import CallError
+from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.event_loop import WaitingLine
+from covey.overlay.transport.packets import (
+    Goodbye,
+    PeerClosedError,
+    StreamClosedError,
+    decode_frames,
+    encode_frame,
+    encode_goodbye,
+)
 
 T = TypeVar("T")
 
@@ -30,24 +41,20 @@ _OFFERED = 256
 _GOODBYE_S = 1.0
 
 
-class StreamClosedError(CallError):
-    """This side ends the connection deliberately."""
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """The endpoint of an interface. Times are nanoseconds of the monotonic clock.
 
+    `receive` gets frames and when they arrived, and returns how many it is done with: the others are to be
+    received again. What it raises ends the connection. `next_frame` has the frame to send, if there is one;
+    with `schemas` its subscriptions carry their event types. `delay_ns` is how long what has arrived by now
+    has to wait, 0 if it may be received.
+    """
 
-class PeerClosedError(StreamClosedError):
-    """The peer ended the connection deliberately, with a goodbye."""
-
-
-class End(Protocol):
-    """What gets the frames of a call and has those that it sends: `LinkEnd`. A call alone needs no codec."""
-
-    @property
-    def delay_ns(self) -> Callable[[int], int] | None: ...
-    @property
-    def receive(self) -> Callable[[list[Any], int], int]: ...
-    def decode(self, messages: list[bytes]) -> list[Any]: ...
-    def next_message(self) -> bytes | None: ...
-    def goodbye(self, status: str, reason: str) -> bytes: ...
+    receive: Callable[[list[Frame[WireMessage]], int], int]
+    next_frame: Callable[[], Frame[Message] | None]
+    schemas: bool
+    delay_ns: Callable[[int], int] | None = None
 
 
 class Carrier(Protocol):
@@ -90,9 +97,9 @@ class RpcCall:
         self._unread: list[bytes] = []
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
-        self._end: End | None = None
+        self._end: LinkEnd | None = None
         """What gets the frames, while they are exchanged."""
-        self._left: list[Any] = []
+        self._left: list[Frame[WireMessage]] = []
         """The first of the unread messages, decoded."""
         self._exchanged: asyncio.Future[None] | None = None
         self._error: Exception | None = None
@@ -173,7 +180,7 @@ class RpcCall:
 
     # --- frames ---------------------------------------------------------------------------------------------
 
-    async def exchange(self, end: End, *, await_end: bool = False) -> None:
+    async def exchange(self, end: LinkEnd, *, await_end: bool = False) -> None:
         """Pass all messages, those that have not been read included, to the end of a link, and send its
         frames, until the call ends. Raises the error that ended it, if it is known.
 
@@ -190,7 +197,7 @@ class RpcCall:
             # and the frames that arrived last, in memory until a full garbage collection.
             error, self._error = self._error, None
             if isinstance(error, StreamClosedError) and not isinstance(error, PeerClosedError):
-                self.send(end.goodbye(error.status, str(error)))
+                self.send(encode_goodbye(Goodbye(error.status, str(error))))
                 if await_end:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_GOODBYE_S):
@@ -201,7 +208,7 @@ class RpcCall:
             error = None
             self._finish_exchange()
 
-    def _begin(self, end: End) -> None:
+    def _begin(self, end: LinkEnd) -> None:
         self._end = end
         if self._waits:
             self._held = True
@@ -243,7 +250,7 @@ class RpcCall:
         """As `_resume`, once the loop has served others."""
         self._carrier.later(self._resume)
 
-    def _offer(self, end: End, messages: list[bytes], now_ns: int) -> list[bytes]:
+    def _offer(self, end: LinkEnd, messages: list[bytes], now_ns: int) -> list[bytes]:
         """Pass messages on, in order; returns those that are left, which are offered again with those that
         come meanwhile. Until then they fill the peer's window.
         """
@@ -252,7 +259,7 @@ class RpcCall:
             return messages
         try:
             while True:
-                frames = self._left or end.decode(messages)
+                frames = self._left or decode_frames(messages)
                 done = end.receive(frames, now_ns)
                 if self._end is not end:  # what it received has closed it
                     return []
@@ -324,13 +331,14 @@ class RpcCall:
         if self._end is None:
             self._wake_reader()
         elif not self._held:
-            message = None if self._unread else reader.cut_alone()
-            if message is None:
+            if reader.alone is None or self._unread:
                 self._resume()
-            else:
-                self._unread = self._offer(self._end, [message], now_ns)
-                self._held = bool(self._unread)
-                self._http2.consume(self.id, PREFIX_BYTES + (0 if self._held else len(message)))
+                return
+            message = reader.alone[PREFIX_BYTES:]
+            reader.alone, reader.size = None, 0
+            self._unread = self._offer(self._end, [message], now_ns)
+            self._held = bool(self._unread)
+            self._http2.consume(self.id, PREFIX_BYTES + (0 if self._held else len(message)))
 
     def _set_complete(self) -> None:
         self._complete = True
@@ -354,12 +362,11 @@ class RpcCall:
             self._carrier.block(self)
             return
         try:
-            message = end.next_message()
+            frame = end.next_frame()
+            if frame is not None:
+                self._http2.send_message(stream, encode_frame(frame, schemas=end.schemas))
         except Exception as error:
             self._fail(error)
-            return
-        if message is not None:
-            self._http2.send_message(stream, message)
 
     def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():

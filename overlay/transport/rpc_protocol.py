@@ -107,9 +107,18 @@ class RpcProtocol(asyncio.Protocol):
         elif not rpc.http2.begun and rpc.is_client and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
-        if data or rpc.http2.unread:
-            self._handle(rpc.receive(data, now_ns), now_ns)
-        if rpc.http2.unread:
+        http2 = rpc.http2
+        if data or http2.unread:
+            events = http2.receive(data, now_ns)
+            if len(events) == 1 and events[0].__class__ is MessagesReceived:  # nearly always
+                call = self._calls.get(events[0].call_id)
+                if call is not None:
+                    call._received(events[0].reader, now_ns)
+                if not self._flushing and (http2.output or http2.ready):
+                    self.flush_soon()
+            else:
+                self._handle(rpc.handle(events), now_ns)
+        if http2.unread:
             self._wait(b"")
         if self.tls is not None and self.tls.failure:
             self._fail(self.tls.failure)
