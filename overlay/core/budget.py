@@ -31,13 +31,13 @@ IDLE_FRAME = 2.0
 class Budget:
     """The permits of a connection from `now_ns` on. Cost: O(1), and none for what brings something."""
 
-    __slots__ = ("_left", "_per_s", "_permits", "_refilled_ns", "trusted")
+    __slots__ = ("_per_s", "_permits", "_refilled_ns", "left", "trusted")
 
     def __init__(
         self, now_ns: int, *, trusted: bool = False, permits: float = PERMITS, per_s: float = PERMITS_PER_S
     ) -> None:
         self._permits, self._per_s = permits, per_s
-        self._left = permits if trusted else permits * UNTRUSTED
+        self.left = permits if trusted else permits * UNTRUSTED
         self._refilled_ns = now_ns
         self.trusted = trusted
 
@@ -45,23 +45,23 @@ class Budget:
         """The peer has proven who it is: it has half of the permits, and the others come with time."""
         if not self.trusted:
             self.trusted = True
-            self._left = max(self._left, self._permits / 2)
+            self.left = max(self.left, self._permits / 2)
 
     def ample(self, now_ns: int) -> bool:
         """Whether the peer is trusted, and has taken hardly anything of late. Others wait for their turn."""
         if not self.trusted:
             return False
         ample = self._permits * AMPLE
-        return self._left >= ample or (self.take(0.0, now_ns) and self._left >= ample)
+        return self.left >= ample or (self.take(0.0, now_ns) and self.left >= ample)
 
     def take(self, permits: float, now_ns: int) -> bool:
         """Whether there were as many."""
         share = 1.0 if self.trusted else UNTRUSTED
-        refilled = self._left + (now_ns - self._refilled_ns) * self._per_s * share / 1e9
+        refilled = self.left + (now_ns - self._refilled_ns) * self._per_s * share / 1e9
         self._refilled_ns = now_ns
-        self._left = min(self._permits * share, refilled) - permits
-        return self._left >= 0
+        self.left = min(self._permits * share, refilled) - permits
+        return self.left >= 0
 
     def earn(self, permits: float) -> None:
         """This end has sent something. (What is over the bound goes with the next `take`.)"""
-        self._left += permits
+        self.left += permits

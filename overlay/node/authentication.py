@@ -23,7 +23,7 @@ from typing import Any
 from covey.overlay.core.access.identity import Denials, DeniedError
 from covey.overlay.core.access.rights import AUTHENTICATION, Rights, Rule, all_rights, check_name, rights_of
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
 log = logging.getLogger("covey.broker")

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
 _POLL_S = 1.0

@@ -20,6 +20,7 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.address import CallError
+from covey.overlay.transport.calls import LinkEnd, RpcCall
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
@@ -30,7 +31,6 @@ from covey.overlay.transport.packets import (
     encode_goodbye,
     encode_greeting,
 )
-from covey.overlay.transport.rpc_call import LinkEnd, RpcCall
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 log = logging.getLogger("covey.broker")

@@ -13,9 +13,8 @@ from typing import Self
 
 from covey.overlay.http2.rpc import RpcConnection
 from covey.overlay.transport.address import CallError, UnixAddress, parse_address
+from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.credentials import PLAIN, Credentials
-from covey.overlay.transport.rpc_call import RpcCall
-from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.tls import TlsError
 
 _CONNECT_WITHIN_S = 5.0

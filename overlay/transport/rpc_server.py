@@ -19,9 +19,8 @@ from ssl import SSLContext
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.rpc import RpcConnection
 from covey.overlay.transport.address import CallError, UnixAddress, parse_address
+from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.event_loop import WaitingLine
-from covey.overlay.transport.rpc_call import RpcCall
-from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.tls import TlsLayer
 
 _REQUEST_WITHIN_S = 10.0

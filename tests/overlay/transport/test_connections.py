@@ -25,9 +25,8 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import AddressError, Server, descriptor_limit
 from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, parse_address
+from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.channel import Channel
-from covey.overlay.transport.rpc_call import RpcCall
-from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
 
 LARGEST = 8 << 20

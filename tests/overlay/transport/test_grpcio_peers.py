@@ -13,8 +13,8 @@ from grpcio import grpcio_channel
 from running import free_ports, on_a_loop, until
 
 from covey.overlay.transport.address import CallError
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.channel import Channel
-from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, RpcServer, answer_with
 
 SIZES = (0, 1, 4, 5, 300, 16_379, 16_384, 65_535, 65_536, 1 << 20, 3 << 20)

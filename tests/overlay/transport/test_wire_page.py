@@ -41,7 +41,7 @@ from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.frames import Http2Options
 from covey.overlay.node import dialer, main, node_connection
 from covey.overlay.node.overlay_file import LimitsSection
-from covey.overlay.transport import channel, event_loop, packets, rpc_call, rpc_server
+from covey.overlay.transport import calls, channel, event_loop, packets, rpc_server
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
     Goodbye,
@@ -98,7 +98,7 @@ def test_its_timers_are_those_of_the_code() -> None:
             f"{500 * first:g} to {1000 * first:g} ms, {longest / 2:g} to {longest:g} s"
         ),
         "connection that starts the pauses over": s(event_loop.HEALTHY_AFTER_S),
-        "the peer's end of the call, after a Goodbye": s(rpc_call._GOODBYE_S),
+        "the peer's end of the call, after a Goodbye": s(calls._GOODBYE_S),
         "HTTP/2 preface; rest of a header block": of_ns(options.begin_ns),
         "Hello of a connection; request of a single call": s(node_connection._HELLO_WITHIN_S),
         "connection to a neighbour; its answer to a Hello": (
@@ -171,7 +171,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"grants {of_bytes(ours.windows.publishers)} divided by",
         f"at least {of_bytes(ours.windows.least)} and at most {of_bytes(link.DEFAULT_WINDOW_BYTES)}",
         f"with up to {of_bytes(link.CONTROL_BYTES)} of control",
-        f"while less than {of_bytes(rpc_call._QUEUED_BYTES)} wait for the peer",
+        f"while less than {of_bytes(calls._QUEUED_BYTES)} wait for the peer",
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
         f"at most {ours.turn_messages} messages of a client",
         f"as many as take {flow.TURN_NS // 10**6} ms, one at least",
