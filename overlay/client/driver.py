@@ -13,15 +13,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from covey.matcher import Filter
 from covey.matcher.errors import SubscriptionError
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
 from covey.overlay.client.event import Claim, Part
 from covey.overlay.client.followed_fields import FollowedFields
-from covey.overlay.client.inbox import Deliveries, Listeners, Waiters
+from covey.overlay.client.inbox import Deliveries, Listeners, Release, Waiters
 from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.reports import ClientTracing, Reports
 from covey.overlay.client.subscription import Subscription
@@ -63,6 +65,10 @@ _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_E
 _UNSETTLED = "has not taken effect everywhere"
 
 
+def _nothing() -> None:
+    """Without a connection there is nothing to wake."""
+
+
 class SessionDriver:
     """One client: its endpoint, its connection, and everything that waits."""
 
@@ -87,6 +93,8 @@ class SessionDriver:
         """The name of the broker that the client is connected to, or was last."""
         self.why = ""
         """Why the last connection ended, or was not opened."""
+        self.wake: Callable[[], None] = _nothing
+        """Call when there may be something to write."""
         self.publishing = Publishing(name, endpoint, self.wake)
         self.waiters = Waiters()
         self.subscriptions = {
@@ -110,7 +118,6 @@ class SessionDriver:
         self._delivered = 0
         self._call: RpcCall | None = None
         """That of the connection, once its hellos were exchanged."""
-        self._wake_writer: Callable[[], None] | None = None
         self._timer = LoopTimer()
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
@@ -198,11 +205,6 @@ class SessionDriver:
     def connected(self) -> bool:
         return self._call is not None
 
-    def wake(self) -> None:
-        """There may be something to write."""
-        if self._wake_writer is not None:
-            self._wake_writer()
-
     async def _run(self) -> None:
         backoff = Backoff()
         try:
@@ -242,7 +244,8 @@ class SessionDriver:
         except TimeoutError:
             self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
         finally:
-            self._call = self._wake_writer = None
+            self._call = None
+            self.wake = self.publishing.wake = _nothing
             self.endpoint.lost()
         if opened and self._task is not None:
             self.reports.state(False, self.why)
@@ -274,7 +277,8 @@ class SessionDriver:
     async def _exchange(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         resumed = self.endpoint.open(greeting.hello, greeting.limits, time.monotonic_ns())
-        self._call, self._wake_writer = call, call.wake
+        self._call = call
+        self.wake = self.publishing.wake = call.wake
         self._expire_missed()
         if not resumed:
             for view in self.views.values():
@@ -374,9 +378,19 @@ class SessionDriver:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    async def settle(self, timeout: float | None, what: str) -> None:
+    def settle(self, timeout: float | None, what: str) -> Coroutine[Any, Any, None]:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
-        await self._within(timeout, f"{what} {_UNSETTLED}", self.waiters.settled(self.core.epoch))
+        return self._settled(self.waiters, self.core.epoch, timeout, f"{what} {_UNSETTLED}")
+
+    async def _settled(self, waiters: Waiters, epoch: int, timeout: float | None, what: str) -> None:
+        future = waiters.wait(epoch)
+        try:
+            if timeout is None:
+                await future
+            else:
+                await self._within(timeout, what, future)
+        finally:
+            waiters.leave(epoch, future)
 
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str
@@ -407,8 +421,8 @@ class SessionDriver:
         """Wait until all that is inside of a view, by what was sent so far, has arrived. `NotSettledError`
         after `timeout` seconds.
         """
-        settled = view.waiters.settled(self.core.view_epoch(view.id))
-        await self._within(timeout, f"{what} is not complete", settled)
+        epoch = self.core.view_epoch(view.id)
+        await self._settled(view.waiters, epoch, timeout, f"{what} is not complete")
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""
@@ -471,7 +485,7 @@ class SessionDriver:
                 self.subscriptions[subscription_id].spurious += count
 
     def _deliver(self, message: Deliver) -> None:
-        release = self._release_of(size_of(message))
+        release: Release = partial(self._release, size_of(message), self.endpoint.resets)
         if self.tracing is not None and message.batch.contexts:
             batch, release = self.tracing.received(message.batch, release)
             message = replace(message, batch=batch)
@@ -498,19 +512,14 @@ class SessionDriver:
         if self.core.has_notices:
             self._report_own_notices()
 
-    def _release_of(self, size: int) -> Callable[[], None]:
-        """A callback that grants so many bytes of credit again. It has no effect after the link was reset:
-        then the broker has got a whole new window.
+    def _release(self, size: int, resets: int) -> None:
+        """Grant so many bytes of credit again, unless the link was reset since: then the broker has got a
+        whole new window.
         """
-        endpoint, resets = self.endpoint, self.endpoint.resets
-
-        def release() -> None:
-            if resets == endpoint.resets:
-                endpoint.link.consume(size)
-                if endpoint.link.ready:
-                    self.wake()
-
-        return release
+        if resets == self.endpoint.resets:
+            self.endpoint.link.consume(size)
+            if self.endpoint.link.ready:
+                self.wake()
 
     def _refuse(self, refused: Refuse) -> None:
         if refused.count:

@@ -77,15 +77,6 @@ def events_of(batch: EventBatch) -> list[Event]:
     ]
 
 
-def event_of(batch: EventBatch) -> Event:
-    """The event of a batch of one."""
-    columns = batch.columns
-    if columns is None or batch.contexts:
-        return events_of(batch)[0]
-    (sequence,) = batch.sequence_numbers()
-    return Event(batch.event_type.name, columns.row(0), batch.publisher, sequence, batch.ingress_ns)
-
-
 class Claim:
     """Bytes of credit that are granted again once every part of a message is done; messages are numbered as
     they come."""
@@ -118,12 +109,12 @@ class Part:
         "_evaluated_at",
         "_evaluated_to",
         "_events",
-        "_start",
         "batch",
         "claim",
         "epoch",
         "replayed",
         "share",
+        "start",
     )
 
     def __init__(self, share: DeliverTo, epoch: int, claim: Claim) -> None:
@@ -132,8 +123,8 @@ class Part:
         self.replayed = share.replayed
         self.epoch = epoch
         self.claim = claim
-        self._start = 0
-        """The first row that was not handed out."""
+        self.start = 0
+        """The first row that was not handed out; their number once all were."""
         self._evaluated_to = 0
         """The first row that was not evaluated."""
         self._events: deque[tuple[int, Event]] = deque()
@@ -141,18 +132,14 @@ class Part:
         """The epoch at which the rows up to `_evaluated_to` were evaluated."""
         self._chunk = share.batch.count
 
-    @property
-    def exhausted(self) -> bool:
-        return self._start >= self.batch.count
-
     def rest(self) -> EventBatch:
         """The events that were not handed out, not evaluated again."""
-        return self.batch.slice(self._start) if self._start else self.batch
+        return self.batch.slice(self.start) if self.start else self.batch
 
     def skip(self, count: int) -> None:
         """The next so many events, fewer than are left, were handed out or passed over."""
-        self._start += count
-        self._evaluated_to, self._chunk = self._start, self.batch.count
+        self.start += count
+        self._evaluated_to, self._chunk = self.start, self.batch.count
         self._events.clear()
 
     def matches(self, subscription_id: int) -> Matches:
@@ -169,10 +156,16 @@ class Part:
         count = batch.count
         if count == 1:
             rows = strict_rows(batch, self.epoch)
-            self._start = 1
-            return (event_of(batch), 0) if rows is None or len(rows) else (None, 1)
-        if self._start < self._evaluated_to and self._evaluated_at < changed:
-            self._evaluated_to, self._chunk = self._start, 1
+            self.start = 1
+            if rows is not None and not len(rows):
+                return None, 1
+            if batch.columns is None or batch.contexts:
+                return events_of(batch)[0], 0
+            (sequence,) = batch.sequence_numbers()
+            values = batch.columns.row(0)
+            return Event(batch.event_type.name, values, batch.publisher, sequence, batch.ingress_ns), 0
+        if self.start < self._evaluated_to and self._evaluated_at < changed:
+            self._evaluated_to, self._chunk = self.start, 1
             self._events.clear()
         while not self._events and self._evaluated_to < count:
             chunk = batch.slice(self._evaluated_to, self._chunk)
@@ -186,9 +179,9 @@ class Part:
             self._evaluated_to += len(chunk)
             self._chunk *= 2
         row, event = self._events.popleft() if self._events else (count, None)
-        passed_over = row - self._start
-        self._start = row + 1
+        passed_over = row - self.start
+        self.start = row + 1
         if not self._events and self._evaluated_to >= count:
-            passed_over += max(0, count - self._start)
-            self._start = count
+            passed_over += max(0, count - self.start)
+            self.start = count
         return event, passed_over

@@ -33,8 +33,9 @@ class Inbox(Generic[T]):
 
     def put(self, item: T) -> None:
         self.items.append(item)
-        if self._readers:
-            self.wake()
+        for reader in self._readers:
+            if not reader.done():
+                reader.set_result(None)
 
     async def head(self) -> T:
         """The next item, as soon as there is one; the reader removes it.
@@ -45,18 +46,16 @@ class Inbox(Generic[T]):
             await self.changed()
         return self.items[0]
 
-    async def changed(self) -> None:
-        """Wait for an item, `wake`, or the end. Raises as `head`."""
+    def changed(self) -> asyncio.Future[None]:
+        """What is done at the next item, `wake`, or the end. Raises as `head`."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self.ended:
             raise StopAsyncIteration
         reader = asyncio.get_running_loop().create_future()
         self._readers[reader] = None
-        try:
-            await reader
-        finally:
-            self._readers.pop(reader, None)
+        reader.add_done_callback(self._readers.pop)
+        return reader
 
     def wake(self) -> None:
         """Something that waits elsewhere has changed."""
@@ -104,14 +103,6 @@ class Waiters:
         else:
             self._futures.setdefault(epoch, {})[future] = None
         return future
-
-    async def settled(self, epoch: int) -> None:
-        """Wait until this epoch has settled."""
-        future = self.wait(epoch)
-        try:
-            await future
-        finally:
-            self.leave(epoch, future)
 
     def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
         """Drop a future that no call waits for any more."""

@@ -34,7 +34,7 @@ class Publishing:
         self.tracing: ClientTracing | None = None
         self._endpoint = endpoint
         self._outbox = endpoint.outbox
-        self._wake = wake
+        self.wake = wake
         self._turn = _TURN_EVENTS
         self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
         """Calls that wait for room, by event type; any of them may be cancelled."""
@@ -49,7 +49,7 @@ class Publishing:
             return False
         self._turn -= 1
         if self._endpoint.publish(type_name, values):
-            self._wake()
+            self.wake()
         return True
 
     def publish_nowait(self, type_name: str, values: Mapping[str, object]) -> None:
@@ -80,7 +80,7 @@ class Publishing:
     def _put(self, type_name: str, values: Mapping[str, object], traceparent: str) -> None:
         # Where events wait for a timer, it wakes the writer; a batch that is whole does not wait for it.
         if self._endpoint.publish(type_name, values, traceparent):
-            self._wake()
+            self.wake()
 
     async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
         with self._span(type_name) as traceparent:
@@ -101,7 +101,7 @@ class Publishing:
         with self._span(type_name, batch.count) as traceparent:
             await self._wait_for_room(type_name)
             count, refusal = self._endpoint.publish_batch(batch, traceparent)
-            self._wake()
+            self.wake()
             if confirm:
                 await self._finished(self._outbox.confirm(type_name, count))
             else:
@@ -111,7 +111,7 @@ class Publishing:
 
     async def flush(self) -> None:
         confirmation = self._outbox.flush()
-        self._wake()
+        self.wake()
         await self._finished(confirmation)
 
     async def drained(self) -> None:

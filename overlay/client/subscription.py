@@ -292,14 +292,15 @@ class Subscription:
         while True:
             if self._pacer is not None:
                 self._pacer.let_go()
-            self._announce_fields()
+            if self._fields is not None:
+                self._fields.flush()
             if not items:
                 await self._inbox.changed()
                 continue
             part = items[0]
             event, passed_over = part.next_event(self._strict_rows, self._changed)
             self.spurious += passed_over
-            if part.exhausted:
+            if part.start >= part.batch.count:
                 items.popleft()
                 part.claim.done()
             if event is not None:
