@@ -227,16 +227,10 @@ class RpcCall:
             self._finish_exchange()
 
     def _resume(self) -> None:
-        """Offer the end of the link what it has not received, some at a time."""
+        """Offer the end of the link what it has not received."""
         self._held = False
-        if self._end is not None and self._cut():
-            offered = self._unread
-            self._unread = self._offer(self._end, offered, time.monotonic_ns())
-            taken = len(offered) - len(self._unread)
-            self._http2.consume(self.id, sum(map(len, offered[:taken])))
-            self._held = self._waits
-            if self._held and not self._unread:
-                self._resume_later()
+        if self._end is not None and self._reader is not None:
+            self._received(self._reader, time.monotonic_ns())
             self._connection.flush_soon()
         if self._complete and not self._held and self._end is not None:
             self._finish_exchange()
@@ -245,30 +239,50 @@ class RpcCall:
         """As `_resume`, once the loop has served others."""
         self._connection.later(self._resume)
 
-    def _offer(self, end: LinkEnd, messages: list[bytes], now_ns: int) -> list[bytes]:
-        """Pass messages on, in order; returns those that are left, which are offered again with those that
-        come meanwhile. Until then they fill the peer's window.
+    def _received(self, reader: MessageReader, now_ns: int) -> None:
+        """Messages have arrived: the end of the link gets some, in order. What it leaves fills the window of
+        the peer until it is offered again, with what comes meanwhile.
         """
+        self._reader, end = reader, self._end
+        if end is None:
+            self._wake_reader()
+            return
+        if self._held:
+            return
+        if reader.alone is not None and not self._unread:
+            messages = [reader.alone[PREFIX_BYTES:]]
+            reader.alone, reader.size = None, 0
+            self._processed += PREFIX_BYTES
+        elif self._cut():
+            messages = self._unread
+        else:
+            return
         if end.delay_ns is not None and (delay_ns := end.delay_ns(now_ns)):
+            self._unread, self._held = messages, True
             asyncio.get_running_loop().call_later(delay_ns / 1e9, self._resume_later)
-            return messages
+            return
+        offered, self._unread = messages, []
         try:
-            while True:
+            while messages:
                 frames = self._left or decode_frames(messages)
                 done = end.receive(frames, now_ns)
                 if self._end is not end:  # what it received has closed it
-                    return []
+                    messages = []
+                    break
                 messages, self._left = messages[done:], frames[done:]
-                if not messages:
-                    return messages
                 if self._left:
                     break
-                now_ns = time.monotonic_ns()
+                if messages:
+                    now_ns = time.monotonic_ns()
         except Exception as error:
             self._fail(error)
-            return []
-        self._resume_later()
-        return messages
+            messages = []
+        self._processed += sum(map(len, offered[: len(offered) - len(messages)]))
+        self._unread, self._held = messages, bool(messages or (reader.size and reader.waiting))
+        if self._held:
+            self._resume_later()
+        if self._processed >= _RETURNED_BYTES:
+            self._return()
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -320,22 +334,6 @@ class RpcCall:
         self._unread, self._left = [], []
         self._held = False
         return unread
-
-    def _received(self, reader: MessageReader, now_ns: int) -> None:
-        self._reader = reader
-        if self._end is None:
-            self._wake_reader()
-        elif not self._held:
-            if reader.alone is None or self._unread:
-                self._resume()
-                return
-            message = reader.alone[PREFIX_BYTES:]
-            reader.alone, reader.size = None, 0
-            self._unread = self._offer(self._end, [message], now_ns)
-            self._held = bool(self._unread)
-            self._processed += PREFIX_BYTES + (0 if self._held else len(message))
-            if self._processed >= _RETURNED_BYTES:
-                self._return()
 
     def _set_complete(self) -> None:
         self._complete = True
