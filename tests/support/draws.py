@@ -4,6 +4,7 @@
 
 - `COVEY_SEED=n` repeats the run that printed this seed.
 - `COVEY_TESTS=all` draws as much as `make test-all`.
+- `COVEY_TIMES=n` draws n times as much, as `make test-all COVEY_TIMES=10` does over a night.
 - `COVEY_ONE_IN=n` runs one in n tests, other ones for another seed.
 
 Random tests have the mark `random`, slow ones that only `make test-all` runs the mark `thorough`.
@@ -25,6 +26,7 @@ UVLOOP = SEED % 2 == 1
 
 ALL = os.environ.get("COVEY_TESTS") == "all"
 
+TIMES = int(os.environ.get("COVEY_TIMES", "1"))
 
 ONE_IN = int(os.environ.get("COVEY_ONE_IN", "1"))
 
@@ -39,7 +41,7 @@ class Draws:
 
     @property
     def count(self) -> int:
-        return self.many if ALL else self.few
+        return TIMES * (self.many if ALL else self.few)
 
 
 DRAWS = {
@@ -68,7 +70,7 @@ DRAWS = {
     "hostile filters": Draws("texts", 1_000, 20_000),
 }
 
-SHARE = 0.5 if ALL else 0.2
+SHARE = TIMES * (0.5 if ALL else 0.2)
 """The number of examples of a Hypothesis test, as a share of the number that the test states."""
 
 
@@ -103,4 +105,5 @@ def report() -> list[str]:
     lines += [f"  {name}: {each.few:,}, {each.many:,} {each.unit}" for name, each in DRAWS.items()]
     lines.append("  Hypothesis: 20 %, 50 % of the examples that each test states")
     loop = "uvloop, where it is installed" if UVLOOP else "asyncio's own"
-    return [*lines, f"  this run draws as {'make test-all' if ALL else 'make test'} does, on {loop}"]
+    much = f"{'make test-all' if ALL else 'make test'} does{f', {TIMES} times' if TIMES > 1 else ''}"
+    return [*lines, f"  this run draws as {much}, on {loop}"]
