@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 OPTIONS = FuzzOptions(stalls=True)
 
 
-@some_seeds("fuzzer, stalls", parts=12)
+@some_seeds("fuzzer, stalls", parts=4)
 def test_histories(seeds: range) -> None:
     play_all(seeds, OPTIONS)
 
