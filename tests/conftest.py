@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from draws import ALL, ONE_IN, SEED, examples, report
+from draws import ALL, ONE_IN, SEED, TIMES, examples, report
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from covey.matcher import compile_kernels
@@ -99,5 +99,5 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.stats.get("failed"):
-        tests = " COVEY_TESTS=all" if ALL else ""
+        tests = (" COVEY_TESTS=all" if ALL else "") + (f" COVEY_TIMES={TIMES}" if TIMES > 1 else "")
         terminalreporter.write_line(f"The same draws again: COVEY_SEED={SEED}{tests} pytest TEST")

@@ -172,7 +172,7 @@ def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path) -> None:
             assert "published 3 events of Quote" in lines.stdout
             line_with(reader, "Quote firm=IBM price=89.5")
             line_with(reader, "Quote firm=IBM price=1.0")
-            assert reader.wait(20) == 0
+            assert reader.wait(100) == 0
         state = json.loads(run("inspect", "--broker", addresses["b2"], "--json").stdout)
         os.kill(state["process"], signal.SIGKILL)
         line_with(up, "covey: broker b2 died (signal 9); starting it again")
@@ -184,7 +184,7 @@ def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path) -> None:
         assert "Address already in use" in again.stdout
         up.send_signal(signal.SIGINT)
         line_with(up, "stopped\n")
-        assert up.wait(20) == 0
+        assert up.wait(100) == 0
 
 
 @pytest.mark.thorough
@@ -228,7 +228,7 @@ def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(tmp_path: P
             broker.send_signal(signal.SIGTERM)
             line_with(reader, "connection lost: broker b1 is shutting down; reconnecting")
         line_with(broker, "stopped")
-        assert broker.wait(10) == 0
+        assert broker.wait(100) == 0
 
 
 def test_a_broker_that_gets_a_hangup_while_it_starts_reads_the_file_again(tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ def test_waiting_for_an_unreachable_broker_is_reported_and_ends_at_a_signal(tmp_
             with started("follow", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
                 line_with(traced, "b2, next to b1, is out of reach; still waiting")
                 traced.send_signal(signal.SIGTERM)
-                assert traced.wait(30) == 143
+                assert traced.wait(100) == 143
             feed.send_signal(signal.SIGINT)
             reader.send_signal(signal.SIGTERM)
-            assert (feed.wait(30), reader.wait(30)) == (130, 143)
+            assert (feed.wait(100), reader.wait(100)) == (130, 143)
 
 
 @pytest.mark.thorough
@@ -328,7 +328,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                 line_with(reader, "subscribed")
                 until_published(addresses["b1"])
                 far.send_signal(signal.SIGTERM)
-                assert far.wait(20) == 0
+                assert far.wait(100) == 0
                 reader.stdin.write("limit=2\n")
                 line_with(reader, "is out of reach; still waiting")
                 reader.stdin.write("limit=3\nlimit\n")
@@ -339,7 +339,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                     line_with(reader, "limit=2: applied in ")
                     line_with(reader, "limit=3: applied in ")
                     reader.send_signal(signal.SIGINT)
-                    assert reader.wait(10) == 0
+                    assert reader.wait(100) == 0
 
 
 async def be_refused_at_length(address: str, times: int) -> None:
@@ -437,6 +437,14 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
         (["metrics", "x", "--out", __file__], 2, "is a file, expected a folder"),
         (["metrics", "x", "--plots", __file__], 2, "is a file, expected a folder"),
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
+        (["subscribe", "Quote", "--count", "0"], 2, "Invalid value for '--count': 0"),
+        (["certs", "out", "--days", "0"], 2, "Invalid value for '--days': 0"),
+        (["subscribe", "Quote", "--broker", "foo"], 2, "--broker 'foo': expected \"host:port\""),
+        (["publish", "Quote", "--broker", "foo:0"], 2, "--broker 'foo:0': expected \"host:port\""),
+        (["inspect", "--broker", "foo"], 2, "--broker 'foo': expected \"host:port\""),
+        (["health", "--broker", "unix:"], 2, "--broker 'unix:': expected a path"),
+        (["follow", "Quote", "price=1", "--broker", "foo"], 2, "--broker 'foo': expected"),
+        (["explain", "price=1", "a#1", "--broker", "foo"], 2, "--broker 'foo': expected"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -483,50 +491,20 @@ def test_help_of_a_group_has_its_description_and_paragraphs_fill_the_width(
         assert all(line in text for line in lines)
 
 
-def test_help_loads_nothing_heavy() -> None:
-    script = (
-        "import sys; from covey.cli.main import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'grpc', 'numba', 'pyarrow', 'numpy'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_health_loads_nothing_heavy() -> None:
-    """Five containers of a machine run it every ten seconds."""
-    script = (
-        "import sys; from covey.cli.main import main\n"
-        "try: main(['health', '--broker', 'localhost:1'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'grpc', 'numba', 'pyarrow', 'numpy'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    reason = "covey: broker localhost:1: UNAVAILABLE: no broker answers at localhost:1\n"
-    assert (done.returncode, done.stderr) == (0, reason)
+REASON = "covey: broker localhost:1: UNAVAILABLE: no broker answers at localhost:1\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("certs out --days 0", "Invalid value for '--days': 0"),
-        ("subscribe Quote --count 0", "Invalid value for '--count': 0"),
-        ("subscribe Quote --broker foo", "--broker 'foo': expected \"host:port\""),
-        ("publish Quote --broker foo:0", "--broker 'foo:0': expected \"host:port\""),
-        ("inspect --broker foo", "--broker 'foo': expected \"host:port\""),
-        ("health --broker unix:", "--broker 'unix:': expected a path"),
-        ("follow Quote price=1 --broker foo", "--broker 'foo': expected"),
-        ("explain price=1 a#1 --broker foo", "--broker 'foo': expected"),
-    ],
+    ("words", "error"), [(["--help"], ""), (["health", "--broker", "localhost:1"], REASON)]
 )
-def test_options_that_are_wrong_end_with_two(
-    words: str, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words.split())
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert why in line
+def test_help_and_health_load_nothing_heavy(words: list[str], error: str) -> None:
+    """Five containers of a machine run `health` every ten seconds."""
+    script = (
+        "import sys; from covey.cli.main import main\n"
+        f"try: main({words})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'grpc', 'numba', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, error)

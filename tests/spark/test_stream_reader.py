@@ -226,7 +226,7 @@ def test_a_query_that_is_stopped_while_it_connects_ends_its_session(
     finally:
         stopping.join()
         signal.signal(signal.SIGTERM, before)
-    eventually(lambda: "client/early" not in live.clients(), "the end of the session, before its lease", 15)
+    eventually(lambda: "client/early" not in live.clients(), "the end of the session, before its lease")
 
 
 def test_a_signal_while_sessions_end_does_not_stop_them_from_it(
@@ -241,7 +241,7 @@ def test_a_signal_while_sessions_end_does_not_stop_them_from_it(
 
     with reading(live, name="twice"):
         monkeypatch.setattr(Client, "close", close_slowly)
-    eventually(lambda: "client/twice" not in live.clients(), "the end of the session, before its lease", 15)
+    eventually(lambda: "client/twice" not in live.clients(), "the end of the session, before its lease")
 
 
 def test_what_an_earlier_run_left_is_reported_as_lost(

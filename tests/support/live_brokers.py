@@ -15,13 +15,16 @@ T = TypeVar("T")
 
 class LiveBrokers:
     """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`. `access` is what clients of
-    the tests prove themselves with, `options` are further ones of the overlay.
+    the tests prove themselves with, `options` are further ones of the overlay. No test waits for a lease to
+    end: what a session does not close is there when the test looks.
     """
 
     def __init__(self, thread: LoopThread, access: Mapping[str, Any], **options: Any) -> None:
         self._thread = thread
         self._access = access
-        self.brokers = Brokers([("b1", "b2")], sessions=SessionLimits(queue_events=1_000), **options)
+        self.brokers = Brokers(
+            [("b1", "b2")], sessions=SessionLimits(queue_events=1_000, lease_s=600.0), **options
+        )
         self.market: Client
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -79,7 +79,7 @@ class PlainClient:
         self._closing = True
         self._wake.set()
         assert self._pump is not None
-        await asyncio.wait({self._pump}, timeout=3)
+        await asyncio.wait({self._pump}, timeout=10)
         self._pump.cancel()
 
     async def _run(self) -> None:

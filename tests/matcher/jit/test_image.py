@@ -92,10 +92,10 @@ def test_kernels_of_an_image_answer_and_fail_as_those_of_numba_without_it(folder
 def test_a_damaged_image_is_linked_anew(folder: Path) -> None:
     path = Path(run(folder)[-1])
     sound = path.read_bytes()
-    for damaged in (sound[: len(sound) // 2], sound[:5_000] + bytes(100) + sound[5_100:], b""):
+    for damaged in (sound[: len(sound) // 2], sound[:5_000] + bytes(100) + sound[5_100:]):
         path.write_bytes(damaged)
         assert run(folder)[0].startswith("['llvmlite', 'numba'] ")
-        assert run(folder)[0].startswith("[] ")
+    assert run(folder)[0].startswith("[] ")
 
 
 @pytest.mark.thorough

@@ -27,9 +27,7 @@ threads = set()
 use = kernel.Kernel.use
 kernel.Kernel.use = lambda self, entry: (threads.add(threading.current_thread().name), use(self, entry))
 compiling.load_in_background(kernel_loader.loader.load)
-began = time.monotonic()
-assert not compiling.kernels_usable()
-assert time.monotonic() - began < 1
+assert not compiling.kernels_usable()  # a call that waited for them would find them
 """
 WAITING = """
 while kernel_loader.loader.state not in ("ready", "failed"):
@@ -146,7 +144,7 @@ SLOW_CHILD = """
 import os, time
 with open({file!r}, "w") as file:
     file.write(str(os.getpid()))
-kernel_loader.compile_kernels = lambda: time.sleep(60)
+kernel_loader.compile_kernels = lambda: time.sleep(300)
 kernel_loader.compile_for_parent()
 """
 UNTIL_STARTED = """
@@ -160,7 +158,7 @@ def test_a_process_that_ends_takes_its_compiling_child_with_it(tmp_path: Path) -
     file = str(tmp_path / "pid")
     child = f"kernel_loader._CHILD = {FEW + SLOW_CHILD.format(file=file)!r}\n"
     process = python(LOADING + child + UNTIL_STARTED.format(file=file), tmp_path)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 0
     assert not Path(f"/proc/{Path(file).read_text()}").exists()
 
@@ -177,7 +175,7 @@ print(kernel_loader.loader.state, os.path.exists("/proc/" + Path({file!r}).read_
 """
     code = LOADING + child + UNTIL_STARTED.format(file=file) + interrupt.format(file=file)
     process = python(code, tmp_path, start_new_session=True)
-    assert process.communicate(timeout=60)[0] == "compiling True\n"
+    assert process.communicate(timeout=300)[0] == "compiling True\n"
 
 
 def test_what_the_first_events_need_is_imported_before_they_come(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         assert set(findings.counts) == {"coverage"}
 
 
-@some_seeds("fuzzer, parametric", parts=20)
+@some_seeds("fuzzer, parametric", parts=8)
 def test_histories_of_parametric_routing(seeds: range) -> None:
     assert play_all(seeds, FuzzOptions(routing="parametric")) > len(seeds)
 
 
-@some_seeds("fuzzer, static", parts=20)
+@some_seeds("fuzzer, static", parts=8)
 def test_histories_of_static_routing(seeds: range) -> None:
     assert play_all(seeds, FuzzOptions(routing="static")) > len(seeds)
 

@@ -16,7 +16,7 @@ OPTIONS = FuzzOptions(durable=True)
 MOVING = FuzzOptions(durable=True, moves=True)
 
 
-@some_seeds("fuzzer, durable", parts=20)
+@some_seeds("fuzzer, durable", parts=8)
 def test_histories(seeds: range) -> None:
     expected = play_all(seeds, OPTIONS)
     assert expected > len(seeds)
@@ -35,9 +35,7 @@ def test_a_long_history(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seeds",
-    [range(40), *(pytest.param(range(i, i + 60), marks=pytest.mark.thorough) for i in range(40, 520, 60))],
-    ids=str,
+    "seeds", [range(40), pytest.param(range(40, 200), marks=pytest.mark.thorough)], ids=str
 )
 def test_sessions_that_move(seeds: range) -> None:
     """Of stated seeds: what docs/durability.md does not promise is not excused by the judge."""

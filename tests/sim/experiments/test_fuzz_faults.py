@@ -26,7 +26,7 @@ from covey.sim.simulator.observer import Observer
 
 Patch = pytest.MonkeyPatch
 OPTIONS = FuzzOptions(faults="all")
-PARTS = 20 if ALL else 2
+PARTS = 8 if ALL else 2
 
 
 @pytest.mark.random

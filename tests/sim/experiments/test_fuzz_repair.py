@@ -17,7 +17,7 @@ OPTIONS = FuzzOptions(repair=True, steps=30)
 Patch = pytest.MonkeyPatch
 
 
-@some_seeds("fuzzer, repair", parts=20)
+@some_seeds("fuzzer, repair", parts=8)
 def test_histories(seeds: range) -> None:
     expected = play_all(seeds, OPTIONS)
     assert expected > len(seeds)
