@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -236,6 +236,21 @@ class BackgroundTasks:
             await asyncio.sleep(0)  # until their callbacks have run
         if self._failure is not None:
             raise self._failure
+
+
+async def unless_ended(work: Awaitable[T], others: Iterable[asyncio.Task[None]]) -> T:
+    """Await `work`; cancelled where another task ends before it, whose error is raised, or else
+    `CoveyError`."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            if other.done():
+                other.result()
+                raise CoveyError("a part of the run has ended early")
+        return await task
+    finally:
+        task.cancel()
 
 
 async def every(period_s: Callable[[], float], work: Callable[[], object]) -> None:
