@@ -275,8 +275,13 @@ def cpu_ns(process_id: int) -> int:
     try:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads.iterdir())
     except OSError:
-        fields = (_folder(process_id) / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_NS
+        return sum(user_system_ns(process_id))
+
+
+def user_system_ns(process_id: int) -> tuple[int, int]:
+    """User and system time of a process, in steps of a clock tick (10 ms)."""
+    fields = (_folder(process_id) / "stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) * _TICK_NS, int(fields[12]) * _TICK_NS
 
 
 def total_cpu_ns(process_ids: Iterable[int]) -> int:
