@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import median
 from time import process_time
 from typing import Annotated, Any
@@ -18,8 +19,9 @@ from unittest.mock import patch
 import numpy as np
 import typer
 
-from covey.cli.support.options import Json, Seed, counts, words
-from covey.cli.support.output import load_kernels, print_json, print_table
+from benchmarks.harness import Counts, Words, command
+from covey.cli.support.options import Seed
+from covey.cli.support.output import load_kernels, print_table
 from covey.matcher import Engine, EventBatch, create_engine
 from covey.matcher.engines.cluster import placement, row_bounds_kernels, store
 from covey.matcher.engines.cluster.layout import arrays as a
@@ -28,6 +30,7 @@ from covey.matcher.engines.cluster.tuning import planning
 from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.cluster.tuning.costs import range_costs
 from covey.matcher.engines.rows.store import RowStore
+from covey.sim.progress import Progress, parts, silent
 from covey.sim.workload import WORKLOADS, Boolean, Fabret, Subscriptions, Workload
 from covey.sim.workload.boolean import pairs
 
@@ -99,6 +102,9 @@ ARRANGEMENTS: dict[str, Patches] = {
     "the model of forms": lambda: iter(()),
 }
 """By name: what switches one off."""
+SWITCHED = tuple(name for name in ARRANGEMENTS if name != NOTHING)
+KNOWN = {**WORKLOADS, "fabret": Fabret(), "boolean": Boolean(shape=pairs(10, 2), fulfilled=0.02)}
+CHOSEN = ("SYMBOLS", "VEHICLES", "BOX", "fabret", "boolean")
 
 
 @dataclass(slots=True)
@@ -121,23 +127,51 @@ class _Contender:
             self.seconds.setdefault(name, []).append(process_time() - start)
 
 
-def measure(
-    workload: Workload, subscriptions: int, names: tuple[str, ...], rounds: int, events: int, seed: int
-) -> dict[str, dict[str, float]]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Measure what each arrangement of the cluster engine brings: without it, as a ratio to the engine.
+
+    Speeds are ratios of processor time: 0.50 is half as fast without. The ratio of bytes is of memory.
+
+    Example: python -m benchmarks arrangements --workload BOX --subscriptions 100000
+    """
+
+    workload: Annotated[tuple[str, ...], Words("Workloads", KNOWN)] = CHOSEN
+    subscriptions: Annotated[tuple[int, ...], Counts("Numbers of subscriptions")] = (10_000, 100_000)
+    only: Annotated[tuple[str, ...], Words("Arrangements to switch off", SWITCHED, {"all": SWITCHED})] = (
+        SWITCHED
+    )
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements by turns; the median counts.")] = 5
+    events: Annotated[int, typer.Option(min=1, help="Events per measurement.")] = 4_000
+    seed: Seed = 0
+
+
+def measure(plan: Plan, progress: Progress = silent) -> list[dict[str, Any]]:
+    cases = list(product(plan.workload, plan.subscriptions))
+    results = []
+    for part, (name, size) in parts(progress, cases):
+        part(f"{name}, {size:,}", 0.0)
+        ratios = _ratios(plan, KNOWN[name], size)
+        results.append({"workload": name, "subscriptions": size, "without": ratios})
+    return results
+
+
+def _ratios(plan: Plan, workload: Workload, subscriptions: int) -> dict[str, dict[str, float]]:
     """By name of an arrangement, the ratio of each of MEASURES without it."""
+    seed = plan.seed
     groups = workload.subscriptions(subscriptions, seed=seed)
     every = Subscriptions.of(groups)
-    batch = workload.events(events, seed=seed)
+    batch = workload.events(plan.events, seed=seed)
     moves = workload.moves(groups[0], seed=seed)
     contenders = []
-    for name in (NOTHING, NOTHING, *names):  # the first of a round finds cold caches, and is left out
+    for name in (NOTHING, NOTHING, *plan.only):  # the first of a round finds cold caches, and is left out
         contender = _Contender(name, _engine(name, workload))
         with contender.switched():
             contender.engine = _engine(name, workload)
         contender.measure("load", lambda it=contender.engine: _load(it, every, batch))  # type: ignore[misc]
         contenders.append(contender)
     gc.collect()
-    for _ in range(rounds):
+    for _ in range(plan.rounds):
         for contender in contenders:
             engine = contender.engine
             contender.measure("ids", lambda it=engine: _match(it, batch, lambda m: m.ids()))  # type: ignore[misc]
@@ -190,36 +224,14 @@ def _bytes(engine: Engine) -> int:
     return sum(engine.memory_bytes().values())
 
 
-def arrangements(
-    workload: Annotated[
-        str, typer.Option(help="Workloads, fabret and boolean among them; several separated by commas.")
-    ] = "SYMBOLS,VEHICLES,BOX,fabret,boolean",
-    subscriptions: Annotated[str, typer.Option(help="Numbers of subscriptions.")] = "10000,100000",
-    only: Annotated[str, typer.Option(help="Arrangements to switch off; all by default.")] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements by turns; the median counts.")] = 5,
-    events: Annotated[int, typer.Option(min=1, help="Events per measurement.")] = 4_000,
-    seed: Seed = 0,
-    json_output: Json = False,
-) -> None:
-    """Measure what each arrangement of the cluster engine brings: without it, as a ratio to the engine.
+def show(plan: Plan, results: list[dict[str, Any]]) -> None:
+    for each in results:
+        rows = [
+            (name, *(f"{line[m]:.2f}" if m in line else None for m in MEASURES))
+            for name, line in each["without"].items()
+        ]
+        title = f"{each['workload']}, {each['subscriptions']:,} subscriptions"
+        print_table(title, ("without", *MEASURES), rows)
 
-    Speeds are ratios of processor time: 0.50 is half as fast without. The ratio of bytes is of memory.
 
-    Example: python -m benchmarks arrangements --workload BOX --subscriptions 100000
-    """
-    known = {**WORKLOADS, "fabret": Fabret(), "boolean": Boolean(shape=pairs(10, 2), fulfilled=0.02)}
-    names = words(only) if only else tuple(name for name in ARRANGEMENTS if name != NOTHING)
-    load_kernels()
-    tables = []
-    for each in words(workload):
-        for size in counts("subscriptions", subscriptions):
-            ratios = measure(known[each], size, names, rounds, events, seed)
-            tables.append({"workload": each, "subscriptions": size, "without": ratios})
-            if not json_output:
-                rows = [
-                    (name, *(f"{line[m]:.2f}" if m in line else None for m in MEASURES))
-                    for name, line in ratios.items()
-                ]
-                print_table(f"{each}, {size:,} subscriptions", ("without", *MEASURES), rows)
-    if json_output:
-        print_json(tables)
+arrangements = command(Plan, measure, show, prepare=load_kernels)

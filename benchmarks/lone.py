@@ -13,7 +13,6 @@ phase until it is quiet, that of a reader from the first event to the last. Numb
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import signal
 import sys
@@ -43,7 +42,7 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.server import Server
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.local_overlay import free_addresses
-from covey.sim.experiments.processes import Worker, serve
+from covey.sim.experiments.processes import Worker, serve, user_system_ns
 from covey.sim.progress import Progress, silent
 
 _ROOT = Path(sys.modules["covey.matcher.errors"].__file__ or "").parent.parent
@@ -275,7 +274,7 @@ class Publisher:
 
     async def _publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
         """So many events, so many per second; a rate of 0 is a loop of publish."""
-        own, before, began = _user_us(), _server_us(self._server), time.perf_counter()
+        own, before, began = _user_us(), user_system_ns(self._server), time.perf_counter()
         for index in range(events):
             if rate:
                 await asyncio.sleep(max(0.0, began + index / rate - time.perf_counter()))
@@ -284,11 +283,11 @@ class Publisher:
             await self._system.publish(phase * _PHASE + index, time.perf_counter_ns())
         elapsed = time.perf_counter() - began
         await asyncio.sleep(_QUIET_S)
-        after = _server_us(self._server)
+        after = user_system_ns(self._server)
         return {
             "publisher us": (_user_us() - own) / events,
-            "server us": (after[0] - before[0]) / events,
-            "server %": (sum(after) - sum(before)) / 1e6 / elapsed * 100,
+            "server us": (after[0] - before[0]) / 1e3 / events,
+            "server %": (sum(after) - sum(before)) / 1e9 / elapsed * 100,
         }
 
     async def stop(self) -> None:
@@ -343,13 +342,6 @@ class Reader:
 
 def _user_us() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime * 1e6
-
-
-def _server_us(process_id: int) -> tuple[float, float]:
-    """User and system time, in steps of a clock tick (10 ms)."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    tick_us = 1e6 / os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) * tick_us, int(fields[12]) * tick_us
 
 
 def lone(

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covey.bridge.counts import Counts
 from covey.bridge.mapping import MappingFile, load_mapping
 from covey.bridge.mqtt_connection import subscribed
-from covey.bridge.mqtt_session import CONNECT_S, MqttSession
+from covey.bridge.mqtt_session import CONNECT_S, Counts, MqttSession
 from covey.bridge.to_covey import Setting, ToCovey
 from covey.bridge.to_mqtt import to_mqtt
 from covey.matcher import parse

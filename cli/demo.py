@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, check_one
 from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def map_page(
     from covey.sim.experiments.pages.map_page import faults_line, measure, serve_map, summary
     from covey.sim.experiments.pages.moving_boxes import Change
 
-    if how not in tuple(Change):
-        raise InputError(f"--how {how!r}: expected one of {', '.join(Change)}")
+    check_one("--how", how, Change)
     if seconds is not None and not seconds > 0:
         raise InputError(f"--seconds {seconds:g}: expected a number above 0")
     page_options = {"--no-open": no_open, "--listen": listen, "--screenshot": screenshot}
@@ -179,7 +178,7 @@ def quotes_demo(
     ] = "unsubscribe-first",
     rate: Annotated[float | None, typer.Option(help="Quotes per second; unlimited by default.")] = None,
     events: Annotated[
-        int | None, typer.Option(help="Number of quotes, from the oldest; by default all 12,154.")
+        int | None, typer.Option(min=1, help="Number of quotes, from the oldest; by default all 12,154.")
     ] = None,
     restart: Annotated[
         str | None, typer.Option(help="Kill and restart this broker (b1 to b5) half-way.")
@@ -203,20 +202,14 @@ def quotes_demo(
     """
     if context.invoked_subcommand is not None:
         return
-    if routing not in ("both", "parametric", "static"):
-        raise typer.BadParameter(f"{routing!r}: expected both, parametric or static", param_hint="--routing")
-    if resubscribe not in ("unsubscribe-first", "subscribe-first"):
-        raise typer.BadParameter(
-            f"{resubscribe!r}: expected unsubscribe-first or subscribe-first", param_hint="--resubscribe"
-        )
+    check_one("--routing", routing, ("both", "parametric", "static"))
+    check_one("--resubscribe", resubscribe, ("unsubscribe-first", "subscribe-first"))
     if rate is not None and not rate > 0:
         raise typer.BadParameter(
             f"{rate:g}: expected a number of quotes per second above 0", param_hint="--rate"
         )
-    if events is not None and events < 1:
-        raise typer.BadParameter(f"{events}: expected at least 1", param_hint="--events")
-    if restart is not None and restart not in BROKERS:
-        raise typer.BadParameter(f"{restart!r}: expected one of {', '.join(BROKERS)}", param_hint="--restart")
+    if restart is not None:
+        check_one("--restart", restart, BROKERS)
 
     from rich.console import Console
 

@@ -12,7 +12,7 @@ import typer
 from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
-    from covey.cli.administration.finding import Finding
+    from covey.cli.administration.machine_checks import Finding
 
 _STYLES = {"ok": "green", "note": "yellow", "wrong": "red"}
 
@@ -31,8 +31,7 @@ def doctor(
 
     Example: covey doctor overlay.yaml
     """
-    from covey.cli.administration.finding import State
-    from covey.cli.administration.machine_checks import machine_findings
+    from covey.cli.administration.machine_checks import State, machine_findings
     from covey.cli.support.output import print_json
 
     parts = {"this machine": list(machine_findings())}

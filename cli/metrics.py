@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json, Master, check_output
+from covey.cli.support.options import Json, Master, check_output, writing
 from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def print_metrics(
     from covey.cli.support.output import progress
     from covey.sim.extras import need
     from covey.sim.metrics import compare, summarise, write_csv
+    from covey.sim.metrics.run_report import report_of
+    from covey.sim.reports import write_report
     from covey.sim.trace.finding import find_traces
 
     for option, file in (("--csv", csv), ("--html", html)):
@@ -87,9 +89,6 @@ def print_metrics(
         if csv is not None:
             write_csv(csv, summaries)
         if html is not None:
-            from covey.sim.metrics.run_report import report_of
-            from covey.sim.reports import write_report
-
             on_progress("page", 1.0)
             write_report(html, report_of(summaries, groups, traces.broken))
         if plots is not None:
@@ -114,18 +113,15 @@ def write_page(html: Path, traces: Sequence[str], master: str | None, on_progres
 
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
-    from covey.matcher.errors import CoveyError
     from covey.sim.metrics.run_report import looks, plots
     from covey.sim.reports import png
     from covey.sim.reports.colours import styles
 
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in plots(groups).items():
             style = styles(figure.plot.styled, looks(groups))
             (folder / f"{name}.png").write_bytes(png(figure.plot, style))
-    except OSError as error:
-        raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
 
 def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None:

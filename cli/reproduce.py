@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.options import Json, Seed
+from covey.cli.support.options import Json, Seed, writing
 from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def reproduce(
     folders = {each: out / each if out is not None and paper == "all" else out for each in papers}
     for folder in folders.values():
         if folder is not None:
-            make_folder(folder)
+            with writing(f"--out {folder}"):
+                folder.mkdir(parents=True, exist_ok=True)
     if {*papers} & {*PAPERS}:
         compile_once()
     reports = []
@@ -94,32 +95,19 @@ def print_report(report: PaperReport, console: Console) -> None:
         console.print(f"\nnote: {note}", highlight=False)
 
 
-def make_folder(folder: Path) -> None:
-    """Create the folder of a report. Raises `CoveyError` if that fails."""
-    from covey.matcher import CoveyError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
-
-
 def write_files(report: PaperReport, folder: Path) -> None:
     """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure, into a folder.
 
     Raises `CoveyError` if that fails.
     """
-    from covey.matcher import CoveyError
     from covey.sim.experiments.papers.documents import picture_name
     from covey.sim.experiments.papers.report import page
     from covey.sim.reports import png, write_report
 
-    try:
+    with writing(f"--out {folder}"):
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
         write_report(folder / "report.html", page(report))
         for finding in report.findings:
             if finding.plot is not None and not finding.plot.empty:
                 name = picture_name(report.paper, finding.figure)
                 (folder / name).write_bytes(png(finding.plot))
-    except OSError as error:
-        raise CoveyError(f"--out {folder}: {error.strerror or error}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, writing
 from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:
@@ -153,12 +153,8 @@ def _load(file: Path) -> Topology:
 
 
 def _write(path: Path, text: str) -> None:
-    from covey.sim.topology import TopologyError
-
-    try:
+    with writing(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _draw(result: Topology, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What this machine has of what Covey needs."""
+"""What this machine has of what Covey needs, as findings of `covey doctor`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from covey.cli.administration.finding import Finding, State
 from covey.matcher import kernels_cached
 from covey.matcher.jit.cache import cache_directory, cache_writable
 from covey.overlay.node.server import descriptor_limit
@@ -34,6 +35,24 @@ _LEAST_PYTHON = (3, 11)
 _LEAST_JAVA = 17
 BROKER_BYTES = 125 << 20
 """The memory of an idle broker (docs/how-to-size.md)."""
+
+
+class State(StrEnum):
+    OK = "ok"
+    NOTE = "note"
+    """Something works less well, or is missing for some commands."""
+    WRONG = "wrong"
+    """No broker can start, or serve, with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`text` is one sentence, with what to do unless it is OK; `page` is that of the documents."""
+
+    subject: str
+    state: State
+    text: str
+    page: str = ""
 
 
 def machine_findings() -> Iterator[Finding]:

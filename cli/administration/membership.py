@@ -299,7 +299,7 @@ class Change:
         before = self.edit.before
         address = before.brokers[broker].address
         try:
-            _, state = await inspect_broker(address, listed=0, tls=self._access.tls, token=self._access.token)
+            state = await self._inspected(address)
         except CoveyError as error:
             raise MembershipError(
                 f"broker {broker}: {error}; {_NOTHING} (--skip {broker} if it does not run)"
@@ -371,7 +371,7 @@ class Change:
     async def _answers(self, broker: str, process: int) -> bool:
         address = self.edit.before.brokers[broker].address
         try:
-            _, state = await inspect_broker(address, listed=0, tls=self._access.tls, token=self._access.token)
+            state = await self._inspected(address)
         except CoveyError:
             return False
         return bool(state["process"] == process)
@@ -410,7 +410,7 @@ class Change:
     async def _linked(self, upper: str, lower: str) -> bool:
         address = self.edit.after.brokers[upper].address
         try:
-            _, state = await inspect_broker(address, listed=0, tls=self._access.tls, token=self._access.token)
+            state = await self._inspected(address)
         except CoveyError:
             return False
         interface = f"broker/{lower}"

@@ -19,8 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from covey.cli.administration.finding import Finding, State
-from covey.cli.administration.machine_checks import BROKER_BYTES, available_bytes, usable_cores
+from covey.cli.administration.machine_checks import (
+    BROKER_BYTES,
+    Finding,
+    State,
+    available_bytes,
+    usable_cores,
+)
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import RefusedError, inspect_broker
 from covey.overlay.node.config import (

@@ -7,7 +7,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -147,6 +148,25 @@ def check_output(option: str, path: Path) -> None:
         raise typer.BadParameter(f"{path.parent} is no folder", param_hint=option)
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder, expected a file", param_hint=option)
+
+
+@contextmanager
+def writing(place: object) -> Iterator[None]:
+    """`CoveyError`, one sentence with `place`, where a file or folder cannot be written."""
+    from covey.matcher.errors import CoveyError
+
+    try:
+        yield
+    except OSError as error:
+        raise CoveyError(f"{place}: cannot be written: {error.strerror or error}") from None
+
+
+def check_one(option: str, value: str, known: Iterable[str]) -> None:
+    """Raises `InputError` with the name of the option for a value that is not known."""
+    from covey.matcher.errors import InputError
+
+    if value not in (known := tuple(known)):
+        raise InputError(f"{option} {value!r}: expected one of {', '.join(known)}")
 
 
 _TOKEN = "COVEY_TOKEN"

@@ -87,9 +87,8 @@ class LocalOverlay:
     listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
-    `operators` is that section of the overlay file, and `repair_after_s` and `replay_events` its fields; the
-    types named in `durable` are stored until the block ends. `tickets` are files of keys. At the end of the
-    block brokers drain for at most `drain_s`.
+    The types named in `durable` are stored until the block ends; `sections` are further ones of the overlay
+    file. At the end of the block brokers drain for at most `drain_s`.
     """
 
     def __init__(
@@ -98,15 +97,10 @@ class LocalOverlay:
         *,
         routing: str = "parametric",
         event_types: Sequence[EventType] = (),
-        limits: Mapping[str, int] | None = None,
-        engine: str = "cluster",
         compiled: bool = True,
-        operators: Mapping[str, Any] | None = None,
-        repair_after_s: float = 0.0,
-        replay_events: int | None = None,
         durable: Sequence[str] = (),
-        tickets: Sequence[str] = (),
         drain_s: float = 10.0,
+        **sections: Any,
     ) -> None:
         self._drain_s = drain_s
         self._loading = ("loading", "compiling") if compiled else ("loading",)
@@ -123,22 +117,12 @@ class LocalOverlay:
                 for t in event_types
             },
             "links": [list(link) for link in links],
-            "engine": engine,
+            **sections,
         }
-        if limits:
-            self._configuration["limits"] = dict(limits)
-        if operators:
-            self._configuration["operators"] = dict(operators)
-        if repair_after_s:
-            self._configuration["repair_after_s"] = repair_after_s
-        if replay_events is not None:
-            self._configuration["replay_events"] = replay_events
         if durable:
             self._configuration |= {"durable": {name: {} for name in durable}, "storage": "storage"}
         self.link_addresses: dict[tuple[str, str], str] = {}
         """Where a link is dialled, by (listener, dialer), if not at the address of its listener."""
-        if tickets:
-            self._configuration["tickets"] = list(tickets)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._folder = Path()
 

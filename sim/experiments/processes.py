@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -238,6 +238,21 @@ class BackgroundTasks:
             raise self._failure
 
 
+async def unless_ended(work: Awaitable[T], others: Iterable[asyncio.Task[None]]) -> T:
+    """Await `work`; cancelled where another task ends before it, whose error is raised, or else
+    `CoveyError`."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            if other.done():
+                other.result()
+                raise CoveyError("a part of the run has ended early")
+        return await task
+    finally:
+        task.cancel()
+
+
 async def every(period_s: Callable[[], float], work: Callable[[], object]) -> None:
     """Call `work` again and again, and await it where it returns a coroutine; the next call is no earlier
     than a period after the last."""
@@ -260,8 +275,13 @@ def cpu_ns(process_id: int) -> int:
     try:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads.iterdir())
     except OSError:
-        fields = (_folder(process_id) / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_NS
+        return sum(user_system_ns(process_id))
+
+
+def user_system_ns(process_id: int) -> tuple[int, int]:
+    """User and system time of a process, in steps of a clock tick (10 ms)."""
+    fields = (_folder(process_id) / "stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) * _TICK_NS, int(fields[12]) * _TICK_NS
 
 
 def total_cpu_ns(process_ids: Iterable[int]) -> int:

@@ -17,8 +17,8 @@ from mosquitto import Mosquitto, bridge, needs_mosquitto
 from running import Brokers, Proxy, on_a_loop, until
 
 from covey.bridge import mqtt_connection, mqtt_session
-from covey.bridge.counts import Counts
 from covey.bridge.mqtt_connection import Connection, Incoming
+from covey.bridge.mqtt_session import Counts
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits

@@ -16,7 +16,7 @@ import pytest
 from running import free_ports, until
 
 if TYPE_CHECKING:
-    from covey.bridge.counts import Counts
+    from covey.bridge.mqtt_session import Counts
 
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 needs_mosquitto = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not installed (Debian: mosquitto)")
@@ -72,8 +72,8 @@ class Mosquitto:
 @asynccontextmanager
 async def bridge(file: Path, broker: str, mapping: str, **options: Any) -> AsyncIterator[Counts]:
     """A bridge of a mapping, written to the file, from the moment that it is ready."""
-    from covey.bridge.counts import Counts
     from covey.bridge.mqtt import run_mqtt_bridge
+    from covey.bridge.mqtt_session import Counts
 
     file.write_text(mapping)
     counts, ready = Counts(), asyncio.Event()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +23,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
 from covey.sim.experiments.local_overlay import THREE_LEVELS, LocalOverlay
+from covey.sim.experiments.processes import unless_ended
 from covey.sim.scenario.recorded import QUOTE
 
 END_S = 2.0
@@ -244,8 +245,8 @@ class Demonstration:
             tasks = [asyncio.create_task(self._trade(trader)) for trader in replay.traders]
             tasks.append(asyncio.create_task(self._poll(overlay)))
             try:
-                await self._unless_one_fails(self._publish(exchange, overlay), tasks)
-                await self._unless_one_fails(self._until_idle(), tasks)
+                await unless_ended(self._publish(exchange, overlay), tasks)
+                await unless_ended(self._until_idle(), tasks)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -355,20 +356,6 @@ class Demonstration:
             with suppress(CoveyError):  # a killed broker does not respond
                 self.replay.brokers |= await overlay.inspect()
             await asyncio.sleep(1.0)
-
-    @staticmethod
-    async def _unless_one_fails(work: Any, others: Sequence[asyncio.Task[None]]) -> None:
-        """Await `work`; raise as soon as another task ends, since they end only by an exception."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
-            for other in others:
-                if other.done():
-                    other.result()
-                    raise CoveyError("a trader's subscription ended early")
-            await task
-        finally:
-            task.cancel()
 
 
 def _days(quotes: pa.RecordBatch) -> list[pa.RecordBatch]:

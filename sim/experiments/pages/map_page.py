@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from covey.sim.experiments.pages.live_oracle import Change as OracleChange
 from covey.sim.experiments.pages.live_oracle import Counts, Rectangle
 from covey.sim.experiments.pages.moving_boxes import BOX, Change, publisher_of
 from covey.sim.experiments.pages.site import Demand, Site, converse, picture
+from covey.sim.experiments.processes import unless_ended
 
 _FRAMES = 10
 _STATS_S = 0.25
@@ -232,11 +233,11 @@ async def measure(settings: Settings, seconds: float) -> MapOutcome:
     async with city.running():
         failing = asyncio.create_task(city.until_failure())
         try:
-            await _unless(failing, asyncio.sleep(_SETTLE_S))
+            await unless_ended(asyncio.sleep(_SETTLE_S), [failing])
             start, before = perf_counter(), await _totals(city)
-            await _unless(failing, asyncio.sleep(seconds))
+            await unless_ended(asyncio.sleep(seconds), [failing])
             after, elapsed = await _totals(city), perf_counter() - start
-            await _unless(failing, asyncio.sleep(_SETTLE_S))
+            await unless_ended(asyncio.sleep(_SETTLE_S), [failing])
         finally:
             failing.cancel()
         reports, changes, control = (a - b for a, b in zip(after, before, strict=True))
@@ -258,15 +259,6 @@ async def measure(settings: Settings, seconds: float) -> MapOutcome:
 async def _totals(city: City) -> tuple[int, int, int]:
     await city.counters.read()
     return city.reports, city.statistics.changes, city.counters.control_messages
-
-
-async def _unless(failing: asyncio.Task[None], work: Awaitable[Any]) -> None:
-    """Await work, or raise what has ended a part of the city."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait({task, failing}, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
-    if failing.done():
-        failing.result()
 
 
 def _share(outcome: MapOutcome, reached: float, count: str, rate: str) -> str:

@@ -12,19 +12,19 @@ sent has arrived, and goes on with its session at the next.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from covey.matcher.errors import CoveyError
 from covey.overlay.client import Client, ClosedError, Subscription
 from covey.overlay.core.client.actions import ClientAction, DeliverTo, Settled
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Refuse
 from covey.sim.experiments.local_overlay import DelayedOverlay
-from covey.sim.experiments.processes import BackgroundTasks
+from covey.sim.experiments.processes import BackgroundTasks, cpu_ns
 from covey.sim.experiments.runs.run import Run, RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.loads import SubscriberState
@@ -363,12 +363,8 @@ class RealRun(Run):
         """Processor time of each broker's process, where /proc has it."""
         busy_ns = {}
         for broker, process in self._overlay.process_ids().items():
-            try:
-                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            ticks = int(fields[11]) + int(fields[12])
-            busy_ns[f"broker/{broker}"] = ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
+            with suppress(CoveyError, OSError):
+                busy_ns[f"broker/{broker}"] = cpu_ns(process)
         return busy_ns
 
     async def _count_messages(self) -> None:

@@ -2,8 +2,8 @@
 tasks of Spark.
 
 Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
-complete, of the same scenario and choices and the same contents of the files that it names, over the same
-kind of brokers (simulated or real), and of the same version of Covey; so work that was interrupted resumes.
+complete, simulated, of the same scenario and choices and the same contents of the files that it names, and of
+the same version of Covey; so work that was interrupted resumes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from covey.sim.trace.storage import Folder, reason_of
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A scenario under a name that is unique in its folder; `real` runs it over broker processes, and
-    `choices` are those of its sweep."""
+    """A scenario under a name that is unique in its folder; `choices` are those of its sweep."""
 
     name: str
     scenario: Scenario
-    real: bool = False
     choices: Choices = field(default_factory=dict)
 
 
@@ -120,7 +118,6 @@ def _check_names(planned: Sequence[PlannedRun]) -> None:
 def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
     """Run one scenario into `folder`: what an executor calls wherever its work is done. Where an executor
     calls it twice, the second call finds the first one's result."""
-    from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
 
     trace = _trace(planned, folder)
@@ -128,8 +125,7 @@ def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
         earlier = _earlier(planned, folder)
         if earlier is not None:
             return replace(earlier, reused=False)
-        run = RealRun(planned.scenario) if planned.real else SimulatedRun(planned.scenario)
-        result = run.run(trace, choices=planned.choices).as_json()
+        result = SimulatedRun(planned.scenario).run(trace, choices=planned.choices).as_json()
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
         return RunOutcome(planned.name, trace, error=f"{kind}{error}")
@@ -150,7 +146,7 @@ def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
     same = json.loads(json.dumps(asdict(planned.scenario)))
     if manifest.summary is None or not manifest.complete:
         return None
-    if manifest.scenario != same or manifest.covey != version("covey") or manifest.real != planned.real:
+    if manifest.scenario != same or manifest.covey != version("covey") or manifest.real:
         return None
     if manifest.choices != json.loads(json.dumps(planned.choices)):
         return None
@@ -164,7 +160,7 @@ _DIED = "its process died, as one does that the system stops for want of memory"
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Runs in `jobs` processes of this machine (0: one per core), the longest first; real ones one by one."""
+    """Runs in `jobs` processes of this machine (0: one per core), the longest first."""
 
     jobs: int = 0
 
@@ -173,16 +169,14 @@ class Processes:
     ) -> list[RunOutcome]:
         outcomes: list[RunOutcome] = []
         ordered = sorted(planned, key=lambda each: -expected_work(each.scenario))
-        for real in (False, True):
-            these = [run for run in ordered if run.real == real]
-            jobs = 1 if real else min(self.jobs, len(these))
-            for run, future in processes.each(partial(run_one, folder=folder), these, jobs) if these else ():
-                try:
-                    outcome = future.result()
-                except BrokenProcessPool:
-                    outcome = RunOutcome(run.name, "", error=_DIED)
-                outcomes.append(outcome)
-                ended(len(outcomes))
+        jobs = min(self.jobs, len(ordered))
+        for run, future in processes.each(partial(run_one, folder=folder), ordered, jobs):
+            try:
+                outcome = future.result()
+            except BrokenProcessPool:
+                outcome = RunOutcome(run.name, "", error=_DIED)
+            outcomes.append(outcome)
+            ended(len(outcomes))
         return outcomes
 
 

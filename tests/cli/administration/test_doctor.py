@@ -18,8 +18,7 @@ from running import Brokers, free_ports, on_a_loop
 
 from covey.cli.administration import machine_checks, overlay_checks
 from covey.cli.administration.certificates import Authority
-from covey.cli.administration.finding import Finding, State
-from covey.cli.administration.machine_checks import NEEDED_FOR, machine_findings
+from covey.cli.administration.machine_checks import NEEDED_FOR, Finding, State, machine_findings
 from covey.cli.administration.overlay_checks import file_system, overlay_findings
 from covey.overlay.core.access.identity import broker_uri
 

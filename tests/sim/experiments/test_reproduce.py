@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     from covey.cli.reproduce import write_files
 
     (tmp_path / "file").write_text("")
-    with pytest.raises(CoveyError, match=r"--out .*file: "):
+    with pytest.raises(CoveyError, match=r"--out .*file: cannot be written: "):
         write_files(PaperReport("fabret", "", "quick", []), tmp_path / "file")
 
 
