@@ -328,7 +328,7 @@ class InterfaceQueue:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         link, limits = self.link, self.limits
         events = self._pending_events() + (0 if message is None else events_in(message))
-        size = self._pending_bytes() + (0 if message is None else link.would_hold(message))
+        size = self._pending_bytes() + (0 if message is None else link.events.entry(message).held)
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
     def _room(self, message: Message) -> int:
@@ -337,7 +337,7 @@ class InterfaceQueue:
         if self.limits.events is not None:
             room = min(room, max(0, self.limits.events - self._pending_events()))
         free_bytes = self.limits.bytes - self._pending_bytes()
-        while room and self.link.would_hold(part(message, 0, room)) > free_bytes:
+        while room and self.link.events.entry(part(message, 0, room)).held > free_bytes:
             room //= 2
         return room
 
