@@ -13,73 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json, option, taking
+from covey.cli.support.options import Json, options_of, taking
+from covey.sim.experiments.fuzz.options import FuzzOptions
 
 if TYPE_CHECKING:
-    from covey.sim.experiments.fuzz import FuzzOptions, HistoryOutcome
+    from covey.sim.experiments.fuzz import HistoryOutcome
 
 _SHOWN = 5
 
 _LEAST = {"steps": 1, "merging_budget": 1, "damping": 0.0}
-_OPTIONS = tuple(
-    option(name, str if default is None else type(default), text, default=default, min=_LEAST.get(name))
-    for name, default, text in (
-        ("routing", "parametric", "parametric or static."),
-        ("resubscribe", "subscribe-first", "static routing: subscribe-first or unsubscribe-first."),
-        ("engine", "naive", "Matching engine of brokers and clients."),
-        ("poset", "forest", "forest, naive, diagram or diagram-local."),
-        ("steps", 60, "Steps per history."),
-        ("crashes", True, "Whether brokers crash."),
-        ("gapless", False, "Make half of the updates gapless."),
-        ("damping", 0.0, "Damping of the brokers, in typical steps."),
-        ("motion", False, "Give half of the bounds a rate (Motion)."),
-        ("content", False, "Add content filters to advertisements."),
-        ("operators", False, "Add filters with or, !=, prefix and the like."),
-        (
-            "calls",
-            False,
-            "Add filters that call named operators, which some brokers lack and which fail now and then.",
-        ),
-        ("dense", False, "Only intervals on one attribute, so that filters often cover each other."),
-        ("widen", False, "Widen event types on the way."),
-        ("merging", "off", "off, perfect or budget."),
-        ("merging_budget", 3, "Slots per link and type."),
-        (
-            "defect",
-            None,
-            "Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
-            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results (with --calls), "
-            "no-last-events, no-departures, early-answer (with --views).",
-        ),
-        ("service", "broker", "Order of messages at brokers: broker, fifo, control-first or two-lanes."),
-        (
-            "stalls",
-            False,
-            "Clients that stop reading or publish what they read, and brokers that stop, beside "
-            "uninvolved clients that must not notice. Of the other options only --steps applies.",
-        ),
-        ("durable", False, "Make all types durable, and two sessions in three; crash often."),
-        ("moves", False, "Durable sessions that move between brokers, with --durable."),
-        (
-            "repair",
-            False,
-            "Links that move around brokers that die, for a time or for good, and around splits of the "
-            "network.",
-        ),
-        ("validity", False, "Subscriptions with a validity period, some of which are renewed."),
-        ("views", False, "Give event types keys, and clients views beside their subscriptions."),
-        (
-            "faults",
-            "",
-            "all, or some of crashes, power, partitions, swizzles, clogs, connections, slow, clocks, "
-            "damage, full, moves, with commas between them: histories with these faults and no others.",
-        ),
-    )
-)
-"""Those of `FuzzOptions`."""
 
 
-@taking("given", _OPTIONS)
+@taking("given", options_of(FuzzOptions, _LEAST))
 def fuzz(
     *,
     seeds: Annotated[int, typer.Option(min=1, help="Number of histories, one per seed.")] = 100,
@@ -100,7 +45,7 @@ def fuzz(
     Example: covey sim fuzz --seeds 1000 --routing static
     """
     from covey.cli.support.output import print_json, progress
-    from covey.sim.experiments.fuzz import FuzzOptions, play_histories, play_history
+    from covey.sim.experiments.fuzz import play_histories, play_history
 
     options = FuzzOptions(**given)
     if options.routing == "static" and options.damping:

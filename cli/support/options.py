@@ -7,12 +7,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -54,6 +54,15 @@ def option(
         kind if default is not None else kind | None, typer.Option(*flags, help=text, **settings)
     ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def options_of(described: type[Any], least: Mapping[str, float]) -> tuple[inspect.Parameter, ...]:
+    """The options of a dataclass whose fields are annotated with their help; `least` are lower bounds."""
+    hints = get_type_hints(described, include_extras=True)
+    return tuple(
+        option(each.name, *get_args(hints[each.name]), default=each.default, min=least.get(each.name))
+        for each in fields(described)
+    )
 
 
 def taking(

@@ -23,13 +23,8 @@ from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.files import Files, StorageError
 from covey.overlay.storage.log import DEFAULT_SEGMENT_BYTES, Commit, Log
 from covey.overlay.storage.segment import Missing
-from covey.overlay.transport.wire_values import (
-    event_type_of,
-    events_of,
-    fill_event_type,
-    fill_events,
-    uint32s,
-)
+from covey.overlay.transport.codec import events_of, fill_events, uint32s
+from covey.overlay.transport.wire_values import event_type_of, fill_event_type
 from covey.proto import storage_pb2 as pb
 
 _SCAN_BYTES = 4 << 20

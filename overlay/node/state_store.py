@@ -33,12 +33,8 @@ from covey.overlay.core.endpoint.storage import (
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.watermarks import WATERMARKS
 from covey.overlay.storage.files import StorageError, check_linked, storage_error, sync_file
-from covey.overlay.transport.wire_values import (
-    decode_event_type,
-    decode_values,
-    encode_event_type,
-    encode_values,
-)
+from covey.overlay.transport.codec import decode_values, encode_values
+from covey.overlay.transport.wire_values import decode_event_type, encode_event_type
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "cursors": ("interface", "type", "next"),

@@ -1,22 +1,26 @@
-"""The messages of the core on the wire (proto/broker.proto), one encoder and one decoder each; `packets.py`
-has the packets they travel in.
+"""The messages of the core on the wire (proto/broker.proto), one encoder and one decoder each, with the
+values and the events in them; `packets.py` has the packets they travel in.
 
-Invariants: decoding an encoded message gives an equal one; a message that does not make sense raises
-`MessageError`, never anything else.
+Invariants: decoding an encoded message gives an equal one; the bytes of a batch pass through unchanged; a
+message that does not make sense raises `MessageError`, never anything else.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher import parse
+from covey.matcher import EventBatch, parse
 from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
+from covey.matcher.events.trace_contexts import present
+from covey.matcher.expressions.expression import Scalar
 from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
     MAX_VALIDITY_NS,
@@ -40,25 +44,29 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.moving.motion import check_values
+from covey.overlay.core.moving.motion import Motion, check_values
 from covey.overlay.transport.wire_values import (
+    WIRE,
     MessageError,
     TypeLookup,
     UnknownTypeError,
-    bytes_of_events,
+    bytes_of_results,
+    contexts_of,
     decode_event_type,
     event_type_of,
-    events_of,
+    fill_contexts,
     fill_event_type,
-    fill_events,
-    fill_values,
+    fill_results,
+    results_of,
+    schema_bytes,
+    schema_of,
     traceparent_of,
-    uint32s,
-    values_of,
 )
 from covey.proto import broker_pb2 as pb
 
 WireMessage = pb.Message
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UINT32 = struct.Struct("<I")
 _STEPS = {step.value for step in MoveStep}
 _ALIKE: dict[str, Any] = {
@@ -79,6 +87,144 @@ _OF_CLIENTS = (
     *("sync_begin", "sync_end"),
 )
 """The kinds of messages that a client sends."""
+
+
+def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
+    for name, value in values.items():
+        slot = wire[name]
+        if value.__class__ is float:  # nearly always
+            slot.float64 = value
+        elif value.__class__ is int:
+            slot.int64 = value
+        elif isinstance(value, Motion):
+            slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
+                value.value,
+                value.rate,
+                value.since_ns,
+            )
+        elif isinstance(value, bool):
+            slot.bool = value
+        elif isinstance(value, int):
+            slot.int64 = value
+        elif isinstance(value, float):
+            slot.float64 = value
+        elif isinstance(value, str):
+            slot.string = value
+        else:
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            slot.timestamp = (moment - _EPOCH) // _MICROSECOND
+
+
+def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
+    """The values by variable, in the order of their names: a map has none on the wire."""
+    values: dict[str, Scalar] = {}
+    for name in sorted(wire):
+        value = wire[name]
+        kind = value.WhichOneof("kind")
+        if kind is None:
+            raise FilterError(f"variable ${name} has no value: expected a number, a string, a bool or a time")
+        if kind == "motion":
+            moving = value.motion
+            values[name] = cast("Scalar", Motion(moving.value, moving.rate, moving.since_ns))
+        elif kind == "timestamp":
+            try:
+                values[name] = _EPOCH + value.timestamp * _MICROSECOND
+            except OverflowError:
+                raise FilterError(
+                    f"variable ${name}: {value.timestamp} microseconds since 1970, "
+                    "expected a time in the years 1 to 9999"
+                ) from None
+        else:
+            values[name] = getattr(value, kind)
+    return values
+
+
+def encode_values(values: Mapping[str, Scalar]) -> bytes:
+    """Values of broker variables, on their own."""
+    wire = pb.Update()
+    fill_values(wire.values, values)
+    data: bytes = wire.SerializeToString(deterministic=True)
+    return data
+
+
+def decode_values(data: bytes) -> dict[str, Scalar]:
+    """The inverse of `encode_values`."""
+    return values_of(pb.Update.FromString(data).values)
+
+
+def fill_events(wire: pb.Events, batch: EventBatch) -> None:
+    wire.type_name = batch.event_type.name
+    wire.publisher = batch.publisher
+    wire.first_sequence = batch.first_sequence
+    if batch.sequence_offsets is not None:
+        wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
+    wire.ingress_ns = batch.ingress_ns
+    wire.count = batch.count
+    if batch.columns is None:
+        wire.record_batch = batch.serialized()
+    else:
+        wire.packed_columns = batch.columns.data or batch.columns.packed()
+    wire.schema = batch.event_type.cache.get(WIRE) or schema_bytes(batch.event_type)
+    if batch.results is not None:
+        fill_results(wire, batch.results)
+    if batch.contexts:
+        fill_contexts(wire, present(batch.contexts, batch.sequences()))
+
+
+def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
+    """A batch of a client, or one `checked` by a broker: only that may have results."""
+    event_type, schema = lookup(wire.type_name), wire.schema
+    if event_type is None:
+        raise UnknownTypeError(wire.type_name)
+    if schema and schema != event_type.cache.get(WIRE):
+        event_type = schema_of(schema, event_type)
+    publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
+    offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
+    if wire.packed_columns:
+        if wire.record_batch:
+            raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
+        batch = EventBatch.unpack(
+            event_type,
+            wire.packed_columns,
+            wire.count,
+            publisher=publisher,
+            first_sequence=wire.first_sequence,
+            sequence_offsets=offsets,
+            ingress_ns=wire.ingress_ns,
+            checked=checked,
+        )
+    else:
+        batch = EventBatch.deserialize(
+            event_type,
+            wire.record_batch,
+            publisher=publisher,
+            first_sequence=wire.first_sequence,
+            sequence_offsets=offsets,
+            ingress_ns=wire.ingress_ns,
+            checked=checked,
+        )
+    if batch.count != wire.count:
+        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
+    if batch.first_sequence > 2**62:
+        raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
+    if wire.results:
+        if not checked:
+            raise EventError(f"{event_type.name}: results of operators from a client, expected none")
+        batch.results = results_of(wire.results, batch.count)
+    if wire.contexts:
+        batch.contexts = contexts_of(wire)
+    return batch
+
+
+def bytes_of_events(wire: pb.Events) -> int:
+    """What `EventBatch.nbytes` would be of events that cannot be decoded."""
+    return (len(wire.packed_columns) or len(wire.record_batch)) + bytes_of_results(wire.results)
+
+
+def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
+    if len(data) % 4:
+        raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
+    return np.frombuffer(data, dtype="<u4")
 
 
 def _encode_advertise(wire: pb.Message, m: Advertise) -> None:

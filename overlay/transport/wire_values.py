@@ -1,36 +1,29 @@
-"""Event types, values of variables and batches of events on the wire, with their trace contexts and the
-results of named operators; and what is wrong with what a peer sent.
+"""Event types on the wire, the trace contexts of events and the results of named operators; and what is wrong
+with what a peer sent.
 
-Invariant: the bytes of a batch pass through unchanged; what cannot be decoded raises a `CoveyError`. What is
-no W3C traceparent of an event that is traced is ignored, as that standard demands, and no batch has more than
-`MOST_CONTEXTS`. Results that were encoded decode to equal ones, and have as many bytes as in their message,
-so both ends of a link count alike.
+Invariant: what cannot be decoded raises a `CoveyError`. What is no W3C traceparent of an event that is traced
+is ignored, as that standard demands, and no batch has more than `MOST_CONTEXTS`. Results that were encoded
+decode to equal ones, and have as many bytes as in their message, so both ends of a link count alike.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.message import DecodeError
 
-from covey.matcher import EventBatch, EventType
-from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
+from covey.matcher import EventType
+from covey.matcher.errors import CoveyError, EventError, EventTypeError
 from covey.matcher.events.arrow_columns import MALFORMED, read_record_batch
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.results import RESULT_BYTES, Answers, Results
-from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext, TraceContexts, present
-from covey.matcher.expressions.expression import Scalar
+from covey.matcher.events.trace_contexts import MOST_CONTEXTS, TraceContext, TraceContexts
 from covey.overlay.core.messages import Refuse
-from covey.overlay.core.moving.motion import Motion
 from covey.proto import broker_pb2 as pb
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -39,8 +32,6 @@ WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
 _ITEMS = frozenset(kind.arrow for kind in Kind)
 """The types of values that a free variable may have."""
 TypeLookup = Callable[[str], EventType | None]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _KINDS = {
     Kind.INT64: pb.KIND_INT64,
     Kind.FLOAT64: pb.KIND_FLOAT64,
@@ -50,7 +41,7 @@ _KINDS = {
     Kind.STRINGS: pb.KIND_STRINGS,
 }
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
-_WIRE = "wire"
+WIRE = "wire"
 """The key of a type's bytes in its cache."""
 _SCHEMAS, _CACHED_LENGTH = 1024, 16_384
 """How many schemas of events are cached, and the bytes of the longest one."""
@@ -199,8 +190,8 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
         wire.attributes.add(name=name, kind=_KINDS[kind])
 
 
-def _schema_bytes(event_type: EventType) -> bytes:
-    data = event_type.cache[_WIRE] = encode_event_type(event_type)
+def schema_bytes(event_type: EventType) -> bytes:
+    data = event_type.cache[WIRE] = encode_event_type(event_type)
     return data
 
 
@@ -211,7 +202,7 @@ def _schema_of(data: bytes) -> EventType:
 
 def schema_of(data: bytes, known: EventType) -> EventType:
     """The schema of events of a known type."""
-    if data == (known.cache.get(_WIRE) or _schema_bytes(known)):
+    if data == (known.cache.get(WIRE) or schema_bytes(known)):
         return known
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
     if schema.name != known.name:
@@ -232,141 +223,3 @@ def event_type_of(wire: pb.EventType) -> EventType:
             raise EventTypeError(f"event type {wire.name!r}: attribute {attribute.name!r} is declared twice")
         attributes[attribute.name] = kind
     return EventType(wire.name, attributes, wire.key or None)
-
-
-def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
-    for name, value in values.items():
-        slot = wire[name]
-        if value.__class__ is float:  # nearly always
-            slot.float64 = value
-        elif value.__class__ is int:
-            slot.int64 = value
-        elif isinstance(value, Motion):
-            slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
-                value.value,
-                value.rate,
-                value.since_ns,
-            )
-        elif isinstance(value, bool):
-            slot.bool = value
-        elif isinstance(value, int):
-            slot.int64 = value
-        elif isinstance(value, float):
-            slot.float64 = value
-        elif isinstance(value, str):
-            slot.string = value
-        else:
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            slot.timestamp = (moment - _EPOCH) // _MICROSECOND
-
-
-def encode_values(values: Mapping[str, Scalar]) -> bytes:
-    """Values of broker variables, on their own."""
-    wire = pb.Update()
-    fill_values(wire.values, values)
-    data: bytes = wire.SerializeToString(deterministic=True)
-    return data
-
-
-def decode_values(data: bytes) -> dict[str, Scalar]:
-    """The inverse of `encode_values`."""
-    return values_of(pb.Update.FromString(data).values)
-
-
-def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
-    """The values by variable, in the order of their names: a map has none on the wire."""
-    values: dict[str, Scalar] = {}
-    for name in sorted(wire):
-        value = wire[name]
-        kind = value.WhichOneof("kind")
-        if kind is None:
-            raise FilterError(f"variable ${name} has no value: expected a number, a string, a bool or a time")
-        if kind == "motion":
-            moving = value.motion
-            values[name] = cast("Scalar", Motion(moving.value, moving.rate, moving.since_ns))
-        elif kind == "timestamp":
-            try:
-                values[name] = _EPOCH + value.timestamp * _MICROSECOND
-            except OverflowError:
-                raise FilterError(
-                    f"variable ${name}: {value.timestamp} microseconds since 1970, "
-                    "expected a time in the years 1 to 9999"
-                ) from None
-        else:
-            values[name] = getattr(value, kind)
-    return values
-
-
-def fill_events(wire: pb.Events, batch: EventBatch) -> None:
-    wire.type_name = batch.event_type.name
-    wire.publisher = batch.publisher
-    wire.first_sequence = batch.first_sequence
-    if batch.sequence_offsets is not None:
-        wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
-    wire.ingress_ns = batch.ingress_ns
-    wire.count = batch.count
-    if batch.columns is None:
-        wire.record_batch = batch.serialized()
-    else:
-        wire.packed_columns = batch.columns.data or batch.columns.packed()
-    wire.schema = batch.event_type.cache.get(_WIRE) or _schema_bytes(batch.event_type)
-    if batch.results is not None:
-        fill_results(wire, batch.results)
-    if batch.contexts:
-        fill_contexts(wire, present(batch.contexts, batch.sequences()))
-
-
-def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
-    """A batch of a client, or one `checked` by a broker: only that may have results."""
-    event_type, schema = lookup(wire.type_name), wire.schema
-    if event_type is None:
-        raise UnknownTypeError(wire.type_name)
-    if schema and schema != event_type.cache.get(_WIRE):
-        event_type = schema_of(schema, event_type)
-    publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
-    offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
-    if wire.packed_columns:
-        if wire.record_batch:
-            raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
-        batch = EventBatch.unpack(
-            event_type,
-            wire.packed_columns,
-            wire.count,
-            publisher=publisher,
-            first_sequence=wire.first_sequence,
-            sequence_offsets=offsets,
-            ingress_ns=wire.ingress_ns,
-            checked=checked,
-        )
-    else:
-        batch = EventBatch.deserialize(
-            event_type,
-            wire.record_batch,
-            publisher=publisher,
-            first_sequence=wire.first_sequence,
-            sequence_offsets=offsets,
-            ingress_ns=wire.ingress_ns,
-            checked=checked,
-        )
-    if batch.count != wire.count:
-        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
-    if batch.first_sequence > 2**62:
-        raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
-    if wire.results:
-        if not checked:
-            raise EventError(f"{event_type.name}: results of operators from a client, expected none")
-        batch.results = results_of(wire.results, batch.count)
-    if wire.contexts:
-        batch.contexts = contexts_of(wire)
-    return batch
-
-
-def bytes_of_events(wire: pb.Events) -> int:
-    """What `EventBatch.nbytes` would be of events that cannot be decoded."""
-    return (len(wire.packed_columns) or len(wire.record_batch)) + bytes_of_results(wire.results)
-
-
-def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
-    if len(data) % 4:
-        raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
-    return np.frombuffer(data, dtype="<u4")

@@ -280,10 +280,10 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                 self.durability.refill(queue, self.clock.now_ns)
         if interface in self._interfaces.challenges.going_on:
             self._interfaces.end_challenge(interface, won=False)
-        if link.due_ns is not None:
-            self.timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if link.ready:
-            connection.wake()
+            connection.wake()  # its next frame acknowledges
+        elif link.due_ns is not None:
+            self.timers.set(queue.acknowledging, link.due_ns, earlier=True)
         if self.ending or self.durability is not None or self.recovery.going_on:
             self.finish()
         if arrival.error is not None:
@@ -300,9 +300,12 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             return None
         if self.deferred and queue is self.source:
             return None
-        frame = queue.link.next_frame()
-        if queue.link.more:
+        link = queue.link
+        frame = link.next_frame()
+        if link.more:
             connection.wake()
+        elif frame is None and link.due_ns is not None:
+            self.timers.set(queue.acknowledging, link.due_ns, earlier=True)
         return frame
 
     def dropped(self) -> Counter[str]:
@@ -461,11 +464,11 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         for what, interface in self.timers.take(now_ns):
             queue = self.queues.get(interface)
             if what == "ack":
-                if queue is not None:
+                if queue is not None and queue.link.due_ns is not None:
                     queue.link.handle_timer(now_ns)
                     if queue.link.due_ns is not None:
                         self.timers.set((what, interface), queue.link.due_ns)
-                    if queue.connection is not None:
+                    elif queue.connection is not None:
                         queue.connection.wake()
             elif what == "move":
                 self._moves.handle_timer(interface)

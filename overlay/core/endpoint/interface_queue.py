@@ -158,22 +158,14 @@ class InterfaceQueue:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def send(self, message: Message, *, own: bool = False) -> bool:
-        """Queue a message as the policy says; False if the session must end, by the policy or because too
-        many control messages are pending.
-
-        `own` means that the interface itself published the events, or has asked for them. Its full queue does
-        not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
+    def send(self, message: Message) -> bool:
+        """Queue a message, events as `send_events`; False if the session must end, since too many control
+        messages are pending.
         """
-        alive = True
         if (message.__class__ is Publish or message.__class__ is Deliver) and message.batch.count:
-            if own and self.full and not self._has_room_for_answer(message):
-                self._drop("queue full, its own dropped", message)
-            else:
-                alive = self._send_events(message)
-        elif message.__class__ is Expired and self._ends_later(message):
-            pass
-        else:
+            return self.send_events(message)
+        alive = True
+        if not (message.__class__ is Expired and self._ends_later(message)):
             self.link.send(message)
             if self.connection is not None:
                 alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL
@@ -217,8 +209,16 @@ class InterfaceQueue:
         if not self.is_broker:
             self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
 
-    def _send_events(self, message: Publish | Deliver) -> bool:
+    def send_events(self, message: Publish | Deliver, *, own: bool = False) -> bool:
+        """Queue events as the policy says; False if the session must end by it.
+
+        `own` means that the interface itself published the events, or has asked for them. Its full queue does
+        not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
+        """
         link = self.link
+        if own and self.full and not self._has_room_for_answer(message):
+            self._drop("queue full, its own dropped", message)
+            return True
         if self.policy is SlowConsumer.DISCONNECT and self._over(message):
             return False
         if self.policy is SlowConsumer.DROP_NEWEST and self._over(message):
@@ -248,6 +248,8 @@ class InterfaceQueue:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.CONFLATE:
             self._conflate(events_in(message))
+        if self.connection is not None:
+            self.connection.wake()
         return True
 
     def _conflate(self, added: int) -> None:
@@ -326,7 +328,7 @@ class InterfaceQueue:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         link, limits = self.link, self.limits
         events = self._pending_events() + (0 if message is None else events_in(message))
-        size = self._pending_bytes() + (0 if message is None else link.would_hold(message))
+        size = self._pending_bytes() + (0 if message is None else link.events.entry(message).held)
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
     def _room(self, message: Message) -> int:
@@ -335,7 +337,7 @@ class InterfaceQueue:
         if self.limits.events is not None:
             room = min(room, max(0, self.limits.events - self._pending_events()))
         free_bytes = self.limits.bytes - self._pending_bytes()
-        while room and self.link.would_hold(part(message, 0, room)) > free_bytes:
+        while room and self.link.events.entry(part(message, 0, room)).held > free_bytes:
             room //= 2
         return room
 
@@ -353,6 +355,7 @@ class InterfaceQueue:
         self.link.dropped += len(batch)
         if not self.is_broker:
             self.link.tell_gap(Gap(batch.event_type.name, batch.ingress_ns, batch.ingress_ns, len(batch)))
+            self.wake()
 
     def _set_full(self, full: bool) -> None:
         if self.full != full:

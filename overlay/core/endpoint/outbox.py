@@ -326,7 +326,8 @@ class Outbox:
             self._accept(lane, 0)
             return 0
         sent.first_sequence = publish.batch.first_sequence
-        size = size_of(publish)
+        if batch.count > 1:
+            size = size_of(publish)
         if size <= self.limits.max_frame_bytes // 2:
             link.events.append(publish)
         else:

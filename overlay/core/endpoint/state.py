@@ -30,6 +30,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     AwaitClients,
+    Deliver,
     Drop,
     Hold,
     Interface,
@@ -248,12 +249,16 @@ class EndpointState(ABC):
                         continue
                     if self.timings is not None or self.tracing is not None:
                         self._settled(queue, message)
-                if not queue.send(message, own=queue is source):
+                if (message.__class__ is Publish or message.__class__ is Deliver) and message.batch.count:
+                    alive = queue.send_events(message, own=queue is source)
+                else:
+                    alive = queue.send(message)
+                if not alive:
                     self._overrun(queue, message)
             elif isinstance(action, Store):
                 assert durability is not None
                 for queue, stored in durability.store(action):
-                    if not queue.send(stored, own=queue is source):
+                    if not queue.send_events(stored, own=queue is source):
                         self._overrun(queue, stored)
             elif isinstance(action, Drop):
                 self.drops.add(action.reason, action.events)

@@ -304,10 +304,6 @@ class Link:
         """Bytes of events that were processed, over all connections."""
         return self._consumed_before + self._consumed
 
-    def would_hold(self, message: Message) -> int:
-        """Bytes of memory that a message with events would take in the queue."""
-        return self.events.entry(message).held
-
     @property
     def backlog_bytes(self) -> int:
         """Bytes of events that are queued or unacknowledged."""

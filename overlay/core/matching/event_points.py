@@ -161,16 +161,17 @@ class EventPoints:
         return points
 
 
-def around(boxes: Iterable[tuple[int, int, Box]], events: EventPoints) -> list[tuple[int, int]]:
-    """The uids and numbers of the boxes that the only event is in."""
-    found, alone = [], events.alone
+def around(boxes: Iterable[tuple[int, int, Box]], events: EventPoints) -> dict[int, int]:
+    """By uid the numbers of the boxes that the only event is in."""
+    found: dict[int, int] = {}
+    alone = events.alone
     for uid, number, box in boxes:
         for attribute, low, high in box:
             point = alone[attribute] if attribute in alone else events.point(attribute)
             if not low <= point < high:
                 break
         else:
-            found.append((uid, number))
+            found[uid] = number
     return found
 
 

@@ -281,13 +281,11 @@ class Matching:
             events = events.over(self._event_type)
         boxes = self._few_boxes() if self._boxes is None else self._boxes
         if boxes:
-            uids = [uid for uid, _ in around(boxes, events)]
-        elif (engine := self._engine_of_one()) is not None:
-            return engine.event_ids(events.batch)
-        else:
-            uids = [uid for uid, _, _ in self._accepting(events)]
-        uids.sort()
-        return np.array(uids, np.int64)
+            return np.array(sorted(around(boxes, events)), np.int64)
+        engine = self._engine_of_one()
+        if engine is None:
+            return np.array(sorted([uid for uid, _, _ in self._accepting(events)]), np.int64)
+        return engine.event_ids(events.batch)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
         if events.batch.event_type is not self._event_type:
@@ -295,7 +293,7 @@ class Matching:
         boxes = self._few_boxes() if self._boxes is None else self._boxes
         bits = 0
         if boxes:
-            for _, number in around(boxes, events):
+            for number in around(boxes, events).values():
                 bits |= 1 << number
             return bits
         engine = self._engine_of_one()

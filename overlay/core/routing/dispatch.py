@@ -31,7 +31,7 @@ from covey.overlay.core.matching.interest_matching import (
 )
 from covey.overlay.core.messages import Deliver, Publish, Receiver
 from covey.overlay.core.routing.peers import Peer, Peers
-from covey.overlay.core.routing.ring_entry import NO_SESSIONS
+from covey.overlay.core.routing.ring import NO_SESSIONS
 from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
-from covey.matcher import compile_kernels
-from covey.sim.experiments.fuzz.faulty import FaultyHistory
-from covey.sim.experiments.fuzz.history import FuzzHistory
 from covey.sim.experiments.fuzz.options import FuzzError, FuzzOptions, HistoryOutcome
-from covey.sim.experiments.fuzz.repairing import RepairHistory
-from covey.sim.experiments.fuzz.stalling import StallingHistory
 from covey.sim.experiments.processes import Workers
+
+if TYPE_CHECKING:
+    from covey.sim.experiments.fuzz.history import FuzzHistory
+    from covey.sim.experiments.fuzz.stalling import StallingHistory
 
 __all__ = ["FuzzError", "FuzzOptions", "HistoryOutcome", "play_histories", "play_history"]
 
@@ -22,6 +22,8 @@ def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
 
     Kernels are loaded first, since when a background thread loads them is not reproducible.
     """
+    from covey.matcher import compile_kernels
+
     compile_kernels()
     collects = gc.isenabled()
     gc.disable()  # looking for garbage takes a quarter of the time; a history leaves some megabytes
@@ -33,6 +35,11 @@ def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
 
 
 def _history(seed: int, options: FuzzOptions) -> FuzzHistory | StallingHistory:
+    from covey.sim.experiments.fuzz.faulty import FaultyHistory
+    from covey.sim.experiments.fuzz.history import FuzzHistory
+    from covey.sim.experiments.fuzz.repairing import RepairHistory
+    from covey.sim.experiments.fuzz.stalling import StallingHistory
+
     if options.stalls:
         return StallingHistory(seed, options.steps)
     if options.faults:

@@ -1,16 +1,16 @@
-"""The options of the fuzzer, which all histories of a run have in common, and the outcome of one history."""
+"""The options of the fuzzer, which all histories of a run have in common, and the outcome of one history. The
+command line shows them, so nothing else is loaded before one is made.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
 
-from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.merging.budget_merger import MERGINGS
-from covey.sim.baselines.options import POSET_ENGINE, POSETS
-from covey.sim.checkers import Finding
-from covey.sim.simulator.cores import SERVICES
-from covey.sim.simulator.defects import DEFECTS
+
+if TYPE_CHECKING:
+    from covey.sim.checkers import Finding
 
 FAULTS = {
     "crashes": "brokers are killed at any time, or at a drawn kind of message, and start again",
@@ -37,42 +37,66 @@ class FuzzError(CoveyError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FuzzOptions:
-    """Those of `covey sim fuzz`, whose help has what each does; `defect` is a name of `defects.DEFECTS`.
+    """Those of `covey sim fuzz`, each with its help.
 
-    With `motion` some pauses are so long that announcements have to be renewed. `stalls` plays histories of
-    another kind (`stalling.py`), to which only `steps` applies; with `repair` links move (`repairing.py`).
-    With `durable` the sessions of two clients in three are durable, and stay at their broker unless `moves`
-    is on. With `faults`, names of `FAULTS` with commas between them or "all", histories have these and no
-    others, and draw the kind of their overlay where options do not set it (`faulty.py`).
+    With `motion` some pauses are so long that announcements have to be renewed. With `durable` the sessions
+    of two clients in three are durable, and stay at their broker unless `moves` is on. With `faults`
+    histories draw the kind of their overlay where options do not set it (`faulty.py`).
     """
 
-    routing: str = "parametric"
-    resubscribe: str = "subscribe-first"
-    engine: str = "naive"
-    poset: str = "forest"
-    steps: int = 60
-    crashes: bool = True
-    gapless: bool = False
-    content: bool = False
-    damping: float = 0.0
-    motion: bool = False
-    operators: bool = False
-    calls: bool = False
-    dense: bool = False
-    widen: bool = False
-    merging: str = "off"
-    merging_budget: int = 3
-    defect: str | None = None
-    service: str = "broker"
-    stalls: bool = False
-    durable: bool = False
-    moves: bool = False
-    repair: bool = False
-    validity: bool = False
-    views: bool = False
-    faults: str = ""
+    routing: Annotated[str, "parametric or static."] = "parametric"
+    resubscribe: Annotated[str, "static routing: subscribe-first or unsubscribe-first."] = "subscribe-first"
+    engine: Annotated[str, "Matching engine of brokers and clients."] = "naive"
+    poset: Annotated[str, "forest, naive, diagram or diagram-local."] = "forest"
+    steps: Annotated[int, "Steps per history."] = 60
+    crashes: Annotated[bool, "Whether brokers crash."] = True
+    gapless: Annotated[bool, "Make half of the updates gapless."] = False
+    content: Annotated[bool, "Add content filters to advertisements."] = False
+    damping: Annotated[float, "Damping of the brokers, in typical steps."] = 0.0
+    motion: Annotated[bool, "Give half of the bounds a rate (Motion)."] = False
+    operators: Annotated[bool, "Add filters with or, !=, prefix and the like."] = False
+    calls: Annotated[
+        bool, "Add filters that call named operators, which some brokers lack and which fail now and then."
+    ] = False
+    dense: Annotated[bool, "Only intervals on one attribute, so that filters often cover each other."] = False
+    widen: Annotated[bool, "Widen event types on the way."] = False
+    merging: Annotated[str, "off, perfect or budget."] = "off"
+    merging_budget: Annotated[int, "Slots per link and type."] = 3
+    defect: Annotated[
+        str | None,
+        "Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
+        "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results (with --calls), "
+        "no-last-events, no-departures, early-answer (with --views).",
+    ] = None
+    service: Annotated[str, "Order of messages at brokers: broker, fifo, control-first or two-lanes."] = (
+        "broker"
+    )
+    stalls: Annotated[
+        bool,
+        "Clients that stop reading or publish what they read, and brokers that stop, beside uninvolved "
+        "clients that must not notice. Of the other options only --steps applies.",
+    ] = False
+    durable: Annotated[bool, "Make all types durable, and two sessions in three; crash often."] = False
+    moves: Annotated[bool, "Durable sessions that move between brokers, with --durable."] = False
+    repair: Annotated[
+        bool,
+        "Links that move around brokers that die, for a time or for good, and around splits of the network.",
+    ] = False
+    validity: Annotated[bool, "Subscriptions with a validity period, some of which are renewed."] = False
+    views: Annotated[bool, "Give event types keys, and clients views beside their subscriptions."] = False
+    faults: Annotated[
+        str,
+        f"all, or some of {', '.join(FAULTS)}, with commas between them: histories with these faults and no "
+        "others.",
+    ] = ""
 
     def __post_init__(self) -> None:
+        from covey.matcher.engine import engine_names
+        from covey.overlay.core.merging.budget_merger import MERGINGS
+        from covey.sim.baselines.options import POSET_ENGINE, POSETS
+        from covey.sim.simulator.cores import SERVICES
+        from covey.sim.simulator.defects import DEFECTS
+
         for name, value, expected in (
             ("routing", self.routing, ("parametric", "static")),
             ("resubscribe", self.resubscribe, ("subscribe-first", "unsubscribe-first")),

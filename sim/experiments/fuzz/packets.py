@@ -37,14 +37,9 @@ from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Subscribe
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, fill_events
 from covey.overlay.transport.packets import Goodbye, decode_packet, encode_frame
-from covey.overlay.transport.wire_values import (
-    MalformedPacketError,
-    MessageError,
-    fill_event_type,
-    fill_events,
-)
+from covey.overlay.transport.wire_values import MalformedPacketError, MessageError, fill_event_type
 from covey.proto import broker_pb2 as pb
 from covey.sim.invariants import check
 

@@ -11,6 +11,7 @@ from running import free_ports, on_a_loop, until
 
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Unadvertise
+from covey.overlay.http2.messages import PREFIX_BYTES
 from covey.overlay.transport.calls import LinkEnd, RpcCall
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.packets import Goodbye, PeerClosedError, encode_frame, encode_goodbye
@@ -116,4 +117,31 @@ async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_
         served._resume()
         assert receiving.offered[1:] == [[4], [5]]
         assert served._end is None
+    await server.stop(0.0)
+
+
+@on_a_loop
+async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_at_the_end_of_their_call() -> (
+    None
+):
+    receiving = Receiving(10)
+    (port,) = free_ports(1)
+    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    frame = encode_frame(Frame(1, 2, 3, (Unadvertise(1, "x" * 100),)))
+    size = len(frame) + PREFIX_BYTES
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/frames")
+        await until(lambda: bool(receiving.calls))
+        (served,) = receiving.calls
+        for number in range(1, 12):
+            call.send(frame)
+            await until(lambda number=number: len(receiving.offered) == number)  # type: ignore[misc]
+            returned = served._http2._consumed
+            assert returned + served._processed == number * size
+            assert served._processed < 1 << 10
+        assert 1 << 10 <= returned < 11 * size
+        call.end_request()
+        await until(lambda: call.status is not None)
+        assert served._http2._consumed == 11 * size
     await server.stop(0.0)

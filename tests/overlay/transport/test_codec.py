@@ -37,7 +37,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.transport.codec import decode_message, event_bytes
+from covey.overlay.transport.codec import decode_message, event_bytes, fill_events
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
@@ -52,7 +52,6 @@ from covey.overlay.transport.wire_values import (
     MessageError,
     decode_event_type,
     encode_event_type,
-    fill_events,
 )
 from covey.proto import broker_pb2 as pb
 

@@ -7,8 +7,7 @@ from core_posets import POINT, SHAPES, same, values
 
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, JointRoots, RootChange
-from covey.overlay.core.covering.roots import IndexedRoots
+from covey.overlay.core.covering.poset import Forest, IndexedRoots, JointRoots, RootChange
 from covey.sim.baselines.naive_poset import NaivePoset
 from covey.sim.invariants import check_poset
 

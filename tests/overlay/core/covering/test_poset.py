@@ -9,8 +9,7 @@ from core_posets import CALLS, SHAPES, Interests, fresh, same, values
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, Handover, Poset
-from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
+from covey.overlay.core.covering.poset import Forest, Handover, IndexedRoots, Poset, ScannedRoots
 from covey.sim.baselines.diagram import Diagram, Place
 from covey.sim.baselines.local_diagram import LocalDiagram
 from covey.sim.baselines.naive_poset import NaivePoset

@@ -7,7 +7,7 @@ import pytest
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.covering import poset, roots
+from covey.overlay.core.covering import poset
 from covey.overlay.core.covering.interest import Registry
 from covey.overlay.core.covering.poset import Forest
 
@@ -26,10 +26,9 @@ def test_few_roots_are_compared_before_and_after_the_kernels_are_loaded(
         compared += 1
         return covers_region(wide, narrow)
 
-    covers_region = roots.covers_region
-    monkeypatch.setattr(roots, "kernels_usable", lambda: usable)
-    for module in (roots, poset):
-        monkeypatch.setattr(module, "covers_region", counted)
+    covers_region = poset.covers_region
+    monkeypatch.setattr(poset, "kernels_usable", lambda: usable)
+    monkeypatch.setattr(poset, "covers_region", counted)
     draw, registry, forest = random.Random(1), Registry(), Forest()
     nodes = []
     for i in range(2_000):

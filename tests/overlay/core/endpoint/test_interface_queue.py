@@ -241,10 +241,10 @@ def test_large_messages_are_split_and_keep_their_subscriptions() -> None:
 def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> None:
     """To wait would be to wait for itself."""
     blocked, _ = queue(SlowConsumer.BLOCK, events=7)
-    assert blocked.send(deliver(0, 5), own=True)
+    assert blocked.send_events(deliver(0, 5), own=True)
     assert blocked.send(deliver(5, 5))
     assert blocked.full
-    assert blocked.send(deliver(10, 5), own=True)
+    assert blocked.send_events(deliver(10, 5), own=True)
     assert blocked.send(deliver(15, 5))
     assert waiting(blocked) == [*range(10), *range(15, 20)]
     assert blocked.drops.by_reason == {"queue full, its own dropped": 5}

@@ -33,8 +33,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing import ring as ring_module
-from covey.overlay.core.routing.ring import MAX_BYTES, ReplayBytes, Ring
-from covey.overlay.core.routing.ring_entry import NO_SESSIONS, bytes_of_replay
+from covey.overlay.core.routing.ring import MAX_BYTES, NO_SESSIONS, ReplayBytes, Ring, bytes_of_replay
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
