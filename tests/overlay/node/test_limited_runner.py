@@ -1,4 +1,5 @@
 """Operators that hang, raise or are dear, called under limits by the runner of a broker."""
+from dataclasses import replace
 
 import asyncio
 import sys
@@ -132,7 +133,7 @@ def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
         time.sleep(0.01 * (last - first))
         return all_true(first, last)
 
-    runner = LimitedRunner(Limiter(LIMITS))
+    runner = LimitedRunner(Limiter(replace(LIMITS, deadline_ms=10_000)))
 
     async def two_turns() -> tuple[Outcome, Outcome]:
         one = runner(operator(cost_us=10_000), 1, 100, dear)
