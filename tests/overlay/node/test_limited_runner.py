@@ -1,10 +1,9 @@
 """Operators that hang, raise or are dear, called under limits by the runner of a broker."""
-from dataclasses import replace
-
 import asyncio
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
