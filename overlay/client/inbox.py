@@ -37,17 +37,10 @@ class Inbox(Generic[T]):
             if not reader.done():
                 reader.set_result(None)
 
-    async def head(self) -> T:
-        """The next item, as soon as there is one; the reader removes it.
-
-        Raises the error that ended the queue, or `StopAsyncIteration`.
-        """
-        while not self.items:
-            await self.changed()
-        return self.items[0]
-
     def changed(self) -> asyncio.Future[None]:
-        """What is done at the next item, `wake`, or the end. Raises as `head`."""
+        """What is done at the next item, `wake`, or the end. Raises the error that has ended the queue, or
+        `StopAsyncIteration`.
+        """
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self.ended:
@@ -193,8 +186,9 @@ class Deliveries(AsyncIterator[Matches]):
 
     async def __anext__(self) -> Matches:
         while True:
-            matches, release = await self._inbox.head()
-            self._inbox.items.popleft()
+            while not self._inbox.items:
+                await self._inbox.changed()
+            matches, release = self._inbox.items.popleft()
             release()
             if matches.expired:
                 for subscription_id in matches.expired:

@@ -357,7 +357,10 @@ class Subscription:
         """
         if self._pacer is not None:
             self._pacer.let_go()
-        part = await self._inbox.head()
+        items = self._inbox.items
+        while not items:
+            await self._inbox.changed()
+        part = items[0]
         self._announce_fields()
         rest = part.rest()
         rows = self._strict_rows(rest, part.epoch)
@@ -368,7 +371,7 @@ class Subscription:
             part.skip(passed)
         else:
             passed = len(rest)
-            self._inbox.items.popleft()
+            items.popleft()
             part.claim.done()
         self.spurious += passed - count
         self.delivered += count

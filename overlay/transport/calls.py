@@ -44,8 +44,9 @@ _QUEUED_BYTES = 64 << 10
 _OFFERED = 256
 """Messages that are offered to a link at once, however many a window holds."""
 _GOODBYE_S = 1.0
-_RETURNED_BYTES = 1 << 10
-"""Of small messages that were processed, from which on they are given back to the windows of the peer."""
+_RETURNED_BYTES = 16 << 10
+"""Of messages that were processed, from which on they are given back to the windows of the peer: what all
+calls of a connection keep so is a tenth of its window."""
 _UNCUT = 64 << 10
 """Bytes of messages, of a peer whose turn it is not always, from which on no more are read."""
 _FLUSH_S = 2.0
