@@ -77,26 +77,26 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{REFERENCE}/counting_kernels.py", "value == (operator == AND)", "value == (operator != AND)", STORES),
 )  # fmt: skip
 
-ENDPOINTS = "endpoint/test_endpoints_together.py"
+GUARANTEES, FREEZES = (f"../../sim/simulator/test_{name}.py" for name in ("guarantees", "freezes"))
 
 OF_BROKERS: tuple[tuple[str, str, str, str], ...] = (
     # module of overlay/core/, text, what stands in its place, tests
     ("routing/acks.py", "if queue and queue[-1].epoch > epoch:", "if False:", "routing/test_acks.py"),
     ("routing/acks.py", "if pending.missing or pending.void:", "if pending.missing:", "routing/test_acks.py"),
-    ("routing/acks.py", "(awaited if awaited == UNSYNCED else epoch, serial, pending)", "(epoch, serial, pending)", "routing/test_acks.py"),
+    ("routing/acks.py", "(awaited if awaited == UNSYNCED else epoch, serial, pending)", "(epoch, serial, pending)", "routing"),
     ("routing/acks.py", "            if self.outstanding(neighbour, newest):", "            if False:", "routing/test_acks.py"),
     ("routing/acks.py", "limit = min(first - 1, limit)", "limit = min(first, limit)", "routing/test_acks.py"),
-    ("routing/slots.py", "(wider if handover.wider else narrower)", "(narrower if handover.wider else wider)", "routing/test_slots.py"),
+    ("routing/slots.py", "(wider if handover.wider else narrower)", "(narrower if handover.wider else wider)", f"routing {GUARANTEES}"),
     ("routing/slots.py", "if slot.structure == handover.entered.structure:", "if True:", "routing/test_slots.py"),
     ("routing/slots.py", " if old[name] != value}", "}", "routing/test_slots.py routing/test_scripts.py"),
     ("routing/slots.py", "if slot.refused or not refused_only:", "if not refused_only:", "routing"),
     ("routing/event_routing.py", "(message.for_views or not message.replayed)", "True", "routing"),
     ("routing/event_routing.py", "np.diff(sequences) != 1) + 1", "np.diff(sequences) != 1)", "routing"),
-    ("endpoint/flow.py", "hold = len(full) > (source in full)", "hold = bool(full)", f"endpoint/test_flow.py {ENDPOINTS}"),
+    ("endpoint/flow.py", "hold = len(full) > (source in full)", "hold = bool(full)", f"endpoint/test_flow.py {FREEZES}"),
     ("endpoint/flow.py", "if share.dear_until_ns <= now_ns or not self", "if not self", "endpoint/test_flow.py"),
     ("endpoint/flow.py", "self._line_ns = share.place_ns + 2 * share.spent_ns", "self._line_ns = share.place_ns + share.spent_ns", "endpoint/test_flow.py"),
     ("endpoint/recovery.py", "if self._awaited or not self.awaits_clients:", "if not self.awaits_clients:", "endpoint/test_recovery.py"),
-    ("endpoint/recovery.py", "self._new_neighbour |= not hello", "self._new_neighbour = not hello", "endpoint/test_recovery.py"),
+    ("endpoint/recovery.py", "self._new_neighbour |= not hello", "self._new_neighbour = not hello", "endpoint"),
     ("endpoint/quotas.py", "level - amount if passed else level", "level - amount", "endpoint/test_quotas.py"),
     ("endpoint/quotas.py", "max(0, now_ns - since_ns)", "(now_ns - since_ns)", "endpoint/test_quotas.py"),
 )  # fmt: skip
