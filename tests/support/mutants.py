@@ -1,4 +1,4 @@
-"""Mutants of the matcher: small defects, each of which some test is to find.
+"""Mutants of the matcher and of the core of brokers: small defects, each of which some test is to find.
 
     .venv/bin/python tests/support/mutants.py [NUMBER ...]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("cli", "gateway", "matcher", "overlay", "proto", "sim", "spark", "testing")
-LIMIT_S = 300
+LIMIT_S = 900
 
 ENGINES = "engines/test_engines.py engines/test_reference_engines.py"
 CLUSTER = "engines/test_cluster.py engines/test_rearranging.py engines/test_cluster_bounds.py"
@@ -77,22 +77,49 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (f"{REFERENCE}/counting_kernels.py", "value == (operator == AND)", "value == (operator != AND)", STORES),
 )  # fmt: skip
 
+GUARANTEES, FREEZES = (f"../../sim/simulator/test_{name}.py" for name in ("guarantees", "freezes"))
+
+OF_BROKERS: tuple[tuple[str, str, str, str], ...] = (
+    # module of overlay/core/, text, what stands in its place, tests
+    ("routing/acks.py", "if queue and queue[-1].epoch > epoch:", "if False:", "routing/test_acks.py"),
+    ("routing/acks.py", "if pending.missing or pending.void:", "if pending.missing:", "routing/test_acks.py"),
+    ("routing/acks.py", "(awaited if awaited == UNSYNCED else epoch, serial, pending)", "(epoch, serial, pending)", "routing"),
+    ("routing/acks.py", "            if self.outstanding(neighbour, newest):", "            if False:", "routing/test_acks.py"),
+    ("routing/acks.py", "limit = min(first - 1, limit)", "limit = min(first, limit)", "routing/test_acks.py"),
+    ("routing/slots.py", "(wider if handover.wider else narrower)", "(narrower if handover.wider else wider)", f"routing {GUARANTEES}"),
+    ("routing/slots.py", "if slot.structure == handover.entered.structure:", "if True:", "routing/test_slots.py"),
+    ("routing/slots.py", " if old[name] != value}", "}", "routing/test_slots.py routing/test_scripts.py"),
+    ("routing/slots.py", "if slot.refused or not refused_only:", "if not refused_only:", "routing"),
+    ("routing/event_routing.py", "(message.for_views or not message.replayed)", "True", "routing"),
+    ("routing/event_routing.py", "np.diff(sequences) != 1) + 1", "np.diff(sequences) != 1)", "routing"),
+    ("endpoint/flow.py", "hold = len(full) > (source in full)", "hold = bool(full)", f"endpoint/test_flow.py {FREEZES}"),
+    ("endpoint/flow.py", "if share.dear_until_ns <= now_ns or not self", "if not self", "endpoint/test_flow.py"),
+    ("endpoint/flow.py", "self._line_ns = share.place_ns + 2 * share.spent_ns", "self._line_ns = share.place_ns + share.spent_ns", "endpoint/test_flow.py"),
+    ("endpoint/recovery.py", "if self._awaited or not self.awaits_clients:", "if not self.awaits_clients:", "endpoint/test_recovery.py"),
+    ("endpoint/recovery.py", "self._new_neighbour |= not hello", "self._new_neighbour = not hello", "endpoint"),
+    ("endpoint/quotas.py", "level - amount if passed else level", "level - amount", "endpoint/test_quotas.py"),
+    ("endpoint/quotas.py", "max(0, now_ns - since_ns)", "(now_ns - since_ns)", "endpoint/test_quotas.py"),
+)  # fmt: skip
+
+PLACED = [("matcher", *mutant) for mutant in MUTANTS] + [("overlay/core", *mutant) for mutant in OF_BROKERS]
+"""All mutants, by number, with the folder of the module, and of its tests in tests/."""
+
 
 def is_found(number: int) -> bool | None:
     """Whether a test fails with a mutant; None where the text that it changes is not there once."""
-    module, old, new, tests = MUTANTS[number]
+    room, module, old, new, tests = PLACED[number]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        place = copy / "matcher" / module
+        place = copy / room / module
         text = place.read_text()
         if text.count(old) != 1:
             return None
         place.write_text(text.replace(old, new))
         (Path(folder) / "path" / "covey").mkdir(parents=True)
-        for room in ROOMS:
-            (Path(folder) / "path" / "covey" / room).symlink_to(copy / room)
-        files = [str(copy / "tests" / "matcher" / name) for name in tests.split()]
+        for name in ROOMS:
+            (Path(folder) / "path" / "covey" / name).symlink_to(copy / name)
+        files = [str(copy / "tests" / room / name) for name in tests.split()]
         environment = os.environ | {
             "PYTHONPATH": str(Path(folder) / "path"),
             "COVEY_ONE_IN": "4" if "test_engines" in tests else "1",
@@ -111,10 +138,7 @@ def is_found(number: int) -> bool | None:
 
 
 if __name__ == "__main__":
-    for number in map(int, sys.argv[1:] or range(len(MUTANTS))):
-        found = is_found(number)
-        verdict = {True: "found", False: "NOT FOUND", None: "NOT MADE"}[found]
-        print(
-            f"{number:3} {verdict:9} {MUTANTS[number][0]}: {MUTANTS[number][1].splitlines()[0].strip()}",
-            flush=True,
-        )
+    for number in map(int, sys.argv[1:] or range(len(PLACED))):
+        verdict = {True: "found", False: "NOT FOUND", None: "NOT MADE"}[is_found(number)]
+        room, module, old, *_ = PLACED[number]
+        print(f"{number:3} {verdict:9} {room}/{module}: {old.splitlines()[0].strip()}", flush=True)

@@ -236,8 +236,7 @@ class IndexedRoots(ScannedRoots):
             return None, []
         index = self._searched()
         if index is None:
-            cover = ScannedRoots.find_cover(self, node) if node.loses else None
-            return cover, ScannedRoots.covered_by(self, node) if node.gains and cover is None else []
+            return super().move(node)
         wider, narrower = index.move(node.uid, node.region, node.loses, node.gains)
         cover = self._first_over(node, wider) if wider else None
         return cover, self._all_under(node, narrower) if narrower and cover is None else []

@@ -273,7 +273,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                 self.durability.hold(queue, received)
         if idle and not draining:
             connection.charge(IDLE_FRAME * idle)
-        if queue.received():
+        if (link.acknowledged, link.credit) != queue.progress and queue.received():
             if queue.full:
                 self._interfaces.rearm_stall(queue)
             if self.durability is not None:

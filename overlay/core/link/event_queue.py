@@ -1,9 +1,9 @@
 """Events that wait on a link, what must stay behind them, and conflation: of the events that wait for a
 client, the last of each key for each of its subscriptions.
 
-Those of a held type wait aside; which types the peer holds is known here alone (`aside`). Beyond `MOST_WHOLE`
-messages what comes is packed (`packing.py`). Invariants: messages of one event type leave in the order in
-which they came, and a held type delays no other; `bytes` is what is held in memory.
+Those of a held type wait aside; which types the peer holds is known here alone (`aside`). A message waits
+as it came, beyond `MOST_WHOLE` messages packed (`packing.py`). Invariants: messages of one event type leave
+in the order in which they came, and a held type delays no other; `bytes` is what is held in memory.
 
 Conflation keeps the order; an event goes only where a later one of the same key waits for every subscription
 that it would be delivered to. Events without a key, those of stored records and replayed ones stay, and
@@ -15,15 +15,83 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.link.packing import MOST_WHOLE, Waiting, Whole, packed, type_of
-from covey.overlay.core.messages import Deliver, Message
+from covey.overlay.core.link.packing import Packed
+from covey.overlay.core.link.size import FIXED_BYTES, MESSAGE_BYTES, events_in, header_bytes, held_by
+from covey.overlay.core.messages import UNSTORED, Answered, Deliver, Expired, Message, Publish, Unadvertise
+
+MOST_WHOLE = 64
+"""Messages that are kept as they came, in a queue or a frame; of more, all others are packed."""
+
+
+class Whole:
+    """A message of an event queue as it came: how many `events` it has, its `size` in credit, the bytes that
+    are `held` in memory, and the `offset` of its record, `UNSTORED` for none.
+    """
+
+    __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        if not (message.__class__ is Publish or message.__class__ is Deliver):
+            self.type_name = type_of(message)
+            self.events = self.size = self.held = 0
+            self.offset, self.is_stored = UNSTORED, False
+            return
+        batch = message.batch
+        if batch.columns is None:
+            batch.compact()
+        nbytes = batch.nbytes
+        self.type_name, self.events, self.offset = batch.event_type.name, batch.count, message.offset
+        self.is_stored = message.offset != UNSTORED
+        self.size, self.held = FIXED_BYTES + nbytes, MESSAGE_BYTES + held_by(batch, nbytes)
+        if message.__class__ is Deliver:
+            numbers = message.offsets.size + message.ids.size
+            self.size += 4 * numbers
+            self.held += 8 * numbers
+        if not self.events:
+            self.size = 0
+
+    @property
+    def header(self) -> int:
+        """Bytes of names, schema and contexts."""
+        if not self.events:
+            return 0
+        assert isinstance(self.message, Publish | Deliver)
+        batch = self.message.batch
+        return header_bytes(batch.event_type, batch.publisher, len(batch.contexts))
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it may be dropped: events that are in no log."""
+        return self.events > 0 and not self.is_stored
+
+
+Waiting: TypeAlias = Whole | Packed
+
+
+def packed(message: Message) -> Waiting:
+    """A message packed, if it can be."""
+    if not events_in(message):
+        return Whole(message)
+    assert isinstance(message, Publish | Deliver)
+    if message.batch.results is not None or message.batch.contexts:
+        return Whole(message)
+    return Packed(message)
+
+
+def type_of(message: Message) -> str:
+    """The event type of a message that an event queue may have."""
+    if isinstance(message, Publish | Deliver):
+        return message.batch.event_type.name
+    assert isinstance(message, Unadvertise | Expired | Answered)
+    return message.type_name
 
 
 def may_be_superseded(message: Message, key: str) -> bool:

@@ -30,9 +30,8 @@ from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
-from covey.overlay.core.link.event_queue import EventQueue
+from covey.overlay.core.link.event_queue import MOST_WHOLE, EventQueue, Waiting, Whole, packed
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.packing import MOST_WHOLE, Waiting, Whole, packed
 from covey.overlay.core.link.size import count_within, events_in
 from covey.overlay.core.messages import CONTROL, Acknowledge, Deliver, Gap, Message, Publish
 from covey.overlay.core.messages import message as immutable

@@ -1,4 +1,4 @@
-"""A message with events as it waits in memory: whole, or packed into the bytes in which it is sent.
+"""A message with events as it waits in memory where many do: packed into the bytes in which it is sent.
 
     Packed   event_type, publisher   those of the batch, shared
              data                    packed columns or an Arrow message, the bytes that are sent; shared
@@ -14,65 +14,19 @@ that does not acknowledge costs their bytes, and no objects.
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
 
 import numpy as np
 
 from covey.matcher.events.batch import EventBatch
-from covey.overlay.core.link.size import FIXED_BYTES, MESSAGE_BYTES, events_in, header_bytes, held_by
-from covey.overlay.core.messages import UNSTORED, Answered, Deliver, Expired, Message, Publish, Unadvertise
+from covey.overlay.core.link.size import FIXED_BYTES, header_bytes
+from covey.overlay.core.messages import UNSTORED, Deliver, Publish
 
 _HEAD = struct.Struct("<qqqqIIB")
 """first_sequence, ingress_ns, epoch, offset, events, bytes of offsets and ids, flags"""
 _DELIVER, _REPLAYED, _FOR_VIEWS, _LIVE, _ARROW, _OFFSETS = (1 << bit for bit in range(6))
-MOST_WHOLE = 64
-"""Messages that are kept as they came, in a queue or a frame; of more, all others are packed."""
 _PACKED_BYTES = 160
 """Of a `Packed` and its two strings of bytes besides their contents, as the resident size grows by 100,000 of
 them."""
-
-
-class Whole:
-    """A message of an event queue as it came: how many `events` it has, its `size` in credit, the bytes that
-    are `held` in memory, and the `offset` of its record, `UNSTORED` for none.
-    """
-
-    __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        if not (message.__class__ is Publish or message.__class__ is Deliver):
-            self.type_name = type_of(message)
-            self.events = self.size = self.held = 0
-            self.offset, self.is_stored = UNSTORED, False
-            return
-        batch = message.batch
-        if batch.columns is None:
-            batch.compact()
-        nbytes = batch.nbytes
-        self.type_name, self.events, self.offset = batch.event_type.name, batch.count, message.offset
-        self.is_stored = message.offset != UNSTORED
-        self.size, self.held = FIXED_BYTES + nbytes, MESSAGE_BYTES + held_by(batch, nbytes)
-        if message.__class__ is Deliver:
-            numbers = message.offsets.size + message.ids.size
-            self.size += 4 * numbers
-            self.held += 8 * numbers
-        if not self.events:
-            self.size = 0
-
-    @property
-    def header(self) -> int:
-        """Bytes of names, schema and contexts."""
-        if not self.events:
-            return 0
-        assert isinstance(self.message, Publish | Deliver)
-        batch = self.message.batch
-        return header_bytes(batch.event_type, batch.publisher, len(batch.contexts))
-
-    @property
-    def may_go(self) -> bool:
-        """Whether it may be dropped: events that are in no log."""
-        return self.events > 0 and not self.is_stored
 
 
 class Packed:
@@ -162,24 +116,3 @@ class Packed:
         if count == 1:
             return Deliver(batch, np.array((0, len(numbers))), numbers, epoch, *more)
         return Deliver(batch, numbers[: count + 1], numbers[count + 1 :], epoch, *more)
-
-
-Waiting: TypeAlias = Whole | Packed
-
-
-def packed(message: Message) -> Waiting:
-    """A message packed, if it can be."""
-    if not events_in(message):
-        return Whole(message)
-    assert isinstance(message, Publish | Deliver)
-    if message.batch.results is not None or message.batch.contexts:
-        return Whole(message)
-    return Packed(message)
-
-
-def type_of(message: Message) -> str:
-    """The event type of a message that an event queue may have."""
-    if isinstance(message, Publish | Deliver):
-        return message.batch.event_type.name
-    assert isinstance(message, Unadvertise | Expired | Answered)
-    return message.type_name

@@ -188,7 +188,8 @@ class Dispatch:
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self.links, shares)
         if state.ring is not None and not self.message.for_views:
-            pairs = _rows_of(offsets), peers.serials[owners], ids
+            rows = np.zeros(uids.size, np.int32) if batch.count == 1 else _rows_of(offsets)
+            pairs = rows, peers.serials[owners], ids
             state.ring.record(self._events.batch, source.serial, self._sent, pairs, batch.results)
         unsure: Collection[int] = set(registry.owner[undecided].tolist()) if undecided.size else ()
         return shares, unsure
@@ -196,8 +197,6 @@ class Dispatch:
 
 def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """The row of each match."""
-    if offsets.size == 2:
-        return np.zeros(offsets[1], np.int32)
     return np.repeat(np.arange(offsets.size - 1, dtype=np.int32), offsets[1:] - offsets[:-1])
 
 

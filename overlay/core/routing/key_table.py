@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.packed_columns import MOST_PACKED
-from covey.overlay.core.link.packing import Waiting, Whole, packed
+from covey.overlay.core.link.event_queue import Waiting, Whole, packed
 from covey.overlay.core.messages import Publish
 from covey.overlay.core.routing.key_columns import Holders, KeyColumns, NumberedHolders, compared
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import ALL, SEED
+from draws import DRAWS, SEED
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from random_filters import POOLS, event_types, events, family_of, filters, values_of
@@ -313,7 +313,7 @@ class Churn:
 def test_a_matcher_has_the_subscriptions_and_answers_of_a_dict(engine: str, tmp_path: Path) -> None:
     @seed(SEED)
     @settings(
-        max_examples=60 if ALL else 6, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=DRAWS["matchers against a dict"].count, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(st.data())

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from draws import ALL, SEED
+from draws import DRAWS, SEED
 
 from covey.matcher import Engine, EventBatch, EventType, Filter, create_engine, parse
 from covey.matcher.engines.cluster.engine import ClusterEngine
@@ -25,7 +25,7 @@ FILTERS = (
     "x between $x and 60.0 or s == $s",
     "y >= $y and y < $y + 3.0 and n < $n",
 )
-HISTORIES = 40 if ALL else 4
+HISTORIES = DRAWS["rows in two arrangements"].count
 STEPS = 150
 
 
@@ -78,6 +78,7 @@ def check_places(engine: ClusterEngine) -> None:
         assert mine == in_tables + in_leaves
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("configuration", ["adaptive", "static", "dynamic", "propagation"])
 def test_answers_equal_the_oracle_s_while_rows_move(
     configuration: str, monkeypatch: pytest.MonkeyPatch

@@ -108,5 +108,4 @@ def test_trees_give_their_memory_back() -> None:
         size = sum(engine.memory_bytes().values())
         engine.remove_many(np.arange(50))
         assert sum(engine.memory_bytes().values()) < size
-        assert not engine.store._layouts
         assert len(engine.store.access.signatures) == 0

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from local_brokers import KINDS, brokers_as
+from local_brokers import brokers_as
 from rich.console import Console
 
 from covey.sim.experiments.demo import report
@@ -21,14 +21,9 @@ def replay(
 QUOTES = 2000
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def brokers(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def parametric(brokers: str) -> DemoOutcome:
-    with brokers_as(brokers):
+def parametric() -> DemoOutcome:
+    with brokers_as("tasks"):
         return replay(QUOTES)
 
 
@@ -50,9 +45,9 @@ def test_parametric_routing_misses_nothing_repeats_nothing_and_delivers_only_mat
 
 @pytest.mark.thorough
 def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages(
-    parametric: DemoOutcome, brokers: str
+    parametric: DemoOutcome,
 ) -> None:
-    with brokers_as(brokers):
+    with brokers_as("tasks"):
         outcomes = [parametric, replay(QUOTES, routing="static")]
     dynamic, static = (report.as_json(outcomes)[routing] for routing in ("parametric", "static"))
     assert static["delivered"] > 0
@@ -69,7 +64,7 @@ def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages(
     "broker", [pytest.param(broker, marks=pytest.mark.thorough) for broker in ("b4", "b3")]
 )
 def test_no_event_is_missed_after_a_killed_broker_has_recovered(broker: str) -> None:
-    """b1 and b3 forward events; b4 has a subscriber, which must reconnect."""
+    """Of processes. b1 and b3 forward events; b4 has a subscriber, which must reconnect."""
     outcome = replay(800, restart=broker, rate=200)
     assert not report.failed([outcome])
     assert outcome.recovery.recovered_s is not None

@@ -203,6 +203,7 @@ def test_bad_settings_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("brokers_in_process")
 def test_the_map_without_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--headless", "--vehicles", "200", "--boxes", "20", "--seconds", "3", "--json")
     assert commands.run("demo", "map", *words) == 0
@@ -229,6 +230,7 @@ def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("brokers_in_process")
 def test_a_picture_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.sim.experiments.pages.map_page._SHOWN_S", 0.5)
     picture = tmp_path / "map.png"
@@ -250,7 +252,8 @@ def watch(page: Page, url: str) -> None:
     assert page.logged == []
 
 
-@pytest.mark.thorough  # five broker processes
+@pytest.mark.thorough
+@pytest.mark.usefixtures("brokers_in_process")
 @on_a_loop
 async def test_the_traders_in_the_browser() -> None:
     floor = Floor(load_quotes().slice(4_000, 1_500), rate=300.0)

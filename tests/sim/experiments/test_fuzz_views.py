@@ -2,17 +2,15 @@
 
 import pytest
 from commands import run
-from draws import ALL
+from draws import some_seeds
 from histories import kind, play_all
 
 from covey.sim.experiments.fuzz import FuzzError, FuzzOptions
 
-SEEDS = 1_000 if ALL else 60
 
-
-@pytest.mark.random
-def test_histories() -> None:
-    play_all(range(SEEDS), FuzzOptions(views=True))
+@some_seeds("fuzzer, views", parts=4, stated=True)
+def test_histories(seeds: range) -> None:
+    play_all(seeds, FuzzOptions(views=True))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +27,7 @@ def test_histories() -> None:
     ids=kind,
 )
 def test_histories_of_other_kinds(options: FuzzOptions) -> None:
-    play_all(range(SEEDS, SEEDS + SEEDS // 6), options)
+    play_all(range(60, 70), options)
 
 
 @pytest.mark.parametrize(

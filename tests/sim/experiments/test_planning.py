@@ -19,6 +19,7 @@ from covey.sim.experiments.planning import (
     measure,
     not_predicted,
     predict,
+    share_played,
 )
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator.costs import Free
@@ -130,8 +131,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.thorough  # processes of brokers
 def test_real_brokers_have_the_same_rates() -> None:
     predicted, measured = predict(SMALL, CHAIN, CALIBRATION), measure(SMALL, CHAIN)
+    played = share_played(predicted, measured)
+    assert 0.1 < played < 1.2  # a busy machine skips the rest of the schedule
     for expected, real in zip(predicted, measured, strict=True):
-        assert real.events_in == pytest.approx(expected.events_in, rel=0.3, abs=5)
-        assert real.events_out == pytest.approx(expected.events_out, rel=0.3, abs=5)
+        assert real.events_in == pytest.approx(played * expected.events_in, rel=0.3, abs=5)
+        assert real.events_out == pytest.approx(played * expected.events_out, rel=0.3, abs=5)
         assert real.cores > 0
         assert real.memory_bytes > 50 << 20

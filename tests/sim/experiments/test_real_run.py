@@ -74,7 +74,7 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("load", "system"), [("highway", "covey-parametric"), ("trading", "covey-unsubscribe-first")]
 )
-@pytest.mark.usefixtures("local_brokers")
+@pytest.mark.usefixtures("brokers_in_process")
 def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, tmp_path: Path) -> None:
     scenario = find_system(system).applied_to(TINY.having(load=load))
     simulated = SimulatedRun(scenario).run(tmp_path / "simulated")
@@ -105,7 +105,7 @@ def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.C
     assert report["scenario"]["engine"] == "cluster"
 
 
-@pytest.mark.usefixtures("local_brokers")
+@pytest.mark.usefixtures("brokers_in_process")
 def test_a_change_that_comes_with_a_move_is_answered_at_the_new_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

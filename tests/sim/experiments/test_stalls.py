@@ -13,9 +13,8 @@ from histories import play_all
 
 from covey.overlay.core.endpoint.flow import Holds
 from covey.overlay.core.endpoint.recovery import Recovery
-from covey.overlay.core.link.event_queue import EventQueue
+from covey.overlay.core.link.event_queue import EventQueue, packed
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.link.packing import packed
 from covey.overlay.core.messages import Message
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
 

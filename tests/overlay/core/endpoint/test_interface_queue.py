@@ -11,10 +11,9 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
-from covey.overlay.core.link.event_queue import EventQueue
+from covey.overlay.core.link.event_queue import EventQueue, Whole
 from covey.overlay.core.link.joining import part, pieces
 from covey.overlay.core.link.link import Hello, Link
-from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Gap, Publish, Unsubscribe
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.events.trace_contexts import TraceContext
+from covey.overlay.core.link.event_queue import Whole
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Message, Publish, SyncEnd, Unadvertise
 

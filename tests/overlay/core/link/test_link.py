@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType
+from covey.overlay.core.link.event_queue import Whole
 from covey.overlay.core.link.link import (
     ACKNOWLEDGE_AFTER_NS,
     CONTROL_IN_FLIGHT,
@@ -18,7 +19,6 @@ from covey.overlay.core.link.link import (
     Link,
     LinkError,
 )
-from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.link.size import header_bytes, size_of
 from covey.overlay.core.messages import (
     Advertise,

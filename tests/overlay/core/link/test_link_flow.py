@@ -3,8 +3,8 @@
 from core_ends import drain, events, exchange, meet, pair, update
 
 from covey.matcher import EventBatch, EventType
+from covey.overlay.core.link.event_queue import Whole
 from covey.overlay.core.link.link import CONTROL_IN_FLIGHT, Link
-from covey.overlay.core.link.packing import Whole
 from covey.overlay.core.messages import (
     Acknowledge,
     Gap,

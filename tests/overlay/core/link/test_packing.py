@@ -7,9 +7,9 @@ import pytest
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.events.results import Answers, Results
-from covey.overlay.core.link.event_queue import EventQueue
+from covey.overlay.core.link.event_queue import MOST_WHOLE, EventQueue, Whole, packed
 from covey.overlay.core.link.link import Hello, Link
-from covey.overlay.core.link.packing import MOST_WHOLE, Packed, Whole, packed
+from covey.overlay.core.link.packing import Packed
 from covey.overlay.core.link.size import header_bytes, size_of
 from covey.overlay.core.messages import Deliver, Message, Publish, SyncBegin
 
