@@ -43,11 +43,18 @@ from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.calls import LinkEnd
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.codec import fill_events
 from covey.overlay.transport.event_loop import run
-from covey.overlay.transport.packets import CONNECT, Goodbye, Greeting, Role, encode_goodbye, encode_greeting
+from covey.overlay.transport.packets import (
+    CONNECT,
+    Goodbye,
+    Greeting,
+    LinkEnd,
+    Role,
+    encode_goodbye,
+    encode_greeting,
+)
 from covey.overlay.transport.wire_values import fill_event_type
 from covey.proto import broker_pb2 as pb
 from covey.sim.experiments.local_overlay import LocalOverlay, chain

@@ -46,12 +46,12 @@ from covey.overlay.core.messages import (
     Refuse,
 )
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.calls import LinkEnd, RpcCall
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.credentials import Credentials
 from covey.overlay.transport.event_loop import Backoff, LoopTimer
-from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.packets import CONNECT, Greeting, LinkEnd, Role, decode_packet, encode_greeting
 from covey.overlay.transport.wire_values import MalformedPacketError, MessageError
 
 log = logging.getLogger("covey.client")

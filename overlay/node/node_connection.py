@@ -20,10 +20,11 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.calls import LinkEnd, RpcCall
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
+    LinkEnd,
     PeerClosedError,
     Role,
     StreamClosedError,

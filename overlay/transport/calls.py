@@ -16,27 +16,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from covey.overlay.core.access.identity import Certified
-from covey.overlay.core.link.link import Frame
-from covey.overlay.core.messages import Message
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.messages import PREFIX_BYTES, MessageReader, MessagesReceived
 from covey.overlay.http2.rpc import NO_SECRET, CallEnded, CallStarted, RpcConnection, RpcEvent, Secret
-from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.event_loop import LoopTimer, WaitingLine
-from covey.overlay.transport.packets import (
-    Goodbye,
-    PeerClosedError,
-    StreamClosedError,
-    decode_frames,
-    encode_frame,
-    encode_goodbye,
-)
 from covey.overlay.transport.tls import EXPECTS_TLS, TlsLayer, is_alert
+
+if TYPE_CHECKING:  # a call that exchanges no frames needs no codec
+    from covey.overlay.core.link.link import Frame
+    from covey.overlay.transport.codec import WireMessage
+    from covey.overlay.transport.packets import LinkEnd
 
 T = TypeVar("T")
 
@@ -51,22 +44,6 @@ _UNCUT = 64 << 10
 """Bytes of messages, of a peer whose turn it is not always, from which on no more are read."""
 _FLUSH_S = 2.0
 """How long a connection that has ended waits for a peer that does not read the last of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """The endpoint of an interface. Times are nanoseconds of the monotonic clock.
-
-    `receive` gets frames and when they arrived, and returns how many it is done with: the others are to be
-    received again. What it raises ends the connection. `next_frame` has the frame to send, if there is one;
-    with `schemas` its subscriptions carry their event types. `delay_ns` is how long what has arrived by now
-    has to wait, 0 if it may be received.
-    """
-
-    receive: Callable[[list[Frame[WireMessage]], int], int]
-    next_frame: Callable[[], Frame[Message] | None]
-    schemas: bool
-    delay_ns: Callable[[int], int] | None = None
 
 
 class RpcCall:
@@ -183,6 +160,13 @@ class RpcCall:
         One that is closed sends a goodbye, and with `await_end` waits a little for the peer to end the call.
         The end is not touched afterwards: another call may use it.
         """
+        from covey.overlay.transport.packets import (
+            Goodbye,
+            PeerClosedError,
+            StreamClosedError,
+            encode_goodbye,
+        )
+
         self._exchanged = asyncio.get_running_loop().create_future()
         error: Exception | None = None
         try:
@@ -220,6 +204,8 @@ class RpcCall:
 
     def close(self, status: str, reason: str) -> None:
         """End `exchange`, now or once it begins, with a `StreamClosedError`."""
+        from covey.overlay.transport.packets import StreamClosedError
+
         self._fail(StreamClosedError(status, reason))
 
     def _fail(self, error: Exception) -> None:
@@ -265,7 +251,7 @@ class RpcCall:
         offered, self._unread = messages, []
         try:
             while messages:
-                frames = self._left or decode_frames(messages)
+                frames = self._left or end.decode(messages)
                 done = end.receive(frames, now_ns)
                 if self._end is not end:  # what it received has closed it
                     messages = []
@@ -681,7 +667,7 @@ class RpcProtocol(asyncio.Protocol):
             try:
                 frame = end.next_frame()
                 if frame is not None:
-                    http2.send_message(stream, encode_frame(frame, schemas=end.schemas))
+                    http2.send_message(stream, end.encode(frame, schemas=end.schemas))
             except Exception as error:
                 call._fail(error)
         self._flushing = False  # what calls have sent is written now

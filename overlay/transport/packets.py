@@ -13,7 +13,7 @@ Invariants: decoding an encoded packet gives an equal one; bytes of a peer raise
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, TypeVar, overload
@@ -209,6 +209,24 @@ def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
         if size >= _DECODED_BYTES:
             break
     return frames
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """The endpoint of an interface, and its codec. Times are nanoseconds of the monotonic clock.
+
+    `receive` gets frames and when they arrived, and returns how many it is done with: the others are to be
+    received again. What it raises ends the connection. `next_frame` has the frame to send, if there is one;
+    with `schemas` its subscriptions carry their event types. `delay_ns` is how long what has arrived by now
+    has to wait, 0 if it may be received.
+    """
+
+    receive: Callable[[list[Frame[WireMessage]], int], int]
+    next_frame: Callable[[], Frame[Message] | None]
+    schemas: bool
+    delay_ns: Callable[[int], int] | None = None
+    decode: Callable[[list[bytes]], list[Frame[WireMessage]]] = decode_frames
+    encode: Callable[..., bytes] = encode_frame
 
 
 def _end_of(packet: Greeting | Frame[WireMessage] | Goodbye) -> StreamClosedError:

@@ -1,4 +1,5 @@
 """Operators that hang, raise or are dear, called under limits by the runner of a broker."""
+
 import asyncio
 import sys
 import threading

@@ -12,9 +12,9 @@ from running import free_ports, on_a_loop, until
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Unadvertise
 from covey.overlay.http2.messages import PREFIX_BYTES
-from covey.overlay.transport.calls import LinkEnd, RpcCall
+from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.channel import Channel
-from covey.overlay.transport.packets import Goodbye, PeerClosedError, encode_frame, encode_goodbye
+from covey.overlay.transport.packets import Goodbye, LinkEnd, PeerClosedError, encode_frame, encode_goodbye
 from covey.overlay.transport.rpc_server import RpcServer
 from covey.overlay.transport.wire_values import MalformedPacketError
 
