@@ -198,6 +198,14 @@ def test_stop_ends_the_session(live: LiveBrokers) -> None:
     eventually(lambda: "client/short" not in live.clients(), "the end of the session")
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goodbye is not given up because the machine is busy."""
+    for place in ("overlay.client.driver", "spark.receiver"):
+        monkeypatch.setattr(f"covey.{place}._GOODBYE_S", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_query_that_is_stopped_while_it_connects_ends_its_session(
     live: LiveBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +237,7 @@ def test_a_query_that_is_stopped_while_it_connects_ends_its_session(
     eventually(lambda: "client/early" not in live.clients(), "the end of the session, before its lease")
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_signal_while_sessions_end_does_not_stop_them_from_it(
     live: LiveBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
