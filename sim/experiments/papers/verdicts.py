@@ -42,7 +42,11 @@ DEFINITIONS = (
     ("smaller", "At some points the interval is on the paper's side, and it does not hold."),
     ("not here", "At no point is it on the paper's side, and at some the claim is outside of the interval."),
     ("opposite", "At some point the interval is on the other side of no effect."),
-    ("undecided", "All intervals hold both no effect and the claim, or are of fewer than five runs."),
+    (
+        "undecided",
+        "All intervals hold both no effect and the claim, or are of fewer than five runs; or a baseline that "
+        "must fail the claim does not.",
+    ),
     ("interval", "Of a mean over seeds: 95 %, by Student's distribution."),
 )
 
@@ -92,8 +96,9 @@ def decide(claim: Claim, effects: Sequence[Estimate | None]) -> Verdict:
 
 
 def beside(verdict: Verdict, baselines: Sequence[Verdict]) -> Verdict:
-    """A verdict that baselines must fail: where one of them holds, it tells nothing, so there is none."""
-    return Verdict.UNDECIDED if Verdict.HOLDS in baselines else verdict
+    """A verdict that baselines must fail: where one of them does not, it tells nothing, so there is none."""
+    failed = {Verdict.NOT_HERE, Verdict.OPPOSITE}
+    return verdict if failed.issuperset(baselines) else Verdict.UNDECIDED
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

@@ -50,9 +50,11 @@ def test_a_planted_result_of_each_kind_has_its_verdict_and_no_other(planted):
     assert decide(Claim(4.0), [gain(after, before)] * 3) is planted
 
 
-def test_what_a_baseline_holds_as_well_tells_nothing():
+def test_what_a_baseline_does_not_fail_tells_nothing():
     assert beside(HOLDS, [NOT_HERE, OPPOSITE]) is HOLDS
-    assert beside(HOLDS, [NOT_HERE, HOLDS]) is UNDECIDED
+    assert beside(OPPOSITE, []) is OPPOSITE
+    for passed in (HOLDS, SMALLER, UNDECIDED):
+        assert beside(HOLDS, [NOT_HERE, passed]) is UNDECIDED
 
 
 def test_none_on_the_paper_s_side_is_a_reversed_result():
