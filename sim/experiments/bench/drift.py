@@ -30,7 +30,7 @@ from covey.sim.workload import Domain, Fabret, SubscriptionGroup
 _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
 _ADAPTATION_PASSES = 2
-_SETTLING = 12
+SETTLING = 12
 """Events per subscription after which an engine has placed its rows anew and found its tables. Until then
 every event pays for some of that work, and is searched in two arrangements for part of the time.
 """
@@ -131,7 +131,7 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
 
 def _settle(engine: Engine, events: EventBatch, plan: DriftPlan) -> None:
     """Match these events again and again, so often that the engine has nothing left to move."""
-    for _ in range(0, _SETTLING * plan.subscriptions, len(events)):
+    for _ in range(0, SETTLING * plan.subscriptions, len(events)):
         for batch in _batches(events, plan):
             engine.match(batch).ids()
 

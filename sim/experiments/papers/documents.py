@@ -127,13 +127,29 @@ def _part(what: str, paper: str, results: Results, current: str) -> str:
     if kind in ("notes", "summary"):
         return "".join(f"- {sentence}\n" for sentence in report[kind])
     if kind == "verdicts":
-        columns = {"figure": "figure", "the paper": "claim", "here": "conclusion", "verdict": "verdict"}
-        return table([{name: each[key] for name, key in columns.items()} for each in report["findings"]])
+        return table(
+            [
+                {
+                    "figure": each["figure"],
+                    "the paper": each["claim"],
+                    "here": _shortened(each["conclusion"]),
+                    "verdict": each["verdict"],
+                }
+                for each in report["findings"]
+            ]
+        )
     if figure not in by_figure:
         raise CoveyError(f"results: {paper} {what}: expected one of {', '.join(by_figure)}")
     if kind == "rows":
         return f"{by_figure[figure]['conclusion']}\n\n{table(by_figure[figure]['rows'])}"
     return f"![{by_figure[figure]['title']}]({picture_name(paper, figure)})\n"
+
+
+def _shortened(conclusion: str) -> str:
+    """Its first sentence, and those with the worst point beside the best."""
+    first, *rest = re.split(r"(?<=\.) (?=[A-Z])", conclusion)
+    kept = [first, *(sentence for sentence in rest if "at worst" in sentence)]
+    return " ".join(re.sub(r"; ahead in .*", ".", sentence) for sentence in kept)
 
 
 def _sizes(results: Mapping[str, Results]) -> str:

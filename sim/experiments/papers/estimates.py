@@ -7,7 +7,7 @@ are averaged, since a ratio and its inverse are alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, sqrt
 from statistics import fmean, stdev
 
@@ -56,6 +56,10 @@ class Estimate:
     def over(self, x: float) -> tuple[float, float] | tuple[float, float, float, float]:
         """As a point of a curve."""
         return (x, *self.drawn) if isinstance(self.drawn, tuple) else (x, self.drawn)
+
+    def times(self, factor: float) -> Estimate:
+        """This many times as much."""
+        return replace(self, value=factor * self.value, low=factor * self.low, high=factor * self.high)
 
     def under(self, limit: float) -> Estimate:
         """How many times it is below a limit; below 1, the ratio the other way round."""

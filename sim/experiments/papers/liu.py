@@ -176,7 +176,7 @@ def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> P
     costs = [measured[point.workload] for point in experiment.points]
     rows = [_row(experiment, point, each) for point, each in zip(experiment.points, costs, strict=True)]
     words, claim, effects = _JUDGES[experiment.figure](experiment, costs)
-    conclusion = f"{words} {claimed(effects)}"
+    conclusion = f"{words} {claimed(effects)}" if effects else words
     ratios = [each[GREEDY] / each[SUB_ORDER] for each in costs]
     conclusion += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
     unit = "cost per event" if experiment.figure == "Sect. 4.3" else "predicates evaluated per event"
@@ -264,7 +264,8 @@ def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
         f"From {experiment.points[0].x} to {experiment.points[-1].x} predicates Sequential goes from "
         f"{first[SEQUENTIAL]:,.0f} to {last[SEQUENTIAL]:,.0f} and Sub-Order from {first[SUB_ORDER]:,.0f} to "
         f"{last[SUB_ORDER]:,.0f}, while naive evaluates {first[NAIVE]:,.0f} and {last[NAIVE]:,.0f}. Longer "
-        "subscriptions share more, and at 0.2 % matching more of their predicates hold."
+        "subscriptions share more, and at 0.2 % matching more of their predicates hold. That naive evaluates "
+        "nearly all, and that the gap shrinks, is not judged."
     )
     grown = gain(last.seeds[SEQUENTIAL], first.seeds[SEQUENTIAL])
     steady = {f"sequential, {_STEADY:g} over its growth": None if grown is None else grown.under(_STEADY)}
@@ -288,9 +289,10 @@ def _by_cost(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     ours = [_less(each, GREEDY) for each in costs]
     return (
         f"Sub-Order costs {min(less):.0%} to {max(less):.0%} less than naive, greedy {min(ours):.0%} to "
-        f"{max(ours):.0%}.",
+        f"{max(ours):.0%}: so many times, {extremes(_below_naive(experiment, costs))}. The paper claims no "
+        "figure here, so nothing is judged.",
         Claim(),
-        _below_naive(experiment, costs),
+        {},
     )
 
 

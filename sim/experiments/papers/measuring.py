@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import log
+from math import ceil, log
 from time import process_time
 
 from covey.matcher import Engine
+from covey.sim.experiments.bench.drift import SETTLING
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
 from covey.sim.experiments.papers.estimates import Estimate, gain
 from covey.sim.experiments.papers.report import Cell, PaperPlan
@@ -27,17 +28,18 @@ def measure(
     engines: Mapping[str, str],
     plan: PaperPlan,
     progress: Progress,
-    warm_up: int = 0,
+    settled: bool = False,
 ) -> dict[str, MatchResult]:
     """Load, match and compare these engines over `count` subscriptions of each seed; results by the engines'
     labels, with a rate per seed, and the memory of the first.
 
-    `warm_up` is the number of passes over the events before the measurement, for adaptive engines. Engines
-    that did not load within the limit are omitted. Raises `DisagreementError`.
+    Where `settled`, `cluster` has matched as many events before as it takes to find its tables. Engines that
+    did not load within the limit are omitted. Raises `DisagreementError`.
     """
+    events = plan.pick(200, 5_000, 10_000)
     limits = MatchPlan(
         engines=tuple(engines.values()),
-        events=plan.pick(200, 5_000, 10_000),
+        events=events,
         batch=plan.pick(100, 500, 1_000),
         repetitions=1,
         repetition_s=plan.pick(0.005, 0.15, 0.5),
@@ -45,7 +47,7 @@ def measure(
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
         updates=False,
         products=("ids",),
-        warm_up=warm_up,
+        warm_up=settling(count, events) if settled else 0,
         clock=process_time,
     )
     for engine in engines.values():
@@ -59,6 +61,11 @@ def measure(
         for label, *of in zip(engines, *runs, strict=True)
         if all(run.complete for run in of)
     }
+
+
+def settling(count: int, events: int) -> int:
+    """Passes over so many events, after which `cluster` has found its tables for `count` subscriptions."""
+    return ceil(SETTLING * count / events)
 
 
 def _joined(runs: Sequence[MatchResult]) -> MatchResult:
@@ -109,11 +116,11 @@ def measure_each(
     engines: Mapping[str, str],
     plan: PaperPlan,
     progress: Progress,
-    warm_up: int = 0,
+    settled: bool = False,
 ) -> dict[int, dict[str, MatchResult]]:
     """`measure` for each case: a value that varies, a number of subscriptions and a workload."""
     return {
-        varied: measure(workload, count, engines, plan, inner, warm_up)
+        varied: measure(workload, count, engines, plan, inner, settled)
         for inner, (varied, count, workload) in parts(progress, cases)
     }
 

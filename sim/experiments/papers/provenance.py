@@ -18,7 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 """The folder with the packages; a checkout, or what is installed."""
 _PAPERS = "sim/experiments/papers/"
-_MATCHING = ("matcher", "sim/workload", "sim/experiments/bench", f"{_PAPERS}measuring.py")
+_JUDGING = (f"{_PAPERS}estimates.py", f"{_PAPERS}verdicts.py")
+_MATCHING = ("matcher", "sim/workload", "sim/experiments/bench", f"{_PAPERS}measuring.py", *_JUDGING)
 SOURCES: Mapping[str, Sequence[str]] = {
     "aguilera": (*_MATCHING, f"{_PAPERS}aguilera.py"),
     "bittner": (*_MATCHING, f"{_PAPERS}bittner.py", f"{_PAPERS}bittner_theory.py"),
@@ -34,6 +35,7 @@ SOURCES: Mapping[str, Sequence[str]] = {
         "matcher/evaluation",
         "sim/workload",
         *(f"{_PAPERS}liu{part}.py" for part in ("", "_bound", "_experiments")),
+        *_JUDGING,
     ),
 }
 """Folders and files that are measured, by paper."""

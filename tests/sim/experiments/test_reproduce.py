@@ -251,7 +251,7 @@ def test_tables_are_judged_beside_their_equations() -> None:
         "cluster": {"clusters": 999.0, tables[1]: 999.0},
     }
     assert structures([Loaded(shape, memory)]).verdict is Verdict.HOLDS
-    memory["cluster"]["clusters"] = 9.0
+    memory["cluster"] = dict.fromkeys(memory["cluster"], 9.0)
     assert structures([Loaded(shape, memory)]).verdict is Verdict.OPPOSITE
 
 
