@@ -1,6 +1,8 @@
 """Operators that hang, raise or are dear, called under limits by the runner of a broker."""
 
 import asyncio
+import itertools
+import re
 import sys
 import threading
 import time
@@ -18,7 +20,8 @@ from covey.matcher.operators.named_operator import NamedOperator, Parameter
 from covey.overlay.core.operators.operator_limits import Limiter, OperatorLimits
 from covey.overlay.node.operators import DeadlineError, LimitedRunner, OperatorThreads
 
-LIMITS = OperatorLimits(deadline_ms=100, turn_ms=50)
+# A call of a busy machine meets this deadline; what takes time in a test takes it by a clock of the test.
+LIMITS = OperatorLimits(deadline_ms=60_000, turn_ms=50)
 
 
 def operator(name: str = "slow", bounded: bool = False, cost_us: float | None = None) -> NamedOperator:
@@ -49,7 +52,8 @@ def test_a_call_is_answered_in_parts_of_bounded_time(bounded: bool) -> None:
         sizes.append(last - first)
         return all_true(first, last)
 
-    outcome = run(LimitedRunner(Limiter(LIMITS)), compute, 100, bounded=bounded)
+    runner = LimitedRunner(Limiter(LIMITS), itertools.count().__next__)
+    outcome = run(runner, compute, 100, bounded=bounded)
     assert answered(outcome) == list(range(100))
     assert (outcome.answered, outcome.reason, outcome.failed) == (100, "", False)
     assert sizes[0] == 16
@@ -62,7 +66,7 @@ def test_an_exception_is_a_fault(error: BaseException, bounded: bool) -> None:
     def compute(first: int, last: int) -> Answers:
         raise error
 
-    runner = LimitedRunner(Limiter(LIMITS))
+    runner = LimitedRunner(Limiter(LIMITS), itertools.count().__next__)
     outcome = run(runner, compute, bounded=bounded)
     assert outcome.failed
     assert outcome.reason.startswith(f"raised {type(error).__name__}")
@@ -91,7 +95,8 @@ def test_a_loop_of_python_ends_after_its_deadline() -> None:
         finally:
             ended.set()
 
-    runner = LimitedRunner(Limiter(LIMITS))
+    limits = replace(LIMITS, deadline_ms=100, first_suspension_s=600)
+    runner = LimitedRunner(Limiter(limits))
     start_s = time.monotonic()
     outcome = run(runner, spin)
     held_s = time.monotonic() - start_s
@@ -100,7 +105,8 @@ def test_a_loop_of_python_ends_after_its_deadline() -> None:
     assert ended.wait(60)
     eventually(lambda: not runner.threads.abandoned("slow"))
     assert sys.getswitchinterval() == pytest.approx(0.005)
-    assert run(runner, all_true).reason.startswith("is suspended for 1.0 s: it did not answer within 100 ms")
+    reason = run(runner, all_true).reason
+    assert re.match(r"is suspended for [\d.]+ s: it did not answer within 100 ms", reason)
 
 
 def test_calls_that_do_not_end_are_bounded_in_number() -> None:
@@ -118,22 +124,28 @@ def test_calls_that_do_not_end_are_bounded_in_number() -> None:
 
 
 def test_what_returns_too_late_counts_as_late() -> None:
+    now_ns = 0
+
     def late(first: int, last: int) -> Answers:
-        time.sleep(0.15)
+        nonlocal now_ns
+        now_ns += 61_000_000_000
         return all_true(first, last)
 
-    runner = LimitedRunner(Limiter(LIMITS))
+    runner = LimitedRunner(Limiter(LIMITS), lambda: now_ns)
     outcome = run(runner, late, bounded=True)
     assert (outcome.failed, outcome.answered) == (True, 4)
-    assert runner.limiter.suspended_s("slow", time.monotonic_ns()) > 0
+    assert runner.limiter.suspended_s("slow", now_ns) == 1.0
 
 
 def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
+    now_ns = 0
+
     def dear(first: int, last: int) -> Answers:
-        time.sleep(0.01 * (last - first))
+        nonlocal now_ns
+        now_ns += 10_000_000 * (last - first)
         return all_true(first, last)
 
-    runner = LimitedRunner(Limiter(replace(LIMITS, deadline_ms=10_000)))
+    runner = LimitedRunner(Limiter(LIMITS), lambda: now_ns)
 
     async def two_turns() -> tuple[Outcome, Outcome]:
         one = runner(operator(cost_us=10_000), 1, 100, dear)
@@ -142,5 +154,5 @@ def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
 
     one, other = asyncio.run(two_turns())
     for outcome in (one, other):
-        assert 0 < outcome.answered < 100
+        assert outcome.answered == 5  # of 10 ms, in a turn of 50 ms
         assert (outcome.reason, outcome.failed) == ("waits for another turn: this one is used up", False)

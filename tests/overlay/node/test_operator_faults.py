@@ -20,6 +20,7 @@ from covey.sim.experiments.local_overlay import LocalOverlay, chain
 READING = EventType("Reading", {"x": "float64", "round": "int64"})
 VALUES = range(12)
 MATCHING = [x for x in VALUES if x > 5]
+DEADLINE_MS = 300
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +34,9 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def brokers(**limits: float) -> AsyncIterator[LocalOverlay]:
+async def brokers() -> AsyncIterator[LocalOverlay]:
     """b1 - b2 - b3, whose b2 lacks the operator `known_elsewhere`."""
-    operators = {"modules": ["fault_operators"], "deadline_ms": 100, "first_suspension_s": 0.05, **limits}
+    operators = {"modules": ["fault_operators"], "deadline_ms": DEADLINE_MS, "first_suspension_s": 0.05}
     overlay = LocalOverlay(chain(3), event_types=[READING], operators=operators)
     async with overlay:
         pids = overlay.process_ids()
@@ -154,7 +155,7 @@ async def check_faults(
     assert all("another turn" in notice.reason for notice in subscriptions["steady"].notices)
     _, state = await inspect_broker(overlay.addresses["b1"])
     assert state["operators"]["raising"]["fault"].startswith("raised ValueError: no answer for")
-    assert state["operators"]["sleeping"]["fault"] == "did not answer within 100 ms"
+    assert state["operators"]["sleeping"]["fault"] == f"did not answer within {DEADLINE_MS} ms"
     assert state["operators"]["wrong_type"]["fault"] == "returned str, expected an array of Booleans"
     text, _ = await inspect_broker(overlay.addresses["b1"])
     assert "operators\n  operator " in text

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,7 @@ async def test_who_gets_in_and_what_it_may_do() -> None:
             mine = [await each.subscribe("Quote", "price < 5") for each in (alice, bob)]
             await exchange.publish("Quote", price=1.0)
             for subscription in mine:
-                assert (await asyncio.wait_for(anext(subscription), 10))["price"] == 1.0
+                assert (await asyncio.wait_for(anext(subscription), 60))["price"] == 1.0
             for call in (alice.inspect(), bob.inspect()):
                 with pytest.raises(RefusedError, match="may not inspect the broker"):
                     await call
@@ -141,23 +140,24 @@ async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
             while sum(connected for connected, _ in states) < 2 or sent < 50:
                 await exchange.publish("Quote", volume=sent, confirm=True)
                 sent += 1
-            got = [(await asyncio.wait_for(anext(mine), 10))["volume"] for _ in range(sent)]
+            got = [(await asyncio.wait_for(anext(mine), 60))["volume"] for _ in range(sent)]
             assert got == list(range(sent))
             assert (False, "the token or certificate has expired") in states
             assert (True, "resumed") in states
 
 
 @on_a_loop
-@pytest.mark.parametrize("make", [lambda: token("alice", SOON), lambda: lambda: "no token"])
-async def test_without_another_token_the_client_ends(make: Callable[[], Any]) -> None:
+async def test_without_another_token_the_client_ends() -> None:
     async with Brokers(clients=rules()) as overlay:
-        first = [token("alice", SOON)]
-        given = make()
-        secret = given if isinstance(given, str) else lambda: first.pop() if first else given()
-        async with Client(overlay.address("b1"), "alice", token=secret) as client:
-            await until(lambda: client._driver.error is not None)
-            assert isinstance(client._driver.error, ConnectError)
-            assert client._driver.error.status == "UNAUTHENTICATED"
+        near, first = overlay.address("b1"), [token("alice", SOON)]
+        async with (
+            Client(near, "alice/1", token=lambda: first.pop() if first else "no token") as asking,
+            Client(near, "alice/2", token=token("alice", SOON)) as fixed,
+        ):
+            await until(lambda: None not in (asking._driver.error, fixed._driver.error))
+            for error in (asking._driver.error, fixed._driver.error):
+                assert isinstance(error, ConnectError)
+                assert error.status == "UNAUTHENTICATED"
 
 
 @on_a_loop
@@ -173,9 +173,9 @@ async def test_rights_that_change_end_the_session_and_its_subscriptions() -> Non
             await exchange.advertise(HIDDEN)
             hidden = await alice.subscribe(HIDDEN)
             await exchange.publish("Hidden", x=1)
-            assert (await asyncio.wait_for(anext(hidden), 10))["x"] == 1
+            assert (await asyncio.wait_for(anext(hidden), 60))["x"] == 1
             with pytest.raises(RefusedError, match="may not subscribe"):
-                await asyncio.wait_for(anext(hidden), 20)
+                await asyncio.wait_for(anext(hidden), 60)
 
 
 @on_a_loop
@@ -191,10 +191,10 @@ async def test_a_policy_holds_at_the_broker_of_the_client_and_through_updates() 
             mine = await carol.subscribe(QUOTE, "price < $limit or firm == $firm", limit=0.0, firm="HP")
             for limit, firm in ((100.0, "SUN"), (5.0, "IBM")):
                 await mine.update(limit=limit, firm=firm)
-                await carol.settled(timeout=30)
+                await carol.settled(timeout=60)
                 for name in ("HP", "SUN", "IBM"):
                     await exchange.publish("Quote", firm=name, price=1.0)
-            got = [(await asyncio.wait_for(anext(mine), 10))["firm"] for _ in range(2)]
+            got = [(await asyncio.wait_for(anext(mine), 60))["firm"] for _ in range(2)]
             assert got == ["IBM", "IBM"]
             assert not overlay.nodes["b2"].endpoint.drops.by_reason
             (peer,) = (p for p in overlay.nodes["b1"].core.tables.peers.values() if p.is_broker)
@@ -229,7 +229,7 @@ async def test_an_event_under_the_name_of_another_publisher_does_not_silence_it(
             assert refusal.status == "PERMISSION_DENIED"
             assert (refusal.first_sequence, refusal.count) == (2**62, 1)
         await exchange.publish("Quote", price=1.0)
-        assert (await asyncio.wait_for(anext(mine), 10))["price"] == 1.0
+        assert (await asyncio.wait_for(anext(mine), 60))["price"] == 1.0
         assert overlay.nodes["b1"].denials["publisher"] == 1
 
 

@@ -88,14 +88,14 @@ async def test_a_broker_exposes_what_it_does() -> None:
             await near.advertise(QUOTE)
             mine = await near.subscribe("Quote", "price < $limit", limit=10.0)
             theirs = await far.subscribe(QUOTE)
-            await far.settled(timeout=20)
+            await far.settled(timeout=60)
             for limit in (20.0, 30.0, 40.0):
                 await mine.update(limit=limit)
             for volume in range(50):
                 await near.publish("Quote", firm="IBM", price=5.0, volume=volume)
             for subscription in (mine, theirs):
                 for _ in range(50):
-                    await asyncio.wait_for(anext(subscription), 20)
+                    await asyncio.wait_for(anext(subscription), 60)
             await brokers.quiet()
             types, samples = await scrape(address)
         exposed = {name for name in types if not name.startswith("process_")}

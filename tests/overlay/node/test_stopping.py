@@ -16,7 +16,7 @@ async def test_events_that_are_lost_at_a_stop_have_their_number_in_the_log(
         async with Client(proxy.address, name="away") as away, Client(brokers.address("b1")) as feed:
             await feed.advertise(QUOTE)
             await away.subscribe(QUOTE)
-            await away.settled(timeout=20)
+            await away.settled(timeout=60)
             await proxy.stop()
             queue = node.queues["client/away"]
             await until(lambda: not queue.connected, "it is away")

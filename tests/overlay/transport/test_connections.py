@@ -277,8 +277,8 @@ async def test_connections_are_bounded_in_all_and_per_address() -> None:
                 await channel.unary("/t/reverse", b"ab")
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
         for reader, writer in silent:
-            with suppress(OSError):
-                assert len(await asyncio.wait_for(reader.read(), 5)) < 1_000, (
+            with suppress(ConnectionError):
+                assert len(await asyncio.wait_for(reader.read(), 60)) < 1_000, (
                     "closed, if with SETTINGS before"
                 )
             writer.close()

@@ -55,7 +55,7 @@ def tables(holder: object) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("routing", "merging"),
     [
-        ("parametric", "off"),
+        pytest.param("parametric", "off", marks=pytest.mark.thorough),
         pytest.param("static", "off", marks=pytest.mark.thorough),
         pytest.param("parametric", "perfect", marks=pytest.mark.thorough),
         ("parametric", "budget"),

@@ -23,7 +23,7 @@ def _big(event: dict[str, object], values: dict[str, int]) -> bool:
     )
 
 
-@pytest.mark.parametrize("merging", ["off", "perfect"])
+@pytest.mark.parametrize("merging", [pytest.param("off", marks=pytest.mark.thorough), "perfect"])
 def test_trees_are_delivered_through_brokers(merging: str) -> None:
     choose = random.Random(11)
     network = Network(merging=merging, options=lambda _: {"engine": "cluster"})
