@@ -38,6 +38,7 @@ class Budget:
     ) -> None:
         self._permits, self._per_s = permits, per_s
         self.left = permits if trusted else permits * UNTRUSTED
+        """What this end sends is added; what is over the bound goes with the next `take`."""
         self._refilled_ns = now_ns
         self.trusted = trusted
 
@@ -61,7 +62,3 @@ class Budget:
         self._refilled_ns = now_ns
         self.left = min(self._permits * share, refilled) - permits
         return self.left >= 0
-
-    def earn(self, permits: float) -> None:
-        """This end has sent something. (What is over the bound goes with the next `take`.)"""
-        self.left += permits

@@ -504,7 +504,7 @@ class Http2Connection(Sender):
         output, self.output = b"".join(self.output), []
         self._answer_bytes = self._header_bytes = 0
         if data_bytes:
-            self.budget.left += data_bytes / BRINGS_BYTES  # as `earn`
+            self.budget.left += data_bytes / BRINGS_BYTES
         for stream in ended:
             if stream.ended:
                 self._remove(stream)

@@ -327,7 +327,7 @@ class RpcConnection:
             stream.messages = None
         call.finished = True
         if status == "OK":
-            self.http2.budget.earn(CALL)
+            self.http2.budget.left += CALL
         call.deadline_ns = self.http2.now_ns + _LINGER_NS
         if not self.http2.queued_bytes(call_id):
             self._forget(call_id)
@@ -350,7 +350,7 @@ class RpcConnection:
         if call_id is not None:
             call = self._new_call(call_id)
             call.deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
-            self.http2.budget.earn(CALL)
+            self.http2.budget.left += CALL
         return call_id
 
     def end_request(self, call_id: int) -> None:

@@ -457,8 +457,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
         self.clock.now_ns = now_ns
-        tables = self.tables
-        tick_ns = self.core.next_timer() if tables.moving.next_ns or tables.key_ages.next_ns else None
+        tick_ns = self.core.next_timer()
         if tick_ns is not None and tick_ns <= self.clock.stamp_ns:
             self.tell(Tick(), "")
         for what, interface in self.timers.take(now_ns):

@@ -46,6 +46,6 @@ def test_what_is_earned_never_passes_the_bound(steps: list[tuple[float, float, i
     budget, now_ns = Budget(0, trusted=True), 0
     for permits, earned, passed_ns in steps:
         now_ns += passed_ns
-        budget.earn(earned)
+        budget.left += earned
         budget.take(permits, now_ns)
     assert taken(budget, now_ns) <= PERMITS
