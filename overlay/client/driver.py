@@ -58,6 +58,7 @@ log = logging.getLogger("covey.client")
 
 _ANSWER_WITHIN_S = 10.0
 _GOODBYE_S = 3.0
+_CLOSED = "closed by the client"
 _REFUSED_TOKENS = 3
 """So many in a row end a client that has connected before: a new one does not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
@@ -163,7 +164,7 @@ class SessionDriver:
         # A goodbye: the broker then ends the session.
         self._closing.set()
         if self._call is not None:
-            self._call.close("OK", "closed by the client")
+            self._call.close("OK", _CLOSED)
         _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
         if late:
             task.cancel()
@@ -287,6 +288,8 @@ class SessionDriver:
         if not self.endpoint.adopting:
             self.opened.set()
         self.reports.state(True, "resumed" if resumed else "afresh")
+        if self._closing.is_set():  # by who gave up while the broker answered: its session ends now
+            call.close("OK", _CLOSED)
         await call.exchange(LinkEnd(self.receive, self.next_frame, schemas=True), await_end=True)
         raise error_of(call, self.address)
 

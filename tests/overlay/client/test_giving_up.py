@@ -27,6 +27,19 @@ async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_task() -> 
 
 
 @on_a_loop
+async def test_a_client_that_is_cancelled_while_the_broker_answers_ends_its_session() -> None:
+    async with Brokers() as overlay:
+        sessions = overlay.nodes["b1"].queues
+        opening = asyncio.create_task(Client(overlay.address("b1"), "me").open())
+        while "client/me" not in sessions:
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await until(lambda: "client/me" not in sessions, seconds=2.0)
+
+
+@on_a_loop
 async def test_a_client_without_a_broker_logs_what_it_waits_for_and_that_it_came(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
