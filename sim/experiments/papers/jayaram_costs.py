@@ -10,7 +10,7 @@ second neighbour publishes, and in the shape "boxes" so does the first. The filt
 At each number of filters, blocks of changes alternate with as many events of the changed types. An engine
 applies changes at an event, so what these events take beyond later ones is added to the changes. Times are
 CPU time of this thread: the mean of a block, then the median of the blocks, so that neither other load nor
-one slow call counts.
+one slow call counts; and of passes through everything, since a shared processor is slow for minutes.
 """
 
 from __future__ import annotations
@@ -68,24 +68,46 @@ _FLUSHING = 12
 
 @dataclass(frozen=True, slots=True)
 class CostPlan:
-    """What is measured: every system in every shape at these numbers of filters, in `rounds` blocks."""
+    """What is measured: every system in every shape at these numbers of filters, in `rounds` blocks in each
+    of `passes`."""
 
     filters: tuple[int, ...] = (10, 30, 100, 300, 1_000, 3_000)
     systems: tuple[str, ...] = tuple(name for name, (_, poset, _) in SYSTEMS.items() if poset in POSETS)
     shapes: tuple[str, ...] = tuple(SHAPES)
     rounds: int = 9
+    passes: int = 3
     seed: int = 0
 
 
 def measure_costs(plan: CostPlan, progress: Progress = silent) -> CostTable:
     """Measure all systems. Cost: loading a diagram takes half a minute per system with 3,000 boxes, eight
     with 10,000."""
-    table: dict[str, dict[str, Mapping[str, Points]]] = {}
     cases = [(system, shape) for shape in plan.shapes for system in plan.systems]
-    for done, (system, shape) in enumerate(cases):
-        progress(f"{system}, {shape}", done / len(cases))
-        table.setdefault(system, {})[shape] = _measure(system, shape, plan)
-    return pooled(table)
+    passes: list[CostTable] = []
+    for number in range(plan.passes):
+        table: dict[str, dict[str, Mapping[str, Points]]] = {}
+        for done, (system, shape) in enumerate(cases):
+            progress(f"{system}, {shape}", (number + done / len(cases)) / plan.passes)
+            table.setdefault(system, {})[shape] = _measure(system, shape, plan)
+        passes.append(table)
+    return pooled(medians(passes))
+
+
+def medians(tables: Sequence[CostTable]) -> CostTable:
+    """Of each point of tables that have the same ones."""
+    return {
+        system: {
+            shape: {
+                operation: [
+                    [filters, round(median(each[system][shape][operation][at][1] for each in tables))]
+                    for at, (filters, _) in enumerate(points)
+                ]
+                for operation, points in curves.items()
+            }
+            for shape, curves in shapes.items()
+        }
+        for system, shapes in tables[0].items()
+    }
 
 
 def pooled(table: CostTable) -> CostTable:
@@ -259,7 +281,10 @@ def main() -> None:
 
     compile_kernels()
     table = measure_costs(CostPlan(), lambda step, share: print(f"{share:4.0%}  {step}", flush=True))
-    note = f"measured by sim/experiments/papers/jayaram_costs.py, {measured_now()}; CPU time of one core"
+    note = (
+        f"measured by sim/experiments/papers/jayaram_costs.py, {measured_now()}; CPU time of one core, "
+        f"medians of {CostPlan().passes} passes"
+    )
     save_costs(Path(__file__).with_suffix(".json"), table, note)
 
 

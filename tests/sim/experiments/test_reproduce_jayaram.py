@@ -39,7 +39,7 @@ from covey.sim.simulator.costs import Calibrated, Sample
 
 
 def test_costs_are_measured_for_every_system_shape_and_operation() -> None:
-    table = measure_costs(CostPlan(filters=(10, 20), rounds=2))
+    table = measure_costs(CostPlan(filters=(10, 20), rounds=1, passes=2))
     assert table.keys() == checked_in().keys() == SYSTEMS.keys()
     for system, shapes in table.items():
         assert shapes.keys() == checked_in()[system].keys() == SHAPES.keys()
@@ -53,7 +53,7 @@ def test_costs_are_measured_for_every_system_shape_and_operation() -> None:
 
 
 def test_the_closed_form() -> None:
-    """The issue's figures: s = 3.8 ms and u = 1.5 ms give eight times at 92 % control load."""
+    """With s = 3.8 ms and u = 1.5 ms, eight times at 92 % control load."""
     ratio = 1.5 / 3.8
     assert utilisation_for(8.0, ratio) == pytest.approx(0.92, abs=0.001)
     assert closed_loop(utilisation_for(8.0, ratio), ratio) == pytest.approx(8.0)
@@ -77,8 +77,9 @@ def test_every_figure_of_the_paper_is_planned() -> None:
         assert "runs, about" in expected(planned, size)
         assert planned.seeds == 5, "fewer have no interval"
         for case in planned.cases:
-            rates = [round(case.rate(rho)) for rho in case.drawn]
-            assert case.key == "fig9" or max(rates) == 100, "the paper's axis"
+            rates = {round(case.rate(rho)) for rho in case.drawn}
+            highest = 100 if 0.95 * case.full_rate >= 100 else 50
+            assert case.key == "fig9" or max(rates) == highest, "the paper's axis"
     assert len(list(grid(PaperPlan("full"), 1_000).points())) < len(points)
 
 
