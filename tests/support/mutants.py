@@ -5,7 +5,7 @@
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
 kernels; of those of all engines one in four runs. Before tests are cut, and after, the set of those found is to be
 the same. Two change no answer: with number 2 a row that no value passes has one of its tests twice, and what
-number 28 leaves to the kernels, these leave alone. Of brokers, the tests named find all but 49, 52, 56 and 62,
+number 28 leaves to the kernels, these leave alone. Of brokers, the tests named find all but 49, 56 and 62,
 which wait for a test or for the reason why they change nothing.
 """
 

@@ -146,15 +146,16 @@ def test_no_event_is_missed_between_two_messages_of_a_change(
     for step in range(60):
         entered, moved, left = [], [], []
         wanted = {node.uid: wants(node) for node in live}
-        kind = draw.choice(("enter", "move", "move", "move", "leave", "several"))
-        if kind == "enter" or len(live) < 6:
+        kind = draw.choice(("enter", "move", "move", "move", "leave", "several", "all", "all"))
+        if kind in ("enter", "all") or len(live) < 6:
             entered = [fresh(registry, draw, step, shapes)]
-        elif kind == "move" and parametric:
+        if kind in ("move", "all") and parametric and live:
             node = draw.choice(live)
             if node.filter.variables and node.move(values(node, draw)):
                 moved = [node]
-        else:
+        if kind in ("leave", "several", "all") and len(live) > 6:
             left = draw.sample(live, 1 if kind == "leave" else draw.randint(1, 3))
+            moved = [node for node in moved if node not in left]
         messages = link.change(entered, moved, left)
         live = [node for node in live if node not in left]
         needed = [wanted[node.uid] & wants(node) for node in live]
