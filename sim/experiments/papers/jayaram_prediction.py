@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
@@ -38,6 +39,15 @@ from covey.sim.simulator.costs import CostTable
 def closed_loop(rho: float, ratio: float) -> float:
     """The gain in one lane that publishers fill; `ratio` is u/s. Below rho = 1."""
     return (1 - rho * ratio) / (1 - rho)
+
+
+def settling_s(events: int, event_s: float, rho: float) -> float:
+    """Seconds until a closed loop of so many events in one lane, first come, first served, is steady within a
+    tenth. Changes gather behind the events of a round, so each round is rho times the one before it longer
+    than the events take, up to events * event_s / (1 - rho).
+    """
+    rounds = log(0.1) / log(rho)
+    return events * event_s / (1 - rho) * (rounds - rho * 0.9 / (1 - rho))
 
 
 def utilisation_for(gain: float, ratio: float) -> float:

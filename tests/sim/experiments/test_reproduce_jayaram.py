@@ -28,8 +28,14 @@ from covey.sim.experiments.papers.jayaram_cases import (
     rate_for_one,
 )
 from covey.sim.experiments.papers.jayaram_costs import SHAPES, SYSTEMS, CostPlan, measure_costs
-from covey.sim.experiments.papers.jayaram_findings import prediction, summary, table_1
-from covey.sim.experiments.papers.jayaram_prediction import at, change_costs, closed_loop, utilisation_for
+from covey.sim.experiments.papers.jayaram_findings import base_factor, claimed, prediction, summary, table_1
+from covey.sim.experiments.papers.jayaram_prediction import (
+    at,
+    change_costs,
+    closed_loop,
+    settling_s,
+    utilisation_for,
+)
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
@@ -209,9 +215,33 @@ def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(ga
     row, *_ = table_1([case], factor).rows
     assert row["verdict"] is verdict
     assert all(f"{value:.2f} (" in str(row["at the paper's rates"]) for value in (min(gains), max(gains)))
-    assert "30 (29.7 to 30.3) (159/s, rho 0.8)" in str(row["up to rho 0.95"])
+    assert f"30 (29.7 to 30.3) ({case.rate(0.8):.0f}/s, rho 0.8)" in str(row["up to rho 0.95"])
     first = summary([case], factor)[0]
     assert first.startswith("At the paper's rates, HTM, the poset matches: throughput at worst")
+
+
+def test_gains_before_a_lane_is_steady_are_lower_bounds() -> None:
+    """What a bound below the claim leaves open is undecided, where the same measurement elsewhere decides."""
+    planned = grid(PaperPlan("quick"))
+    verdicts = {}
+    for case in (planned.cases[0], planned.cases[2]):
+        rho = case.drawn[0]
+        measurements = {
+            Point(case, BASE, system, rho, planned.first_seed + seed).name: measured(value, 1.0, 1.0)
+            for seed in range(5)
+            for system, value in ((case.static, 10.0), (case.parametric, 15.0 + seed / 100))
+        }
+        (throughput, *_) = claimed([case], base_factor(Results(planned, measurements)))
+        verdicts[case.key] = throughput.verdict([rho]), str(throughput.effects[rho])
+    assert verdicts["htm-siena"] == (Verdict.UNDECIDED, "> 1.50")
+    assert verdicts["at-siena"] == (Verdict.SMALLER, "1.50 (1.50 to 1.50)")
+
+
+def test_a_loop_of_one_event_without_changes_is_steady_at_once() -> None:
+    loops = ((1, 1e-9), (1, 0.5), (10, 0.5), (10, 0.9))
+    times = [settling_s(events, 1.0, rho) for events, rho in loops]
+    assert times == sorted(times)
+    assert times[0] < 1.0
 
 
 def test_the_prediction_s_verdict_follows_from_the_costs() -> None:
