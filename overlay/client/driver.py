@@ -157,19 +157,25 @@ class SessionDriver:
         task, self._task = self._task, None
         if task is None:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self.publishing.drained()
-                await self._drained()
-        # A goodbye: the broker then ends the session.
+        try:
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(grace_s):
+                        await self.publishing.drained()
+                        await self._drained()
+            finally:  # also where this is cancelled: nobody else could end the task
+                self._say_goodbye(task)
+            await asyncio.wait({task})
+        finally:
+            self._end(ClosedError(f"client {self.name} is closed"), None)
+
+    def _say_goodbye(self, task: asyncio.Task[None]) -> None:
+        """The broker then ends the session, and the task of the connection ends, or is cancelled."""
         self._closing.set()
         if self._call is not None:
             self._call.close("OK", _CLOSED)
-        _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
-        if late:
-            task.cancel()
-            await asyncio.wait(late)
-        self._end(ClosedError(f"client {self.name} is closed"), None)
+        late = asyncio.get_running_loop().call_later(_GOODBYE_S, task.cancel)
+        task.add_done_callback(lambda _: late.cancel())
 
     async def _drained(self) -> None:
         """Until the broker has received everything and knows what has arrived here, or the connection

@@ -39,6 +39,24 @@ async def test_a_client_that_is_cancelled_while_the_broker_answers_ends_its_sess
         await until(lambda: "client/me" not in sessions, seconds=2.0)
 
 
+@pytest.mark.parametrize("turns", range(6))
+@on_a_loop
+async def test_a_close_that_is_cancelled_ends_the_session_all_the_same(turns: int) -> None:
+    async with Brokers() as overlay:
+        client = Client(overlay.address("b1"), "me")
+        await client.open()
+        await client.advertise(QUOTE)
+        await client.publish("Quote", volume=1)
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await until(lambda: turns == 0 or "client/me" not in overlay.nodes["b1"].queues, seconds=2.0)
+        await client.close()
+        await until(lambda: "client/me" not in overlay.nodes["b1"].queues, seconds=2.0)
+
+
 @on_a_loop
 async def test_a_client_without_a_broker_logs_what_it_waits_for_and_that_it_came(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
