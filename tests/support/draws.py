@@ -65,7 +65,7 @@ DRAWS = {
     "churn, large": Draws("seeds of 100,000 subscriptions, bounds checked", 0, 1),
     "endpoints together": Draws("histories", 30, 100),
     "conversations with h2": Draws("conversations of client and of server", 30, 150),
-    "filters as Spark columns": Draws("filters, four events each", 60, 120),
+    "filters as Spark columns": Draws("filters, four events each", 24, 120),
     "logs on simulated disks": Draws("histories, with damage", 200, 300),
     "policies by content": Draws("triples of policy, filter and update", 3_000, 5_000),
     "hostile frames": Draws("frames", 20_000, 60_000),
