@@ -268,7 +268,7 @@ class RpcCall:
         self._unread, self._held = messages, bool(messages or (reader.size and reader.waiting))
         if self._held:
             self._resume_later()
-        if self._processed >= _RETURNED_BYTES:
+        if self._processed >= _RETURNED_BYTES or self.status is not None:
             self._return()
 
     # --- sending --------------------------------------------------------------------------------------------
@@ -304,8 +304,9 @@ class RpcCall:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            self._http2.consume(self.id, self._drop())
             self._connection.finish(self.id, status, details)
+        self._drop()  # what no exchange has taken of an ended call, too
+        self._connection.flush_soon()
 
     def cancel(self) -> None:
         """A client ends the call at once."""
@@ -315,12 +316,12 @@ class RpcCall:
 
     # --- what the protocol calls ----------------------------------------------------------------------------
 
-    def _drop(self) -> int:
-        """Drop what has arrived and was not read; returns its bytes."""
+    def _drop(self) -> None:
+        """Drop what has arrived and was not read, and give it back to the windows."""
         unread = sum(map(len, self._unread)) + (0 if self._reader is None else self._reader.drop())
         self._unread, self._left = [], []
         self._held = False
-        return unread
+        self._http2.consume(self.id, unread)
 
     def _set_complete(self) -> None:
         self._complete = True

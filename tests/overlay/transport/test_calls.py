@@ -145,3 +145,39 @@ async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_a
         await until(lambda: call.status is not None)
         assert served._http2._consumed == 11 * size
     await server.stop(0.0)
+
+
+@pytest.mark.parametrize("way", ["received", "dropped", "failed"])
+@on_a_loop
+async def test_what_waits_as_the_peer_ends_its_call_is_given_back_to_the_connection(way: str) -> None:
+    receiving = Receiving(10)
+    (port,) = free_ports(1)
+    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    frames = [encode_frame(Frame(number, 0, 0)) for number in range(1, 4)]
+    if way == "failed":
+        frames[1] = b"\xff"
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/frames")
+        await until(lambda: bool(receiving.calls))
+        (served,) = receiving.calls
+        receiving.busy = True
+        call.send(frames[0])
+        await until(lambda: served._unread == frames[:1])
+        for frame in frames[1:]:
+            call.send(frame)
+        await until(lambda: served._reader is not None and served._reader.size == size_of(frames[1:]))
+        served._connection._ample = lambda now_ns: way != "dropped"
+        call.cancel()
+        await until(lambda: served.status is not None)
+        receiving.busy, receiving.most = False, 1
+        while served._end is not None:
+            served._resume()
+        assert receiving.offered == {"received": [[1], [2, 3], [3]], "dropped": [], "failed": [[1]]}[way]
+        await until(lambda: not server._tasks)
+        assert served._http2._consumed == size_of(frames)
+    await server.stop(0.0)
+
+
+def size_of(messages: Sequence[bytes]) -> int:
+    return sum(PREFIX_BYTES + len(message) for message in messages)
