@@ -554,7 +554,6 @@ class RpcProtocol(asyncio.Protocol):
         self._forget(call_id)
         self.rpc.finish(call_id, status, details)
         self._arm()
-        self.flush_soon()
 
     def cancel(self, call_id: int) -> None:
         self._forget(call_id)
