@@ -61,6 +61,8 @@ _PAIRS = {
 }
 """Which systems of a cost table are compared."""
 _SHORT_OF_IT = {Verdict.SMALLER, Verdict.NOT_HERE}
+_ONE_BY_ONE = {"fifo", "broker"}
+"""Services whose changes wait behind events."""
 
 Factor = Callable[[Case, float, str], Estimate | None]
 """How many times better updates are in a case, at a utilisation, by a metric, under the base assumptions."""
@@ -77,11 +79,7 @@ class Claimed:
     effects: dict[float, Estimate | None]
 
     def verdict(self, rhos: Sequence[float]) -> Verdict:
-        """A lower bound below the claim does not say that the effect is smaller."""
-        effects = [self.effects[rho] for rho in rhos]
-        verdict = decide(Claim(self.paper, up_to=True), effects)
-        bounded = any(effect is not None and effect.above for effect in effects)
-        return Verdict.UNDECIDED if bounded and verdict in _SHORT_OF_IT else verdict
+        return judged(self.paper, [self.effects[rho] for rho in rhos])
 
     def words(self, rhos: Sequence[float]) -> str:
         """The worst point beside the best."""
@@ -108,27 +106,41 @@ def claimed(cases: Sequence[Case], factor: Factor) -> list[Claimed]:
     ]
 
 
+def judged(paper: float, effects: Sequence[Estimate | None]) -> Verdict:
+    """A lower bound below the claim does not say that the effect is smaller."""
+    verdict = decide(Claim(paper, up_to=True), effects)
+    bounded = any(effect is not None and effect.above for effect in effects)
+    return Verdict.UNDECIDED if bounded and verdict in _SHORT_OF_IT else verdict
+
+
 def base_factor(results: Results) -> Factor:
-    """The factors of some results. Where the measurement begins before the lane of re-subscription is steady,
-    its events are still becoming fewer and later: then those of throughput and delay are lower bounds."""
     table = checked_in()
 
     def factor(case: Case, rho: float, metric: str) -> Estimate | None:
-        effect = results.factor(case, BASE, rho, metric)
-        if effect is None or metric == "spurious" or is_steady(case, rho, table):
-            return effect
-        return replace(effect, value=effect.low, high=inf, above=True)
+        return bounded(results.factor(case, BASE, rho, metric), metric, case, BASE, rho, table)
 
     return factor
 
 
-def is_steady(case: Case, rho: float, table: CostTable) -> bool:
-    """Whether a case's warm-up is as long as its busiest broker needs under re-subscription."""
+def bounded(
+    effect: Estimate | None, metric: str, case: Case, assumption: Assumption, rho: float, table: CostTable
+) -> Estimate | None:
+    """A factor of throughput or delay as a lower bound, where the measurement begins before the lane of
+    re-subscription is steady: its events are still becoming fewer and later."""
+    if effect is None or metric == "spurious" or is_steady(case, assumption, rho, table):
+        return effect
+    return replace(effect, value=effect.low, high=inf, above=True)
+
+
+def is_steady(case: Case, assumption: Assumption, rho: float, table: CostTable) -> bool:
+    """Whether a warm-up is as long as the busiest broker needs under re-subscription. One that is slowed less
+    has less of it, and needs less."""
     of = case.scenario
-    if of.service != "fifo" or rho == 0:
+    service = assumption.fields.get("service", of.service)
+    if service not in _ONE_BY_ONE or assumption.offered or rho == 0:
         return True
     event_s = costs_of(case, table).event * of.cpu_scale / 1e9
-    return settling_s(of.publishers * of.window, event_s, rho) <= warm_up_s(of)
+    return settling_s(of.publishers * of.window, event_s, rho) <= warm_up_s(of.having(service=service))
 
 
 def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:
@@ -374,6 +386,7 @@ def assumptions(results: Results) -> PaperFinding:
     rows: list[dict[str, Cell]] = []
     factors: list[Estimate] = []
     verdicts: list[Verdict] = []
+    table = checked_in()
     for case in results.grid.cases:
         for assumption in (BASE, *results.grid.assumed(case)):
             row: dict[str, Cell] = {
@@ -382,10 +395,11 @@ def assumptions(results: Results) -> PaperFinding:
                 "slowed": case.scenario.cpu_scale * assumption.fields.get("cpu_scale", 1.0),
             }
             for place, metric in enumerate(METRICS):
-                factor = results.at_the_knee(case, assumption, metric)
+                measured = results.at_the_knee(case, assumption, metric)
+                factor = bounded(measured, metric, case, assumption, KNEE, table)
                 row[GAINS[metric]] = None if factor is None else str(factor)
                 if place < len(case.claims):
-                    verdicts.append(decide(Claim(case.claims[place], up_to=True), [factor]))
+                    verdicts.append(judged(case.claims[place], [factor]))
                     row[f"paper: {GAINS[metric]}"] = f"{case.claims[place]:g}, {verdicts[-1]}"
                     factors += [] if factor is None else [factor]
                 else:
