@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from covey.matcher import EventType
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.limits import Undecodable
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.state import EndpointOptions
-from covey.overlay.core.link.link import Hello, Link
+from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
+from covey.overlay.transport.packets import decode_packet, encode_frame
 from covey.overlay.transport.wire_values import MessageError
 
 
@@ -35,6 +37,20 @@ class Noted:
 
     def charge(self, permits: float) -> None:
         self.charged += permits
+
+
+def frame_of(number: int, *messages: Message, received: int = 0, credit: int = 1 << 40) -> Frame[WireMessage]:
+    """A frame that has arrived, with its messages in their wire form."""
+    frame = decode_packet(encode_frame(Frame(number, received, credit, messages), schemas=True))
+    assert isinstance(frame, Frame)
+    return frame
+
+
+def connected(broker: BrokerEndpoint[WireMessage], interface: str, incarnation: int = 1) -> Noted:
+    """The connection of a client or neighbour that the broker has accepted at time 0."""
+    connection = Noted()
+    broker.accept(ConnectRequest(interface, Hello(incarnation)), connection, 0)
+    return connection
 
 
 def broker_endpoint(

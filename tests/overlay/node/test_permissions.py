@@ -147,27 +147,15 @@ async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
 
 
 @on_a_loop
-async def test_without_another_token_the_client_ends() -> None:
-    async with Brokers(clients=rules()) as overlay:
-        near, first = overlay.address("b1"), [token("alice", SOON)]
-        async with (
-            Client(near, "alice/1", token=lambda: first.pop() if first else "no token") as asking,
-            Client(near, "alice/2", token=token("alice", SOON)) as fixed,
-        ):
-            await until(lambda: None not in (asking._driver.error, fixed._driver.error))
-            for error in (asking._driver.error, fixed._driver.error):
-                assert isinstance(error, ConnectError)
-                assert error.status == "UNAUTHENTICATED"
-
-
-@on_a_loop
-async def test_rights_that_change_end_the_session_and_its_subscriptions() -> None:
+async def test_a_token_that_ends_takes_what_the_next_one_does_not_allow() -> None:
+    """The session of a client that has no other one, and the subscriptions of one with fewer rights."""
     others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
     async with Brokers(clients=rules(others)) as overlay:
-        given = [token("alice", SOON, extra=True)]
-        near = overlay.address("b1")
+        near, first, given = overlay.address("b1"), [token("alice", SOON)], [token("alice", SOON, extra=True)]
         async with (
             Client(near, token=token("exchange")) as exchange,
+            Client(near, "alice/1", token=lambda: first.pop() if first else "no token") as asking,
+            Client(near, "alice/2", token=token("alice", SOON)) as fixed,
             Client(near, "alice", token=lambda: given.pop() if given else token("alice")) as alice,
         ):
             await exchange.advertise(HIDDEN)
@@ -176,6 +164,10 @@ async def test_rights_that_change_end_the_session_and_its_subscriptions() -> Non
             assert (await asyncio.wait_for(anext(hidden), 60))["x"] == 1
             with pytest.raises(RefusedError, match="may not subscribe"):
                 await asyncio.wait_for(anext(hidden), 60)
+            await until(lambda: None not in (asking._driver.error, fixed._driver.error))
+            for error in (asking._driver.error, fixed._driver.error):
+                assert isinstance(error, ConnectError)
+                assert error.status == "UNAUTHENTICATED"
 
 
 @on_a_loop

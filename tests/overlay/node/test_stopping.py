@@ -22,6 +22,7 @@ async def test_events_that_are_lost_at_a_stop_have_their_number_in_the_log(
             await until(lambda: not queue.connected, "it is away")
             for volume in range(30):
                 await feed.publish("Quote", firm="IBM", price=5.0, volume=volume)
+            await feed.flush()  # else it waits for the broker when it closes
             await until(lambda: queue.link.backlog_events == 30, "its events wait")
             await brokers.crash("b1")
     warnings = [each.getMessage() for each in caplog.records if "stopping with" in each.getMessage()]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from running import free_ports, on_a_loop, until
+from rpc_serving import serving
+from running import on_a_loop, until
 
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Unadvertise
@@ -15,7 +16,6 @@ from covey.overlay.http2.messages import PREFIX_BYTES
 from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.packets import Goodbye, LinkEnd, PeerClosedError, encode_frame, encode_goodbye
-from covey.overlay.transport.rpc_server import RpcServer
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 
@@ -47,19 +47,21 @@ class Receiving:
         return min(len(frames), self.most)
 
 
+@asynccontextmanager
+async def called(receiving: Receiving) -> AsyncIterator[RpcCall]:
+    """A call, at whose other end is the end of the link."""
+    async with serving({"/t/frames": receiving.serve}) as (_, address), Channel(address) as channel:
+        yield channel.call("/t/frames")
+
+
 async def exchanged(messages: Sequence[bytes], most: int) -> Receiving:
     """What an end gets of messages that arrive together."""
     receiving = Receiving(most)
-    (port,) = free_ports(1)
-    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    async with Channel(f"127.0.0.1:{port}") as channel:
-        call = channel.call("/t/frames")
+    async with called(receiving) as call:
         for message in messages:
             call.send(message)
         call.end_request()
         await until(lambda: call.status is not None)
-    await server.stop(0.0)
     return receiving
 
 
@@ -90,12 +92,8 @@ async def test_frames_that_arrive_together_are_decoded_some_at_a_time() -> None:
 @on_a_loop
 async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_them() -> None:
     receiving = Receiving(10)
-    (port,) = free_ports(1)
-    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
     frames = [encode_frame(Frame(number, 0, 0)) for number in range(6)]
-    async with Channel(f"127.0.0.1:{port}") as channel:
-        call = channel.call("/t/frames")
+    async with called(receiving) as call:
         await until(lambda: bool(receiving.calls))
         for frame in frames[1:4]:
             call.send(frame)
@@ -117,7 +115,6 @@ async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_
         served._resume()
         assert receiving.offered[1:] == [[4], [5]]
         assert served._end is None
-    await server.stop(0.0)
 
 
 @on_a_loop
@@ -125,13 +122,9 @@ async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_a
     None
 ):
     receiving = Receiving(10)
-    (port,) = free_ports(1)
-    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
     frame = encode_frame(Frame(1, 2, 3, (Unadvertise(1, "x" * 2_000),)))
     size = len(frame) + PREFIX_BYTES
-    async with Channel(f"127.0.0.1:{port}") as channel:
-        call = channel.call("/t/frames")
+    async with called(receiving) as call:
         await until(lambda: bool(receiving.calls))
         (served,) = receiving.calls
         for number in range(1, 12):
@@ -144,21 +137,16 @@ async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_a
         call.end_request()
         await until(lambda: call.status is not None)
         assert served._http2._consumed == 11 * size
-    await server.stop(0.0)
 
 
 @pytest.mark.parametrize("way", ["received", "dropped", "failed"])
 @on_a_loop
 async def test_what_waits_as_the_peer_ends_its_call_is_given_back_to_the_connection(way: str) -> None:
     receiving = Receiving(10)
-    (port,) = free_ports(1)
-    server = RpcServer({"/t/frames": receiving.serve}, max_message_bytes=1 << 20, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
     frames = [encode_frame(Frame(number, 0, 0)) for number in range(1, 4)]
     if way == "failed":
         frames[1] = b"\xff"
-    async with Channel(f"127.0.0.1:{port}") as channel:
-        call = channel.call("/t/frames")
+    async with called(receiving) as call:
         await until(lambda: bool(receiving.calls))
         (served,) = receiving.calls
         receiving.busy = True
@@ -174,9 +162,7 @@ async def test_what_waits_as_the_peer_ends_its_call_is_given_back_to_the_connect
         while served._end is not None:
             served._resume()
         assert receiving.offered == {"received": [[1], [2, 3], [3]], "dropped": [], "failed": [[1]]}[way]
-        await until(lambda: not server._tasks)
-        assert served._http2._consumed == size_of(frames)
-    await server.stop(0.0)
+        await until(lambda: served._http2._consumed == size_of(frames))
 
 
 def size_of(messages: Sequence[bytes]) -> int:

@@ -6,14 +6,13 @@ import os
 import resource
 import time
 import weakref
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rpc_serving import serving
 from running import Brokers, Proxy, at_rest, free_ports, on_a_loop, until
 
 from covey.overlay import Client
@@ -28,8 +27,6 @@ from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, 
 from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
-
-LARGEST = 8 << 20
 
 
 async def flood(call: RpcCall) -> None:
@@ -53,16 +50,6 @@ async def echo(call: RpcCall) -> None:
 
 
 HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/flood": flood, "/t/echo": echo}
-
-
-@asynccontextmanager
-async def serving(handlers: Any = HANDLERS, **options: Any) -> AsyncIterator[tuple[RpcServer, str]]:
-    """A server, and where it listens."""
-    (port,) = free_ports(1)
-    server = RpcServer(handlers, max_message_bytes=LARGEST, faults=Counter(), **options)
-    await server.listen(f"127.0.0.1:{port}")
-    yield server, f"127.0.0.1:{port}"
-    await server.stop(0.0)
 
 
 def descriptors() -> int:
@@ -135,13 +122,11 @@ async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> No
 @on_a_loop
 async def test_a_socket_file_without_permission_is_named_as_the_cause(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"unix:{path}")
-    path.chmod(0)
-    if not os.access(path, os.W_OK):  # root may use it
-        with pytest.raises(CallError, match="Permission denied"):
-            await Channel(f"unix:{path}").__aenter__()
-    await server.stop(0.0)
+    async with serving(HANDLERS, f"unix:{path}") as (_, address):
+        path.chmod(0)
+        if not os.access(path, os.W_OK):  # root may use it
+            with pytest.raises(CallError, match="Permission denied"):
+                await Channel(address).__aenter__()
 
 
 @on_a_loop
@@ -149,22 +134,17 @@ async def test_a_stale_socket_file_is_replaced() -> None:
     path = f"/tmp/covey-stale-{os.getpid()}"
     abandoned = await asyncio.start_unix_server(lambda *_: None, path)
     abandoned.close()
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"unix:{path}")
-    async with Channel(f"unix:{path}") as channel:
+    async with serving(HANDLERS, f"unix:{path}") as (_, address), Channel(address) as channel:
         assert await channel.unary("/t/reverse", b"ab") == b"ba"
-    await server.stop(1.0)
 
 
 @on_a_loop
 async def test_ipv4_and_ipv6_at_one_address() -> None:
     (port,) = free_ports(1)
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"[::]:{port}")
-    for host in ("127.0.0.1", "[::1]", "localhost"):
-        async with Channel(f"{host}:{port}") as channel:
-            assert await channel.unary("/t/reverse", b"ab") == b"ba"
-    await server.stop(1.0)
+    async with serving(HANDLERS, f"[::]:{port}"):
+        for host in ("127.0.0.1", "[::1]", "localhost"):
+            async with Channel(f"{host}:{port}") as channel:
+                assert await channel.unary("/t/reverse", b"ab") == b"ba"
 
 
 @on_a_loop
@@ -172,7 +152,7 @@ async def test_a_stopped_peer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     """After a fifth of the usual time, which test_hostile.py has in virtual time."""
     soon = partial(Http2Options, keepalive_ns=600_000_000, keepalive_timeout_ns=400_000_000)
     monkeypatch.setattr("covey.overlay.http2.connection.Http2Options", soon)
-    async with serving() as (server, address):
+    async with serving(HANDLERS) as (server, address):
         proxy = await Proxy(int(address.rpartition(":")[2])).start()
         await silent_peer(server, proxy)
         proxy.thaw()
@@ -195,33 +175,30 @@ async def silent_peer(server: RpcServer, proxy: Proxy) -> None:
 
 @on_a_loop
 async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> None:
-    (port,) = free_ports(1)
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
-    await server.listen(f"127.0.0.1:{port}")
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with Channel(f"127.0.0.1:{port}") as channel:
-        call = channel.call("/t/flood")
-        flooded = await flooded_connection(server, call)
-        assert flooded.rpc.http2.queued_bytes(call.id) < 2 << 20
-        assert sum(map(len, call._unread)) <= 5 << 20
-        assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
-        for _ in range(20):
-            assert await call.read() == bytes(1 << 20)
-    # One that does not even read its socket.
-    writer.write(frames.PREFACE + frames.settings_frame({}))
-    with suppress(OSError):
-        for _ in range(200):
-            writer.write(frames.frame(frames.PING, 0, 0, bytes(8)) * 100)
-            await writer.drain()
-    await until(lambda: sum(server.faults.values()) == 1)
-    writer.close()
-    await until(lambda: not server._connections)
-    await server.stop(0.0)
+    async with serving(HANDLERS) as (server, address):
+        _, writer = await asyncio.open_connection(*address.split(":"))
+        async with Channel(address) as channel:
+            call = channel.call("/t/flood")
+            flooded = await flooded_connection(server, call)
+            assert flooded.rpc.http2.queued_bytes(call.id) < 2 << 20
+            assert sum(map(len, call._unread)) <= 5 << 20
+            assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
+            for _ in range(20):
+                assert await call.read() == bytes(1 << 20)
+        # One that does not even read its socket.
+        writer.write(frames.PREFACE + frames.settings_frame({}))
+        with suppress(OSError):
+            for _ in range(200):
+                writer.write(frames.frame(frames.PING, 0, 0, bytes(8)) * 100)
+                await writer.drain()
+        await until(lambda: sum(server.faults.values()) == 1)
+        writer.close()
+        await until(lambda: not server._connections)
 
 
 @on_a_loop
 async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -> None:
-    async with serving() as (server, address), Channel(address) as channel:
+    async with serving(HANDLERS) as (server, address), Channel(address) as channel:
         call = channel.call("/t/flood")
         await flooded_connection(server, call)
         call.cancel()
@@ -246,48 +223,39 @@ async def test_connections_that_come_and_go_leave_no_descriptor_and_no_task() ->
 
 @on_a_loop
 async def test_connections_are_bounded_in_all_and_per_address() -> None:
-    (port,) = free_ports(1)
     path = f"unix:/tmp/covey-bounded-{os.getpid()}"
     refusals: list[None] = []
-    server = RpcServer(
-        HANDLERS,
-        max_message_bytes=LARGEST,
-        faults=Counter(),
-        limits=ConnectionLimits(4, 3),
-        refused=lambda: refusals.append(None),
-    )
-    await server.listen(f"127.0.0.1:{port}")
-    await server.listen(path)
-    async with AsyncExitStack() as stack:
-        for address in (*[f"127.0.0.1:{port}"] * 3, path):
-            channel = await stack.enter_async_context(Channel(address))
-            assert await channel.unary("/t/reverse", b"ab") == b"ba"
-        for reason in ("the broker has 4 connections: expected at most 4",):
+    limits = ConnectionLimits(4, 3)
+    async with serving(HANDLERS, limits=limits, refused=lambda: refusals.append(None)) as (server, address):
+        await server.listen(path)
+        async with AsyncExitStack() as stack:
+            for each in (address, address, address, path):
+                channel = await stack.enter_async_context(Channel(each))
+                assert await channel.unary("/t/reverse", b"ab") == b"ba"
             async with Channel(path) as channel:
-                with pytest.raises(CallError, match=reason) as raised:
+                with pytest.raises(CallError, match="has 4 connections: expected at most 4") as raised:
                     await channel.unary("/t/reverse", b"ab")
             assert raised.value.status == "RESOURCE_EXHAUSTED"
-    await until(lambda: not server._connections and not server._refusals)
-    async with AsyncExitStack() as stack:
-        for _ in range(3):
-            channel = await stack.enter_async_context(Channel(f"127.0.0.1:{port}"))
-            assert await channel.unary("/t/reverse", b"ab") == b"ba"
-        async with Channel(f"127.0.0.1:{port}") as channel:
-            with pytest.raises(CallError, match=r"has 3 connections of 127.0.0.1: expected at most 3 of one"):
-                await channel.unary("/t/reverse", b"ab")
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
-        for reader, writer in silent:
-            with suppress(ConnectionError):
-                assert len(await asyncio.wait_for(reader.read(), 60)) < 1_000, (
-                    "closed, if with SETTINGS before"
-                )
-            writer.close()
-        assert len(refusals) == 102
-        async with Channel(path) as channel:
-            assert await channel.unary("/t/reverse", b"ab") == b"ba"
-    await until(lambda: not server._connections)
-    assert not server._per_address
-    await server.stop(0.0)
+        await until(lambda: not server._connections and not server._refusals)
+        async with AsyncExitStack() as stack:
+            for _ in range(3):
+                channel = await stack.enter_async_context(Channel(address))
+                assert await channel.unary("/t/reverse", b"ab") == b"ba"
+            async with Channel(address) as channel:
+                with pytest.raises(CallError, match=r"3 connections of 127.0.0.1: expected at most 3 of one"):
+                    await channel.unary("/t/reverse", b"ab")
+            silent = [await asyncio.open_connection(*address.split(":")) for _ in range(100)]
+            for reader, writer in silent:
+                with suppress(ConnectionError):
+                    assert len(await asyncio.wait_for(reader.read(), 60)) < 1_000, (
+                        "closed, if with SETTINGS before"
+                    )
+                writer.close()
+            assert len(refusals) == 102
+            async with Channel(path) as channel:
+                assert await channel.unary("/t/reverse", b"ab") == b"ba"
+        await until(lambda: not server._connections)
+        assert not server._per_address
 
 
 def test_connections_leave_descriptors_for_all_else() -> None:
@@ -323,7 +291,7 @@ async def test_descriptors_are_closed_without_the_garbage_collector() -> None:
 
 @on_a_loop
 async def test_a_call_that_is_woken_after_its_end_is_freed_without_the_garbage_collector() -> None:
-    async with serving() as (_, address):
+    async with serving(HANDLERS) as (_, address):
         gc.disable()
         try:
             async with Channel(address) as channel:

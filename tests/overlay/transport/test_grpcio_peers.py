@@ -1,7 +1,6 @@
 """grpcio as client of Covey's server, and as server of Covey's client."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,12 +9,13 @@ import grpc
 import grpc.aio
 import pytest
 from grpcio import grpcio_channel
-from running import free_ports, on_a_loop, until
+from rpc_serving import serving
+from running import on_a_loop, until
 
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.channel import Channel
-from covey.overlay.transport.rpc_server import Handler, RpcServer, answer_with
+from covey.overlay.transport.rpc_server import Handler, answer_with
 
 SIZES = (0, 1, 4, 5, 300, 16_379, 16_384, 65_535, 65_536, 1 << 20, 3 << 20)
 CANCELLED: list[str] = []
@@ -70,14 +70,9 @@ HANDLERS: dict[str, Handler] = {
 
 
 @asynccontextmanager
-async def serving(max_message_bytes: int = 8 << 20, address: str = "") -> AsyncIterator[str]:
-    address = address or f"127.0.0.1:{free_ports(1)[0]}"
-    server = RpcServer(HANDLERS, max_message_bytes=max_message_bytes, faults=Counter())
-    await server.listen(address)
-    try:
+async def covey_serving() -> AsyncIterator[str]:
+    async with serving(HANDLERS) as (_, address):
         yield address
-    finally:
-        await server.stop(1.0)
 
 
 class GrpcioHandlers(grpc.GenericRpcHandler):
@@ -129,7 +124,7 @@ async def grpcio_serving() -> AsyncIterator[str]:
 
 @on_a_loop
 async def test_grpcio_calls_covey_with_messages_of_any_size() -> None:
-    async with serving() as address, grpcio_channel(address) as channel:
+    async with covey_serving() as address, grpcio_channel(address) as channel:
         for size in SIZES:
             message = bytes(i % 251 for i in range(min(size, 1_000))) * (size // 1_000 + 1)
             assert await channel.unary_unary("/t/reverse")(message[:size]) == message[:size][::-1]
@@ -164,7 +159,10 @@ async def test_covey_calls_grpcio_with_messages_of_any_size() -> None:
 @pytest.mark.parametrize("peer", ["covey", "grpcio"])
 async def test_a_burst_larger_than_every_window_arrives_in_order(peer: str) -> None:
     count, size = 200, 200_000
-    async with (serving if peer == "covey" else grpcio_serving)() as address, Channel(address) as channel:
+    async with (
+        (covey_serving if peer == "covey" else grpcio_serving)() as address,
+        Channel(address) as channel,
+    ):
         call = channel.call("/t/echo")
 
         async def write() -> None:
@@ -182,7 +180,7 @@ async def test_a_burst_larger_than_every_window_arrives_in_order(peer: str) -> N
 
 @on_a_loop
 async def test_grpcio_writes_a_burst_to_covey() -> None:
-    async with serving() as address, grpcio_channel(address) as channel:
+    async with covey_serving() as address, grpcio_channel(address) as channel:
         call = channel.stream_stream("/t/echo")()
 
         async def write() -> None:
@@ -199,7 +197,7 @@ async def test_grpcio_writes_a_burst_to_covey() -> None:
 
 @on_a_loop
 async def test_many_calls_share_a_connection() -> None:
-    async with serving() as address, grpcio_channel(address) as channel:
+    async with covey_serving() as address, grpcio_channel(address) as channel:
         reverse = channel.unary_unary("/t/reverse")
         replies = await asyncio.gather(*(reverse(str(number).encode()) for number in range(1_000)))
         assert [int(reply[::-1]) for reply in replies] == list(range(1_000))
@@ -211,7 +209,7 @@ async def test_many_calls_share_a_connection() -> None:
 
 @on_a_loop
 async def test_grpcio_learns_how_calls_of_covey_end() -> None:
-    async with serving(max_message_bytes=1_000) as address, grpcio_channel(address) as channel:
+    async with serving(HANDLERS, max_message_bytes=1_000) as (_, address), grpcio_channel(address) as channel:
         for method, request, status, details in (
             ("/t/refuse", b"", "FAILED_PRECONDITION", "não: 100 % \n wrong"),
             ("/t/none", b"", "UNIMPLEMENTED", "no method /t/none"),
@@ -257,7 +255,7 @@ async def test_covey_learns_how_calls_of_grpcio_end() -> None:
 @on_a_loop
 async def test_cancellation_and_deadlines_reach_the_handler() -> None:
     CANCELLED.clear()
-    async with serving() as address, grpcio_channel(address) as channel:
+    async with covey_serving() as address, grpcio_channel(address) as channel:
         call = channel.stream_stream("/t/mute")()
         await call.write(b"x")
         call.cancel()
@@ -282,7 +280,7 @@ async def test_cancellation_and_deadlines_reach_the_handler() -> None:
 
 @on_a_loop
 async def test_a_connection_that_breaks_ends_its_calls() -> None:
-    async with serving() as address, grpcio_channel(address) as channel:
+    async with covey_serving() as address, grpcio_channel(address) as channel:
         CANCELLED.clear()
         await channel.unary_unary("/t/reverse")(b"x")
         async with Channel(address) as own:
@@ -296,10 +294,11 @@ async def test_a_connection_that_breaks_ends_its_calls() -> None:
 
 @on_a_loop
 async def test_a_server_that_stops_lets_open_calls_end() -> None:
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    server = RpcServer(HANDLERS, max_message_bytes=1 << 20, faults=Counter())
-    await server.listen(address)
-    async with grpcio_channel(address) as channel, Channel(address) as own:
+    async with (
+        serving(HANDLERS) as (server, address),
+        grpcio_channel(address) as channel,
+        Channel(address) as own,
+    ):
         theirs = channel.stream_stream("/t/echo")()
         await theirs.write(b"x")
         assert await theirs.read() == b"x"

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, frame_of
 from draws import DRAWS, SEED, examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -19,7 +19,6 @@ from covey.overlay.core.access.rights import Action, Permission, Rights, Rule, r
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Advertise, Deliver, Message, Publish, Refuse, Subscribe, Update
-from covey.overlay.transport.packets import decode_packet, encode_frame
 
 QUOTE = EventType("Quote", {"price": "float64", "region": "string"})
 READER, PUBLISHER = "client/r", "client/p"
@@ -54,10 +53,8 @@ class Edge:
     def say(self, interface: str, *messages: Message) -> list[Message]:
         """What each of them gets then."""
         self.frames[interface] += 1
-        data = encode_frame(Frame(self.frames[interface], 0, 1 << 40, messages), schemas=True)
-        packet = decode_packet(data)
-        assert isinstance(packet, Frame)
-        self.broker.receive(interface, self.ends[interface], [packet], 0)
+        frame = frame_of(self.frames[interface], *messages)
+        self.broker.receive(interface, self.ends[interface], [frame], 0)
         if self.broker.deferred:
             self.broker.deliver()
         heard: list[Message] = []

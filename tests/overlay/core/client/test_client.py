@@ -76,21 +76,6 @@ def test_subscribe_update_unsubscribe(session: ClientSession) -> None:
     assert session.subscribe(IBM) == (2, [Subscribe(4, 2, IBM, {})])
 
 
-@pytest.mark.parametrize(
-    ("order", "messages"),
-    [
-        ("subscribe-first", [Subscribe(2, 2, parse("price < 9", QUOTE), {}), Unsubscribe(3, 1)]),
-        ("unsubscribe-first", [Unsubscribe(2, 1), Subscribe(3, 2, parse("price < 9", QUOTE), {})]),
-    ],
-)
-def test_static_an_update_is_another_subscription(order: str, messages: list[object]) -> None:
-    """Fig. 2 lines 7-10 and "Subscription updates": unsubscribe, subscribe, or vice versa; the id stays."""
-    session = ClientSession("me", routing="static", resubscribe=order, engine="naive")
-    assert session.subscribe(BELOW, {"limit": 10})[1] == [Subscribe(1, 1, parse("price < 10", QUOTE), {})]
-    assert session.update(1, {"limit": 9}) == messages
-    assert session.unsubscribe(1) == [Unsubscribe(4, 2)]
-
-
 def test_a_wrong_call_sends_and_changes_nothing(session: ClientSession) -> None:
     session.subscribe(BELOW, {"limit": 10})
     with pytest.raises(VariableError, match="limit"):

@@ -26,17 +26,6 @@ def texts(nodes: Iterable[Interest]) -> list[str]:
     return [node.concrete() for node in nodes]
 
 
-def test_insert_keeps_the_maximal_elements_as_roots(poset: Poset) -> None:
-    """Section 4.2: price < 10, then price < 5 below it, then price < 30 above both."""
-    interest = Interests()
-    first = poset.change(entered=[interest("x < 10")])
-    assert texts(first.entered) == ["x < 10"]
-    assert not poset.change(entered=[interest("x < 5")])
-    third = poset.change(entered=[interest("x < 30")])
-    assert (texts(third.entered), texts(third.left)) == (["x < 30"], ["x < 10"])
-    assert texts(poset.roots()) == ["x < 30"]
-
-
 def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
     interest = Interests()
     wide, low, high, deep = (
@@ -53,22 +42,6 @@ def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
         (wide, high, False),
     ]
     assert poset.root_of(deep) is low
-
-
-def test_delete_of_a_covered_node_moves_no_root(poset: Poset) -> None:
-    interest = Interests()
-    wide, middle, deep = interest("x < 10"), interest("x < 5"), interest("x < 2")
-    poset.change(entered=[wide, middle, deep])
-    assert not poset.change(left=[middle])
-    assert poset.witness_of(deep) is wide
-
-
-def test_update_that_stays_below_its_witness_moves_no_root(poset: Poset) -> None:
-    interest = Interests()
-    wide, node = interest("x < 10"), interest("x < $a", a=5)
-    poset.change(entered=[wide, node])
-    assert node.move({"a": 7})
-    assert not poset.change(moved=[node])
 
 
 def test_update_can_widen_a_node_above_its_witness(poset: Poset) -> None:

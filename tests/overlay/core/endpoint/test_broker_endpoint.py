@@ -1,7 +1,7 @@
 """What a broker's endpoint decides about connections, names and types that come and go."""
 
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, connected, frame_of
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
@@ -64,19 +64,12 @@ def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() 
 
 def test_event_types_that_have_gone_leave_nothing_behind() -> None:
     broker = broker_endpoint("b1")
-    client = Noted()
-    broker.accept(ConnectRequest("client/a", Hello(1)), client, 0)
+    client = connected(broker, "client/a")
     for number in range(1, 5_001):
         event_type = EventType(f"T{number}", {"x": "int64"})
         batch = EventBatch.from_pylist(event_type, [{"x": 1}], publisher="a", first_sequence=1)
-        messages: tuple[Message, ...] = (
-            Advertise(2 * number - 1, event_type),
-            Publish(batch),
-            Unadvertise(2 * number, event_type.name),
-        )
-        packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages)))
-        assert isinstance(packet, Frame)
-        broker.receive("client/a", client, [packet], 0)
+        before, after = Advertise(2 * number - 1, event_type), Unadvertise(2 * number, event_type.name)
+        broker.receive("client/a", client, [frame_of(number, before, Publish(batch), after)], 0)
     broker.deliver()
     assert broker.core.tables.types == {}
     assert broker.holds.types <= 1_001
@@ -87,8 +80,7 @@ def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_long
     quote = EventType("Quote", {"x": "int64"})
     options = EndpointOptions(sessions=SessionLimits(queue_events=4, stall_limit_s=10.0))
     broker = broker_endpoint("b1", options=options)
-    publisher = Noted()
-    broker.accept(ConnectRequest("client/p", Hello(1)), publisher, 0)
+    publisher = connected(broker, "client/p")
     take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
     connection, hello = Noted(), Hello(2)
     broker.accept(ConnectRequest("client/r", hello), connection, 0)
@@ -117,8 +109,7 @@ def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1", options=EndpointOptions(turn_messages=100))
     filter = parse("x < $limit", quote)
-    first = Noted()
-    broker.accept(ConnectRequest("client/a", Hello(1)), first, 0)
+    first = connected(broker, "client/a")
     frames = [
         frame_of(1, *(Subscribe(i, i, filter, {"limit": i}) for i in range(1, 251))),
         frame_of(2, *(Update(250 + i, i, {"limit": 0}) for i in range(1, 31))),
@@ -162,9 +153,7 @@ def test_a_broker_that_drains_takes_what_is_acknowledged_and_nothing_else() -> N
     """
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1")
-    publisher, reader = Noted(), Noted()
-    broker.accept(ConnectRequest("client/p", Hello(1)), publisher, 0)
-    broker.accept(ConnectRequest("client/r", Hello(2)), reader, 0)
+    publisher, reader = connected(broker, "client/p"), connected(broker, "client/r", 2)
     take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
     take(broker, "client/r", reader, 1, (Subscribe(1, 1, parse("x >= 0", quote), {}),))
 
@@ -188,12 +177,6 @@ def test_a_broker_that_drains_takes_what_is_acknowledged_and_nothing_else() -> N
     assert (broker.queues["client/p"].link.received, broker.queues["client/r"].link.received) == (2, 1)
 
 
-def frame_of(number: int, *messages: Message) -> Frame[WireMessage]:
-    packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages), schemas=True))
-    assert isinstance(packet, Frame)
-    return packet
-
-
 def take(
     broker: BrokerEndpoint[WireMessage],
     interface: str,
@@ -202,8 +185,6 @@ def take(
     messages: tuple[Message, ...],
     now_ns: int = 0,
 ) -> None:
-    packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages)))
-    assert isinstance(packet, Frame)
-    broker.receive(interface, connection, [packet], now_ns)
+    broker.receive(interface, connection, [frame_of(number, *messages)], now_ns)
     if broker.deferred:
         broker.deliver()

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, frame_of
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint import timers as timers_module
@@ -16,7 +16,7 @@ from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.endpoint.timers import EndpointClock, Timers
-from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import (
     Advertise,
     Message,
@@ -30,7 +30,6 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.packets import decode_packet, encode_frame
 from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"x": "int64"})
@@ -38,16 +37,10 @@ MANY = 3 * PART + 1
 S = 1_000_000_000
 
 
-def said(number: int, *messages: Message) -> Frame[WireMessage]:
-    frame = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages), schemas=True))
-    assert isinstance(frame, Frame)
-    return frame
-
-
 def client(broker: BrokerEndpoint[WireMessage], name: str, *messages: Message, now_ns: int = 0) -> Noted:
     connection = Noted()
     broker.accept(ConnectRequest(name, Hello(1), principal="p"), connection, now_ns)
-    left = [said(1, *messages)]
+    left = [frame_of(1, *messages)]
     while left:
         del left[: broker.receive(name, connection, left, now_ns)]
     return connection
@@ -91,7 +84,7 @@ def test_the_end_of_a_session_with_many_subscriptions_has_parts_between_which_ev
             broker.accept(ConnectRequest("client/x", Hello(2), principal="p"), Noted(), now_ns)
         sequence += 1
         batch = EventBatch.from_pylist(QUOTE, [{"x": 1}], publisher="r", first_sequence=sequence)
-        broker.receive("client/r", reader, [said(sequence, Publish(batch))], now_ns)
+        broker.receive("client/r", reader, [frame_of(sequence, Publish(batch))], now_ns)
         broker.deliver()
         assert broker.next_frame("client/r", reader) is not None
         check(core_of(broker))

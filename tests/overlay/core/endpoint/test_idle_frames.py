@@ -1,16 +1,14 @@
 """Frames that change nothing are charged to their connection, whatever they are; others are not."""
 
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import broker_endpoint, connected, frame_of
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.budget import IDLE_FRAME
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import ConnectRequest
-from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.packets import decode_packet, encode_frame
 
 QUOTE = EventType("Quote", {"x": "int64"})
 ABOVE = parse("x >= $low", QUOTE)
@@ -23,19 +21,15 @@ class Sender:
         self.broker: BrokerEndpoint[WireMessage] = broker_endpoint(
             "b1", neighbours=("b2",), event_types=(QUOTE,)
         )
-        self.connection = Noted()
+        self.connection = connected(self.broker, interface)
         self._interface = interface
         self._sequence = 0
-        self.broker.accept(ConnectRequest(interface, Hello(1)), self.connection, 0)
         self.send(Subscribe(1, 1, ABOVE, {"low": 5}))
         assert self.connection.charged == 0.0
 
     def frame(self, *messages: Message, received: int = 0, credit: int = 1 << 40) -> Frame[WireMessage]:
         self._sequence += bool(messages)
-        number = self._sequence if messages else 0
-        frame = decode_packet(encode_frame(Frame(number, received, credit, messages), schemas=True))
-        assert isinstance(frame, Frame)
-        return frame
+        return frame_of(self._sequence if messages else 0, *messages, received=received, credit=credit)
 
     def send(self, *messages: Message, received: int = 0, credit: int = 1 << 40) -> float:
         """The permits that a frame takes."""

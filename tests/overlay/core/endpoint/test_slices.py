@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, connected, frame_of
 
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
@@ -11,27 +11,14 @@ from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.ending import PART
 from covey.overlay.core.endpoint.flow import FIRST_MESSAGES, TURN_NS
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.link.link import Frame, Hello
-from covey.overlay.core.messages import Advertise, Message, Subscribe, SyncBegin, SyncEnd, Unsubscribe
+from covey.overlay.core.link.link import Hello
+from covey.overlay.core.messages import Advertise, Subscribe, SyncBegin, SyncEnd, Unsubscribe
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.packets import decode_packet, encode_frame
 from covey.sim.invariants import check
 
 QUOTE = EventType("Quote", {"x": "int64"})
 ABOVE = parse("x >= $low", QUOTE)
 MESSAGE_NS = 25_000
-
-
-def frame_of(number: int, *messages: Message) -> Frame[WireMessage]:
-    frame = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages), schemas=True))
-    assert isinstance(frame, Frame)
-    return frame
-
-
-def connected(broker: BrokerEndpoint[WireMessage], interface: str) -> Noted:
-    connection = Noted()
-    broker.accept(ConnectRequest(interface, Hello(1)), connection, 0)
-    return connection
 
 
 def subscriptions(broker: BrokerEndpoint[WireMessage], interface: str) -> int:

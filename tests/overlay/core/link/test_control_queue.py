@@ -19,22 +19,6 @@ def control(*messages: Message) -> list[Message]:
     return drain(a, b)
 
 
-def test_later_values_replace_pending_ones() -> None:
-    assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
-        Update(3, 1, {"limit": 2.0, "other": 3.0})
-    ]
-
-
-def test_the_newest_epoch_follows_the_newest_values() -> None:
-    """An acknowledgement of epoch 2 must not say that epoch 1 has taken effect while the values of 3 have
-    not."""
-    assert control(update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0)) == [
-        Update(1, 1, {"limit": 2.0}),
-        Update(2, 2, {"limit": 9.0}),
-        Update(3, 1, {}),
-    ]
-
-
 def test_a_later_message_carries_the_newest_epoch() -> None:
     messages_sent = control(
         update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
