@@ -5,7 +5,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -48,14 +48,15 @@ async def exposing(
     links: Sequence[tuple[str, str]] = (), **options: Any
 ) -> AsyncIterator[tuple[Brokers, str]]:
     """Brokers, of which b1 exposes its metrics at the address."""
-    (address,) = free_addresses(1)
-    async with Brokers(links, metrics={"b1": address}, **options) as brokers:
-        server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
-        server.start()
-        try:
-            yield brokers, address
-        finally:
-            await server.stop()
+    with ExitStack() as held:  # or the brokers might have its port
+        (address,) = free_addresses(1, held)
+        async with Brokers(links, metrics={"b1": address}, **options) as brokers:
+            server = metrics_server.MetricsServer(brokers.nodes["b1"], address)
+            server.start()
+            try:
+                yield brokers, address
+            finally:
+                await server.stop()
 
 
 async def scrape(address: str) -> tuple[dict[str, str], Series]:
