@@ -69,7 +69,7 @@ class BrokerPort(Port):
     it chose, `rights` what it may do.
     """
 
-    __slots__ = ("_broker", "_budget", "_charged", "durable", "policy", "rights")
+    __slots__ = ("_broker", "_budget", "_charged", "durable", "life", "policy", "rights")
 
     def __init__(
         self,
@@ -81,6 +81,9 @@ class BrokerPort(Port):
     ) -> None:
         super().__init__(interface, owner)
         self._broker = owner
+        self.life = owner.incarnation
+        """The life of the broker in which it is used. A port that another has replaced is used until its
+        connection ends: a goodbye may be on its way."""
         self.policy = policy
         self.durable = durable
         self.rights = rights
@@ -278,6 +281,8 @@ class SimulatedBroker:
         self.incarnation += 1
         self._armed_ns = [None, None]
         self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
+        for port in self.ports.values():
+            port.life = self.incarnation
         self._start(list(self.ports))
 
     def pause(self, pause_ns: int) -> None:
@@ -343,7 +348,7 @@ class SimulatedBroker:
         while not self.busy and self._inbox and not (self._lanes is not None and self._lanes.full):
             port, generation, packet = self._inbox.popleft()
             wire = port.wire
-            if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
+            if wire is None or wire.generation != generation or port.life != self.incarnation:
                 continue  # its connection has ended
             if port in self._unread:
                 self._unread[port].append((port, generation, packet))
