@@ -24,7 +24,7 @@ Event = tuple[str, int]
 
 
 class Damage(Observer):
-    """Observes one run. `behind` says which clients a broker reaches through an interface, `reported` how
+    """Observes one run. `behind` says which brokers a broker reaches through an interface, `reported` how
     many records each broker has reported as damaged.
     """
 
@@ -33,7 +33,7 @@ class Damage(Observer):
         findings: Findings,
         now: Callable[[], int],
         judge: Judge,
-        behind: Callable[[str, str], list[str]],
+        behind: Callable[[str, str], set[str]],
         reported: Callable[[], Mapping[str, int]],
     ) -> None:
         self._findings = findings
@@ -42,19 +42,27 @@ class Damage(Observer):
         self._behind = behind
         self._reported = reported
         self._published: dict[Event, Mapping[str, Any]] = {}
+        self._brokers: dict[str, set[str]] = {}
+        """By client those where it has been: what is stored goes to where its session was, and follows it."""
         self.events = 0
         """Events of records in which a bit has flipped."""
 
     def damaged(self, broker: str, type_name: str, events: StoredEvents) -> None:
         """A bit of a record of these events has flipped."""
-        clients = [
-            client
-            for receiver in events.receivers
-            for client in ([receiver] if receiver.startswith("client/") else self._behind(broker, receiver))
-        ]
+        clients = [receiver for receiver in events.receivers if receiver.startswith("client/")]
+        reached = set[str]().union(
+            *(self._behind(broker, receiver) for receiver in events.receivers if receiver not in clients)
+        )
+        clients += [client for client, brokers in self._brokers.items() if not reached.isdisjoint(brokers)]
         for sequence in events.sequences:
             self.events += 1
             self._judge.damaged(broker, (events.publisher, sequence), clients)
+
+    def joined(self, client: ObservedClient) -> None:
+        self._brokers[client.name] = {client.broker}
+
+    def moved(self, client: ObservedClient, broker: str) -> None:
+        self._brokers[client.name].add(broker)
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):

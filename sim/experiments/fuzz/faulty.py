@@ -238,8 +238,8 @@ class FaultyHistory(FuzzHistory):
         self.damage.damaged(broker, type_name, events)
         self.views.damaged(events)
 
-    def _behind(self, broker: str, interface: str) -> list[str]:
-        """The clients that a broker reaches over one of its links."""
+    def _behind(self, broker: str, interface: str) -> set[str]:
+        """The brokers that a broker reaches over one of its links."""
         neighbours: dict[str, list[str]] = {}
         for a, b in self.simulation.links:
             neighbours.setdefault(a, []).append(b)
@@ -251,7 +251,7 @@ class FaultyHistory(FuzzHistory):
                     reached.add(other)
                     todo.append(other)
         reached.discard(broker)
-        return [client.name for client in self.simulation.clients.values() if client.broker in reached]
+        return reached
 
     # --- crashes --------------------------------------------------------------------------------------------
 

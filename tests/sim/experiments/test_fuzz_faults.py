@@ -42,6 +42,14 @@ def test_an_event_is_damaged_at_two_brokers_and_lost_at_one() -> None:
     play_all([44508], OPTIONS)
 
 
+def test_what_is_damaged_was_stored_for_a_client_that_has_moved_since() -> None:
+    play_all([401535, 901159], OPTIONS)
+
+
+def test_the_goodbye_of_a_client_that_returns_arrives_late() -> None:
+    play_all([904389], OPTIONS)
+
+
 def test_types_are_widened_beside_faults() -> None:
     play_all(range(4), replace(OPTIONS, widen=True))
 
