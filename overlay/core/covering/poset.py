@@ -306,7 +306,7 @@ class Forest(Poset):
         for node in moved:
             self._reorder(node)
         if left:
-            self._delete(left)
+            self._delete(left, bool(moved))
         if not self._was_root:
             if self._former:
                 self._former.clear()
@@ -339,7 +339,7 @@ class Forest(Poset):
                     self._unlink(child.uid)
                     above = self._place(child, above)
 
-    def _delete(self, left: Sequence[Interest]) -> None:
+    def _delete(self, left: Sequence[Interest], moved: bool) -> None:
         orphans: dict[int, None] = {}
         for node in left:
             uid = node.uid
@@ -357,7 +357,9 @@ class Forest(Poset):
         for uid in orphans:
             node = self._nodes[uid]
             above = self._surviving(uid)
-            if above is not None and covers_region(above.region, node.region):
+            # One that has moved may be below the node by now.
+            below = moved and above is not None and self.root_of(above) is node
+            if above is not None and not below and covers_region(above.region, node.region):
                 self._link(node, above)
             else:
                 root = self._place(node, root)
@@ -441,6 +443,7 @@ class Forest(Poset):
     ) -> Sequence[Handover[Interest]]:
         left = {node.uid: node for node in all_left}
         entered = {node.uid: node for node in all_entered}
+        known = left.keys() | moved  # a node that has moved need not cover what it covered
         handovers: list[Handover[Interest]] = []
         for node in all_left:
             if node.uid in moved:
@@ -453,8 +456,8 @@ class Forest(Poset):
         for node in all_entered:
             if node.uid in moved:
                 continue  # its former witness covered its old region
-            above = self._first_goal(node.uid, self._former, left)
-            if above is not None:
+            above = self._first_goal(node.uid, self._former, known)
+            if above in left:
                 handovers.append(Handover(left[above], node, wider=False))
         return handovers
 

@@ -105,13 +105,21 @@ def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> N
     )
 
 
+ROWS = ("x between $a and $b",)
+
+
 @pytest.mark.parametrize(
     "create",
     [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram, LocalDiagram],
     ids=["scanned", "indexed", "diagram", "local"],
 )
 @pytest.mark.parametrize(
-    ("seed", "shapes"), [*[(seed, SHAPES) for seed in range(30)], *[(seed, CALLS) for seed in range(10)]]
+    ("seed", "shapes"),
+    [
+        *[(seed, SHAPES) for seed in range(30)],
+        *[(seed, CALLS) for seed in range(10)],
+        *[(seed, ROWS) for seed in range(40)],
+    ],
 )
 def test_random_changes_keep_the_invariants(
     seed: int, shapes: tuple[str, ...], create: Callable[[], Poset]
@@ -127,18 +135,19 @@ def test_random_changes_keep_the_invariants(
         kind = draw.choice(("enter", "enter", "move", "move", "move", "leave", "several"))
         if kind == "enter" or not live:
             entered = [fresh(registry, draw, step, shapes)]
-        elif kind == "move":
-            for node in draw.sample(live, min(len(live), draw.choice((1, 1, 3)))):
+        elif kind == "leave":
+            left = [draw.choice(live)]
+        elif kind == "several":
+            left = draw.sample(live, min(len(live), draw.randint(1, 4)))
+            entered = [fresh(registry, draw, step + 1000, shapes) for _ in range(draw.randint(0, 2))]
+        if kind in ("move", "several"):
+            stay = [node for node in live if node not in left]
+            for node in draw.sample(stay, min(len(stay), draw.choice((1, 1, 3)))):
                 was = node.region
                 if node.filter.variables and node.move(values(node, draw)):
                     moved.append(node)
                     assert node.gains == (not covers_region(was, node.region))
                     assert node.loses == (not covers_region(node.region, was))
-        elif kind == "leave":
-            left = [draw.choice(live)]
-        else:
-            left = draw.sample(live, min(len(live), draw.randint(1, 4)))
-            entered = [fresh(registry, draw, step + 1000, shapes) for _ in range(draw.randint(0, 2))]
         change = forest.change(entered, moved, left)
         naive.change(entered, moved, left)
         live = [node for node in live if node not in left] + entered

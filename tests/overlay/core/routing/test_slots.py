@@ -93,14 +93,14 @@ def test_no_event_is_missed_between_two_messages_of_a_change(
     for step in range(60):
         entered, moved, left = [], [], []
         wanted = {node.uid: wants(node) for node in live}
-        kind = draw.choice(("enter", "move", "move", "move", "leave", "several", "exchange", "exchange"))
-        if kind in ("enter", "exchange") or len(live) < 6:
+        kind = draw.choice(("enter", "move", "move", "move", "leave", "several", "exchange", "all"))
+        if kind in ("enter", "exchange", "all") or len(live) < 6:
             entered = [fresh(registry, draw, step, shapes)]
-        elif kind == "move" and parametric:
+        if kind in ("move", "all") and live and parametric:
             node = draw.choice(live)
             if node.filter.variables and node.move(values(node, draw)):
                 moved = [node]
-        if kind in ("leave", "several", "exchange") and len(live) > 6:
+        if kind in ("leave", "several", "exchange", "all") and len(live) > 6:
             left = draw.sample(live, 1 if kind == "leave" else draw.randint(1, 3))
         messages = link.change(entered, moved, left)
         live = [node for node in live if node not in left]
