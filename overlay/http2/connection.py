@@ -7,7 +7,7 @@ PRIORITY and unknown frames are ignored; nothing is pushed.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from typing import NamedTuple
 
 from covey.overlay.core.budget import BRINGS_BYTES, Budget
@@ -84,6 +84,12 @@ class Http2Connection(Sender):
     may cause output and change `next_timer`. `faults` counts the rules that the peer broke.
     """
 
+    __slots__ = """
+        _begun_ns _buffer _client _consumed _events _headers _heard_ns _keepalive_ns _last_stream
+        _next_stream _options _peer_max_streams _ping_due_ns _preface _receive_window _resets _streams
+        _turn_permits begun budget closed closing faults now_ns unread
+    """.split()
+
     def __init__(
         self,
         *,
@@ -107,7 +113,7 @@ class Http2Connection(Sender):
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
         self._next_stream = 1
-        self._resets: deque[int] = deque(maxlen=_REMEMBERED_RESETS)
+        self._resets: list[int] = []
         self._peer_max_streams = frames.LARGEST_STREAM
         self._receive_window = max(options.connection_window, frames.DEFAULT_WINDOW)
         self._consumed = 0
@@ -478,8 +484,7 @@ class Http2Connection(Sender):
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._remove(stream)
-            self._resets.append(stream_id)
-            self.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
+            self.write(self._reset_frame(stream_id, code))
 
     def stream(self, stream_id: int) -> Stream | None:
         """An open stream."""
@@ -593,9 +598,12 @@ class Http2Connection(Sender):
         if stream is not None:
             self._remove(stream)
             self._events.append(StreamReset(error.stream_id, error.code, str(error)))
-        self._resets.append(error.stream_id)
-        self.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
+        self.answer(self._reset_frame(error.stream_id, error.code))
         self._charge(1.0, now_ns)
+
+    def _reset_frame(self, stream_id: int, code: ErrorCode) -> bytes:
+        self._resets = [*self._resets[1 - _REMEMBERED_RESETS :], stream_id]
+        return frames.number_frame(frames.RST_STREAM, stream_id, code)
 
     def _peer_ended(self, stream: Stream) -> None:
         stream.ended = True

@@ -7,7 +7,6 @@ DATA take turns, one frame each.
 
 from __future__ import annotations
 
-from collections import deque
 from struct import Struct
 
 from hpack import Encoder
@@ -21,6 +20,11 @@ _UNQUEUED_BYTES = 64 << 10
 """DATA that goes to the output without its stream's turn, until the output is taken."""
 _MESSAGE = Struct(">HBBBLBL")
 """The header of a DATA frame that is one message, and the prefix of the message."""
+# No table, hence none that a peer could resize, and none to hold. The few headers of a connection need none.
+_ENCODER = Encoder()
+_ENCODER.header_table_size = 0
+_NO_TABLE = _ENCODER.encode([])
+"""What says so, at the beginning of a block."""
 
 
 class Stream:
@@ -62,7 +66,7 @@ class Stream:
         self.trailers: Headers | None = None
         self.messages: MessagesReceived | None = None
         """What reports DATA that is one message to its reader; all else is a `DataReceived`."""
-        self.queue: deque[bytes | memoryview] = deque()
+        self.queue: list[bytes | memoryview] = []
         self.queued_bytes = 0
         self.scheduled = False
 
@@ -70,7 +74,7 @@ class Stream:
         """At most `size` bytes from the head of the queue."""
         head = self.queue[0]
         if len(head) <= size:
-            self.queue.popleft()
+            del self.queue[0]
         else:
             view = memoryview(head)
             self.queue[0] = view[size:]
@@ -85,18 +89,28 @@ class Sender:
     does not read.
     """
 
+    __slots__ = (
+        "_answer_bytes",
+        "_header_bytes",
+        "_max_answer_bytes",
+        "_stalled",
+        "_unqueued",
+        "max_frame_bytes",
+        "output",
+        "ready",
+        "stream_window",
+        "window",
+    )
+
     def __init__(self, max_answer_bytes: int) -> None:
         self.window = frames.DEFAULT_WINDOW
         self.stream_window = frames.DEFAULT_WINDOW
         self.max_frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._max_answer_bytes = max_answer_bytes
         self._answer_bytes = self._header_bytes = 0
-        # No table, hence none that the peer could resize. The few headers of a connection need none.
-        self._encoder = Encoder()
-        self._encoder.header_table_size = 0
         self.output: list[bytes | memoryview] = []
         self._unqueued = 0
-        self.ready: deque[Stream] = deque()
+        self.ready: list[Stream] = []
         self._stalled: list[Stream] = []
 
     def write(self, frame: bytes) -> None:
@@ -117,7 +131,7 @@ class Sender:
         self._require_few(self._header_bytes)
 
     def write_headers(self, stream_id: int, headers: Headers, flags: int = 0) -> None:
-        block = self._encoder.encode(headers)
+        block = _NO_TABLE + _ENCODER.encode(headers)
         self._header_bytes += len(block)
         kind, largest = frames.HEADERS, self.max_frame_bytes
         while len(block) > largest:
@@ -188,7 +202,7 @@ class Sender:
         there then. `ended` gets the streams whose end is among them.
         """
         while self.ready and size < _OUTPUT_BYTES:
-            stream = self.ready.popleft()
+            stream = self.ready.pop(0)
             if stream.queue:
                 room = min(self.window, stream.send_window, self.max_frame_bytes)
                 if room <= 0 < stream.send_window:

@@ -75,6 +75,13 @@ class InterfaceQueue:
     not count as pending. `changed` is called when `full_types` may have changed, `warn` with one sentence.
     """
 
+    __slots__ = """
+        _changed _conflated_from _full_held _key_of _stalled _types _warn _warned _why_dropping
+        acknowledging behind blocking connection connections copies dialled drops durable ends full
+        handshake identity interface is_broker last_stored limits link moved_to policy progress publisher
+        publishers rights share since_ns widest_window
+    """.split()
+
     def __init__(
         self,
         interface: Interface,

@@ -14,7 +14,6 @@ full (`max_bytes` of `take`) ends with that section at the latest.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from covey.overlay.core.link.size import size_of
@@ -56,7 +55,7 @@ class ControlQueue:
         self.clear()
 
     def clear(self) -> None:
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: list[_Waiting] = []
         """Pending messages, replaced ones included; empty when there is nothing to take."""
         self._positions = 0
         self._section_bytes = 0
@@ -133,14 +132,13 @@ class ControlQueue:
     def take(self, max_bytes: int) -> tuple[list[Message], int]:
         """The messages for one frame, at least one if any is pending, and their size."""
         messages: list[Message] = []
-        size = newest = 0
-        while self.waiting:
-            waiting = self.waiting[0]
+        size = newest = taken = 0
+        for waiting in self.waiting:
             if messages and waiting.size and size + waiting.size > max_bytes and newest < waiting.position:
                 break
             if waiting.newest > newest:
                 newest = waiting.newest
-            self.waiting.popleft()
+            taken += 1
             message = waiting.message
             if waiting is self._acknowledge:
                 self._acknowledge = None
@@ -151,6 +149,7 @@ class ControlQueue:
             if message is not None:
                 messages.append(message)
                 size += waiting.size
+        del self.waiting[:taken]
         if not self.waiting:
             self._positions = self._section_bytes = 0
             self.urgent = False

@@ -23,7 +23,6 @@ they are (`release`). `stored` are the newest records of the sender's log that t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -123,6 +122,14 @@ class Link:
     holds are known there alone.
     """
 
+    __slots__ = """
+        _ack_now _acknowledged_only _announced _asking _consumed _consumed_before _control _frames_in_flight
+        _gaps _gave_up _granted _half _join_events _max_control _missed _missed_before _probe _probed
+        _resend _retained _retained_control _sent_before _sent_bytes _settled _told _withhold acknowledged
+        begun credit dropped due_ns events incarnation max_frame_bytes more peer_incarnation received
+        retained_bytes retained_events sent settled_here stored window_bytes written
+    """.split()
+
     def __init__(
         self,
         incarnation: int,
@@ -147,8 +154,8 @@ class Link:
         self.events = EventQueue()
         self._gaps: dict[tuple[str, bool], Gap] = {}
         """By type, and whether later events have superseded them."""
-        self._retained: deque[Retained] = deque()
-        self._resend: deque[Retained] = deque()
+        self._retained: list[Retained] = []
+        self._resend: list[Retained] = []
         self._probe = False
         self._asking = False
         self._probed = 0
@@ -216,7 +223,7 @@ class Link:
             return False
         self._accept_acknowledgement(peer.received)
         self.credit = max(self.credit, peer.credit)
-        self._resend = deque(self._retained)
+        self._resend = self._retained[:]
         self._granted = self._grant()
         self._ack_now = True  # what the last frames acknowledged may be lost
         self._probe = False
@@ -371,7 +378,7 @@ class Link:
         in_flight, head, entries, control = len(self._retained), _NO_MESSAGES, _NO_ENTRIES, 0
         again = None
         if self._resend:
-            again = self._resend.popleft()
+            again = self._resend.pop(0)
             in_flight = 0 if self._resend else in_flight
         elif self._control.waiting or self.events.ready or self._gaps:
             head, entries, control = self._take(in_flight)
@@ -527,7 +534,7 @@ class Link:
         if received > self.sent:
             raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].sequence <= received:
-            retained = self._retained.popleft()
+            retained = self._retained.pop(0)
             if retained.stored:
                 self.stored |= retained.stored
             self.retained_bytes -= retained.held
@@ -538,7 +545,7 @@ class Link:
         if self._asking and self.idle:
             self._asking = False
         while self._resend and self._resend[0].sequence <= received:
-            self._resend.popleft()
+            del self._resend[0]
 
     @property
     def _acknowledgeable(self) -> int:
