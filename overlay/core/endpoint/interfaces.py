@@ -210,9 +210,9 @@ class Interfaces:
             goes_on = self._may_go_on(queue, peer)
             if not renewed or not goes_on:
                 self.end_session(queue, "replaced by a new client of that name", "ABORTED")
-                self._check_name(peer.interface)
                 queue = None
         if queue is None:
+            self._check_name(peer.interface)
             refusal = self.session_refusal(peer.principal)
             if refusal is not None:
                 raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)

@@ -237,3 +237,17 @@ def test_a_subscription_that_does_not_end_yet_costs_nothing_per_turn(monkeypatch
         validity.handled(ME, [Update(1, 7, {"least": 1})], [], ())
         assert validity.take() == []
     assert pops == 0
+
+
+def test_who_claims_the_name_of_a_client_that_leaves_waits_for_the_end_of_its_subscriptions() -> None:
+    """It got the name while they were being withdrawn, and lost its own with them."""
+    broker = broker_endpoint("b1")
+    holder, claimant = client(broker, "client/h", *subscriptions(MANY)), Noted()
+    broker.accept(ConnectRequest("client/h", Hello(2)), claimant, 0)
+    broker.goodbye("client/h", holder, 0)
+    assert (claimant.end, claimant.answer) == ("UNAVAILABLE", None)
+    now_ns = 0
+    while left(broker, "client/h"):
+        now_ns = advance(broker, now_ns)
+    client(broker, "client/h", *subscriptions(2), now_ns=now_ns)
+    assert left(broker, "client/h") == 2
