@@ -357,13 +357,17 @@ class StateStore:
         )
 
     def save_session(
-        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
+        self,
+        interface: Interface,
+        identity: str,
+        subscriptions: Iterable[StoredSubscription],
+        arrival: Arrival | None = None,
     ) -> None:
         present = list(subscriptions)
         stored = self._db.execute("SELECT id FROM subscriptions WHERE interface = ?", (interface,))
         absent = {number for (number,) in stored} - {each.subscription_id for each in present}
         known = self._db.execute("SELECT identity FROM sessions WHERE interface = ?", (interface,))
-        if known.fetchone() == (identity,):
+        if arrival is None and known.fetchone() == (identity,):
             self.save_subscriptions({interface: (present, sorted(absent))})
             return
         self._write(
@@ -372,6 +376,7 @@ class StateStore:
                 ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
                 ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
                 (_PUT_SUBSCRIPTION, [_row(interface, each) for each in present]),
+                *(() if arrival is None else [_put_arrival(interface, arrival)]),
             )
         )
 
@@ -419,8 +424,7 @@ class StateStore:
             rows = [(interface,)]
             self._write([(_FORGET_COPIES, rows), ("DELETE FROM arrivals WHERE interface = ?", rows)])
             return
-        row = (interface, arrival.receiver, json.dumps(dict(arrival.ends)), arrival.origin, arrival.number)
-        self._write([("REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?, ?)", [with_crc("arrivals", row)])])
+        self._write([_put_arrival(interface, arrival)])
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
         """The broker that a session was handed over to, and the attempt; "" for none."""
@@ -438,6 +442,11 @@ def _forgetting(interfaces: Iterable[Interface]) -> list[tuple[str, Iterable[Seq
         (_FORGET_COPIES, rows),
         *((f"DELETE FROM {table} WHERE interface = ?", rows) for table in tables),
     ]
+
+
+def _put_arrival(interface: Interface, arrival: Arrival) -> tuple[str, list[tuple[object, ...]]]:
+    row = (interface, arrival.receiver, json.dumps(dict(arrival.ends)), arrival.origin, arrival.number)
+    return "REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?, ?)", [with_crc("arrivals", row)]
 
 
 def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:

@@ -350,10 +350,11 @@ class Durability:
                 tell_core(message, "")
                 self._timers.set(("restored", ""), until_ns)
 
-    def opened(self, queue: InterfaceQueue) -> None:
-        """A durable session begins."""
-        self.sessions.begin(queue.interface, queue.identity)
+    def opened(self, queue: InterfaceQueue, arrival: Arrival | None = None) -> None:
+        """A durable session begins, or has come from another broker. Its cursors are stored before it: it
+        never has what was stored for an earlier one of its name."""
         self.catching_up.begin(queue)
+        self.sessions.begin(queue.interface, queue.identity, arrival)
 
     def ended(self, queue: InterfaceQueue, now_ns: int) -> None:
         """An interface ends here."""

@@ -16,6 +16,7 @@ from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.storage import (
+    Arrival,
     Storage,
     StoredSession,
     StoredSubscription,
@@ -86,16 +87,17 @@ class DurableSessions:
         """A subscription has ended."""
         self._pending.setdefault(interface, {})[subscription_id] = None
 
-    def begin(self, interface: Interface, identity: str) -> None:
-        """A session begins, or has a new identity; store it."""
+    def begin(self, interface: Interface, identity: str, arrival: Arrival | None = None) -> None:
+        """A session begins, or has a new identity; store it, one of another broker with its arrival."""
         self._identities[interface] = identity
-        self.save(interface)
+        self.save(interface, arrival)
 
-    def save(self, interface: Interface) -> None:
+    def save(self, interface: Interface, arrival: Arrival | None = None) -> None:
         """Store a session as it is."""
         self._forget_changes(interface)
         subscriptions = [self._stored(interface, each) for each in self._subscriptions(interface).values()]
-        self._storage.save_session(interface, self._identities.get(interface, ""), subscriptions)
+        identity = self._identities.get(interface, "")
+        self._storage.save_session(interface, identity, subscriptions, arrival)
 
     def save_pending(self) -> None:
         """Store what was added and removed. To be called before that is acknowledged."""

@@ -457,9 +457,8 @@ class SessionMoves:
             return
         for name, end in arrival.ends.items():
             queue.copies[name] = Copies(arrival.receiver, arriving.starts[name], end)
-        self._durability.opened(queue)
-        storage.save_arrival(arriving.interface, arrival)
         self._reader.save_cursors()
+        self._durability.opened(queue, arrival)
         self._await(arriving, MoveStep.COMMIT)
 
     def _complete(self, arriving: _Arriving) -> None:

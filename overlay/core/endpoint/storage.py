@@ -116,8 +116,13 @@ class Storage(Protocol):
     def save_awaited(self, added: Sequence[Interface], removed: Sequence[Interface]) -> None: ...
 
     def save_session(
-        self, interface: Interface, identity: str, subscriptions: Iterable[StoredSubscription]
-    ) -> None: ...
+        self,
+        interface: Interface,
+        identity: str,
+        subscriptions: Iterable[StoredSubscription],
+        arrival: Arrival | None = None,
+    ) -> None:
+        """Store a session, one that comes from another broker with its arrival, at once."""
 
     def save_subscriptions(
         self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True

@@ -322,3 +322,23 @@ def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
     row.run()
     peer = row.simulation.brokers["broker/b0"].endpoint.core.tables.peers["client/r"]
     assert [each.values["least"] for each in peer.subscriptions.values()] == [-1] * 100
+
+
+def test_a_session_is_stored_with_what_it_has_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash between the two, two brokers had it, and what the old one had stored was lost."""
+    row = Row()
+    store = row.simulation.brokers["broker/b2"].endpoint.durability.storage._state
+    write, stored = StateStore._write, []
+
+    def look(self: StateStore, statements: Any, *, synced: bool = True) -> None:
+        write(self, statements, synced=synced)
+        if self is store:
+            stored.append(self.sessions().get("client/r"))
+
+    monkeypatch.setattr(StateStore, "_write", look)
+    row.publish(5)
+    row.move("b2")
+    row.check()
+    first = next(each for each in stored if each is not None)
+    assert first.arrival is not None
+    assert first.arrival.origin == "b0"
