@@ -28,6 +28,9 @@ from covey.overlay.transport.wire_values import event_type_of, fill_event_type
 from covey.proto import storage_pb2 as pb
 
 _SCAN_BYTES = 4 << 20
+_RECORD_BYTES = 1 << 30
+"""Of one event with the numbers of all subscriptions that it matches: a log that took no such record would
+end the broker, at each restart anew."""
 RESTORED_BYTES = 64 << 20
 """Of the log of a type with a key, of which a restarted broker reads the last events of keys, and up to a
 segment more."""
@@ -243,7 +246,7 @@ class BrokerStorage:
         self._logs: dict[str, _TypeLog] = {}
         try:
             for name, retention in types.items():
-                log = Log(files(name), salt=salt, segment_bytes=segment_bytes)
+                log = Log(files(name), salt=salt, segment_bytes=segment_bytes, max_record_bytes=_RECORD_BYTES)
                 self._logs[name] = _TypeLog(name, log, retention, state)
         except BaseException:
             for each in self._logs.values():

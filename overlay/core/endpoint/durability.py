@@ -20,7 +20,7 @@ from covey.overlay.core.endpoint.durable_sessions import DurableSessions, HeldAc
 from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.recovery import AwaitedClients
-from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of
+from covey.overlay.core.endpoint.storage import Arrival, Record, Storage, message_of, parts_of
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.messages import (
     ENDED,
@@ -64,10 +64,9 @@ class CatchingUp:
                 promised.append(receiver)
             elif queue is not None:
                 others.append((queue, receiver))
-        if promised:
-            offset = self._storage.append(action.batch, promised)
-            record = Record(offset, action.batch, promised)
-            for receiver in promised:
+        for batch, receivers in parts_of(action.batch, promised) if promised else ():
+            record = Record(self._storage.append(batch, receivers), batch, receivers)
+            for receiver in receivers:
                 queue = self._queues.get(receiver.interface)
                 if queue is not None:
                     self._send(queue, record, receiver)

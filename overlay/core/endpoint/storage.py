@@ -8,14 +8,20 @@ after a restart does not depend on what has been subscribed since. Offsets count
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from covey.overlay.core.messages import Deliver, Interface, Publish, Receiver, RestoreKeys
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, Filter
     from covey.matcher.expressions.expression import Scalar
+
+RECORD_BYTES = 2 << 20
+"""What a record of several events takes at most, with its receivers: of one that is read for a session that
+moves, neighbours take the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,41 @@ class Storage(Protocol):
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
         """To which broker the session of a client was handed over last, in which attempt; "" for none."""
+
+
+def parts_of(
+    batch: EventBatch, receivers: Sequence[Receiver]
+) -> Iterator[tuple[EventBatch, Sequence[Receiver]]]:
+    """A batch and its receivers, halved until a record of each part takes `RECORD_BYTES` at most, or has one
+    event. In their order: after a crash between two of them the publisher sends the second one again."""
+    if batch.count < 2 or batch.nbytes + 4 * sum(map(_numbers, receivers)) <= RECORD_BYTES:
+        yield batch, receivers
+        return
+    middle = batch.count // 2
+    for start, stop in ((0, middle), (middle, batch.count)):
+        parts = [part for each in receivers if (part := _part(each, start, stop)) is not None]
+        if parts:
+            yield from parts_of(batch.slice(start, stop - start), parts)
+
+
+def _numbers(receiver: Receiver) -> int:
+    return sum(each.size for each in (receiver.rows, receiver.offsets, receiver.ids) if each is not None)
+
+
+def _part(receiver: Receiver, start: int, stop: int) -> Receiver | None:
+    """What a receiver gets of the events from `start` to `stop`, None if nothing."""
+    rows = receiver.rows
+    if rows is not None:
+        first = start
+        start, stop = np.searchsorted(rows, (start, stop)).tolist()
+        if start == stop:
+            return None
+        rows = rows[start:stop] - first
+    offsets, ids = receiver.offsets, receiver.ids
+    if offsets is None or ids is None:
+        return replace(receiver, rows=rows)
+    low, high = int(offsets[start]), int(offsets[stop])
+    return replace(receiver, rows=rows, offsets=offsets[start : stop + 1] - low, ids=ids[low:high])
 
 
 def message_of(record: Record, receiver: Receiver, *, late: bool = False) -> Publish | Deliver:

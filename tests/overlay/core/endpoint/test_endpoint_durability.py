@@ -3,11 +3,18 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import pytest
+
+from covey.matcher import EventBatch, EventType
 from covey.overlay.core.endpoint.durability import PROGRESS_NS, CatchingUp, Durability
 from covey.overlay.core.endpoint.ending import Validity
-from covey.overlay.core.endpoint.storage import Storage
+from covey.overlay.core.endpoint.storage import Storage, message_of
 from covey.overlay.core.endpoint.timers import EndpointClock, Timers
-from covey.overlay.core.messages import Receiver, Store
+from covey.overlay.core.messages import Deliver, Receiver, Store
+from covey.overlay.node.broker_storage import BrokerStorage, Retention
+from covey.overlay.node.state_store import StateStore
+from covey.sim.simulator.disk import SimulatedFiles
 
 
 class _Storage:
@@ -79,7 +86,7 @@ def test_records_for_a_session_that_is_away_take_no_memory() -> None:
     link = SimpleNamespace(backlog_bytes=0)
     queue: Any = SimpleNamespace(durable=True, connected=False, is_broker=False, link=link, behind={})
     catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
-    batch: Any = SimpleNamespace(event_type=SimpleNamespace(name="T"))
+    batch: Any = SimpleNamespace(event_type=SimpleNamespace(name="T"), count=1)
     for _ in range(2):
         catching_up.store(Store(batch, [Receiver("client/c", None)]))
     assert queue.behind == {"T": 10}
@@ -112,3 +119,37 @@ def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None
         durability.save_leaving()
         asked += [name for name, _ in storage.saved]
     assert asked == [*queues]
+
+
+@pytest.mark.parametrize(("sessions", "each"), [(600, 1), (1, 1_200)])
+def test_events_of_many_matches_are_stored_in_records_that_the_log_takes(sessions: int, each: int) -> None:
+    """A record was over the bounds of the log, which ended the broker, and again after each restart."""
+    count, event_type = 4_096, EventType("T", {"x": "int64"})
+    storage = BrokerStorage(
+        {"T": Retention()}, lambda _: SimulatedFiles(1), StateStore(":memory:"), salt=1, now_ns=lambda: 1
+    )
+    batch = EventBatch.from_pylist(
+        event_type, [{"x": x} for x in range(count)], publisher="p", first_sequence=1
+    )
+    odd = np.arange(1, count, 2)
+    offsets, ids = np.arange(count + 1) * each, np.tile(np.arange(each), count)
+    receivers = [Receiver(f"client/{i}", None, offsets, ids) for i in range(sessions)]
+    receivers += [Receiver("client/odd", odd, np.arange(odd.size + 1), odd), Receiver("broker/b2", odd[:5])]
+    link = SimpleNamespace(backlog_bytes=0)
+    queues: dict[str, Any] = {
+        to.interface: SimpleNamespace(durable=True, connected=False, is_broker=False, link=link, behind={})
+        for to in receivers
+    }
+    CatchingUp(storage, queues).store(Store(batch, tuple(receivers)))
+    assert storage.end("T") > 1
+    for to in (receivers[0], *receivers[-2:]):
+        got, matched, offset = [], [], 0
+        while offset < storage.end("T"):
+            records, offset, lost = storage.read("T", offset, 1, to.interface)
+            assert lost == 0
+            for record in records:
+                message = message_of(record, record.receivers[0])
+                got += [row["x"] for row in message.batch.to_pylist()]
+                matched += message.ids.tolist() if isinstance(message, Deliver) else []
+        assert got == (list(range(count)) if to.rows is None else to.rows.tolist())
+        assert matched == ([] if to.ids is None else to.ids.tolist())
