@@ -508,6 +508,7 @@ class Client:
         self._driver.check_open()
         if isinstance(event_type, str):
             compiled = await self._filter_of(event_type, filter)
+            self._driver.check_open()
         else:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)
@@ -583,6 +584,7 @@ class Client:
         if isinstance(event_type, str):
             compiled = await self._filter_of(event_type, filter)
             outer = None if leave is None else await self._filter_of(event_type, leave)
+            self._driver.check_open()
         else:
             check_event_type(event_type)
             compiled = _filter(filter, event_type)

@@ -8,7 +8,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventBatch, EventType, EventTypeError, FilterError
-from covey.overlay import Client, NotSettledError, RefusedError
+from covey.overlay import Client, ClosedError, NotSettledError, RefusedError
 from covey.overlay.client.event import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
 
@@ -105,3 +105,25 @@ async def test_a_filter_may_be_in_another_language() -> None:
         assert (await anext(selected))["price"] == (await anext(matched))["price"] == 4.0
         with pytest.raises(FilterError, match="language 'xpath': expected covey, sql, eventbridge"):
             await me.subscribe("Quote", "", language="xpath")
+
+
+@pytest.mark.parametrize("call", ["subscribe", "view"])
+@on_a_loop
+async def test_who_subscribes_hears_of_an_end_of_the_client_while_the_type_is_looked_up(call: str) -> None:
+    """Nothing was left that could end its wait."""
+    keyed = EventType("Keyed", {"id": "string", "price": "float64"}, key="id")
+    async with two_clients(keyed) as (_, _, me):
+        look_up = me.event_type
+
+        async def closing(name: str) -> EventType:
+            found = await look_up(name)
+            await me.close()
+            return found
+
+        me.event_type = closing
+        task = asyncio.ensure_future(getattr(me, call)("Keyed", "price < 3"))
+        await asyncio.wait({task}, timeout=5)
+        assert task.done()
+        with pytest.raises(ClosedError):
+            task.result()
+        assert not me.session.subscriptions
