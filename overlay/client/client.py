@@ -487,7 +487,8 @@ class Client:
         type name is looked up at the broker, unless this client subscribes to the type or advertises it:
         `RefusedError` (NOT_FOUND) if no client has advertised it. An `EventType` works without. Raises
         `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent, and `NotSettledError`
-        after `timeout` seconds: then the subscription is withdrawn.
+        after `timeout` seconds: then the subscription is withdrawn, and one of an earlier process waits for
+        the next call with its filter.
 
         With `valid_for` its broker ends it after so many seconds unless it is renewed (`Subscription.renew`),
         also where this client is gone. `ValueError` for less than 0.001 s and more than ten years.
@@ -523,12 +524,16 @@ class Client:
         claimed = self._driver.claim(compiled)
         if claimed is not None:
             claimed._set_max_rate(max_rate)
-            if given:
-                await claimed.update(values=given, timeout=timeout)
+            try:
+                if given:
+                    await claimed.update(values=given, timeout=timeout)
+                if valid_for is not None:
+                    await claimed.renew(valid_for, timeout=timeout)
+            except BaseException:
+                self._driver.leave_unclaimed(claimed)
+                raise
             if fields is not None:
                 claimed._follow(fields)
-            if valid_for is not None:
-                await claimed.renew(valid_for, timeout=timeout)
             return claimed
         subscription_id, messages = self._core.subscribe(
             compiled,

@@ -637,6 +637,11 @@ class SessionDriver:
                 return subscription
         return None
 
+    def leave_unclaimed(self, subscription: Subscription) -> None:
+        """Who has claimed it could not give it its values: the next one may."""
+        if subscription.id in self.subscriptions:
+            self.unclaimed[subscription.id] = subscription
+
     def _report_own_notices(self) -> None:
         """Report operators that do not answer here, once in a while."""
         if self.reports.is_due("notices"):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from running import on_a_loop, until
 
-from covey.matcher import EventType
+from covey.matcher import EventType, VariableError
 from covey.overlay import Client, ConnectError
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.config import ConfigError, check_storage, load_overlay
@@ -69,6 +69,22 @@ async def test_a_durable_session_gets_what_came_while_its_client_was_away(local_
         await orders(publisher, range(200, 210))
         async with Client(overlay.addresses["b2"], "reader", durable=True) as reader:
             assert not reader.session.subscriptions
+
+
+@on_a_loop
+async def test_a_subscription_of_an_earlier_process_waits_until_it_is_claimed_with_values_that_fit(
+    local_brokers: None,
+) -> None:
+    """Claimed and lost, nobody read it: what came for it filled the window of its client."""
+    async with LocalOverlay(chain(1), event_types=[ORDER], durable=["Order"], compiled=False) as overlay:
+        async with Client(overlay.addresses["b1"], "reader", durable=True) as reader:
+            earlier = await reader.subscribe(ORDER, "number >= $least", least=0)
+        async with Client(overlay.addresses["b1"], "reader", durable=True) as reader:
+            with pytest.raises(VariableError):
+                await reader.subscribe(ORDER, "number >= $least", least="few")
+            again = await reader.subscribe(ORDER, "number >= $least", least=1)
+            assert again.id == earlier.id
+            assert [*reader.session.subscriptions] == [earlier.id]
 
 
 @on_a_loop
