@@ -150,8 +150,7 @@ class Interfaces:
         if self._state.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
         self._check_name(peer.interface)
-        if self.admit is not None and not peer.interface.startswith("broker/"):
-            self.admit(peer)
+        self._admit(peer)
         queue = self._state.queues.get(peer.interface)
         if queue is not None and queue.is_broker:
             self._arbitrate(queue, peer)
@@ -196,11 +195,16 @@ class Interfaces:
             self.detach(queue, "ABORTED", "it did not answer when another claimed its name")
             self.disconnected(queue)
         try:
+            self._admit(challenge.peer)  # anew: its session may be at another broker
             self._open(challenge.peer, challenge.connection)
         except LinkError as error:
             challenge.connection.close("INVALID_ARGUMENT", str(error))
         except ConnectionRefusedError as error:
             challenge.connection.close(error.status, str(error))
+
+    def _admit(self, peer: ConnectRequest) -> None:
+        if self.admit is not None and not peer.interface.startswith("broker/"):
+            self.admit(peer)
 
     def _open(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
         queue = self._state.queues.get(peer.interface)

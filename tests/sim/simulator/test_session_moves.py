@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from core_endpoints import Noted
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint import session_moves
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.session_moves import SessionMoves
+from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import MoveStep, SessionMove
 from covey.overlay.node.state_store import StateStore
 from covey.sim.checkers import Findings, Judge, check_logs, check_routes
@@ -342,3 +345,17 @@ def test_a_session_is_stored_with_what_it_has_brought(monkeypatch: pytest.Monkey
     first = next(each for each in stored if each is not None)
     assert first.arrival is not None
     assert first.arrival.origin == "b0"
+
+
+def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
+    """The client of a ticket got a new session in place of its own, whose events were lost."""
+    row = Row()
+    endpoint = row.simulation.brokers["broker/b2"].endpoint
+    endpoint.accept(ConnectRequest("client/r", Hello(99)), Noted(), row.simulation.clock.now_ns)
+    row.reader.port.wire.cut()
+    row.publish(5)
+    row.run(0.3)
+    row.move("b2")
+    row.publish(5)
+    row.check()
+    assert row.sessions() == ["broker/b2"]
