@@ -51,7 +51,9 @@ class Interfaces:
         self.admit: Callable[[ConnectRequest], None] | None = None
         """Raises `ConnectionRefusedError` for a client that may not have the session of its name now."""
         self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
-        """The ticket of a durable session. `SessionMoves` sets both."""
+        """The ticket of a durable session, ..."""
+        self.ended: Callable[[Interface], object] = lambda _: None
+        """... and what learns of the end of a session. `SessionMoves` sets all three."""
         self._links = 0
         self.endings = Endings(
             state.tables,
@@ -457,6 +459,7 @@ class Interfaces:
         self._state.windows.forget(queue.publishers)
         self._state.guard.forget(interface)
         self._state.validity.forget(interface)
+        self.ended(interface)
         if self._state.durability is not None:
             self._state.durability.ended(queue, self._state.clock.now_ns)
         queue.discard(why)

@@ -107,7 +107,7 @@ class SessionMoves:
         self.moved = 0
         """Sessions that came from other brokers."""
         self._interfaces = interfaces
-        interfaces.admit, interfaces.ticket = self.admit, self.issue
+        interfaces.admit, interfaces.ticket, interfaces.ended = self.admit, self.issue, self._forget
         self._durability = durability
         self._reader = durability.catching_up
         self._routes: dict[str, Interface] = {}
@@ -173,6 +173,10 @@ class SessionMoves:
             self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
         self._ask(interface, origin, ticket.identity, self._state.clock.now_ns)
         raise self._refusal(origin)
+
+    def _forget(self, interface: Interface) -> None:
+        """A session has ended here: who has asked for it asks in vain."""
+        self._leaving.pop(interface, None)
 
     def arrives(self, interface: Interface) -> bool:
         """Whether the session of a client is on its way here."""

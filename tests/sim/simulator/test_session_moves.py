@@ -359,3 +359,17 @@ def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
     row.publish(5)
     row.check()
     assert row.sessions() == ["broker/b2"]
+
+
+def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_behind() -> None:
+    """Its subscriptions stayed in memory, and the next session of its name could be handed over for it."""
+    row = Row()
+    row.reader.port.wire.cut()
+    row.run(0.3)
+    endpoint = row.simulation.brokers["broker/b0"].endpoint
+    queue = endpoint.queues["client/r"]
+    ask = SessionMove("b2", "b0", "client/r", 1, MoveStep.ASK, identity=queue.identity)
+    endpoint._moves.receive(ask, "broker/b1")
+    assert endpoint._moves._leaving
+    endpoint._interfaces.end_session(queue, "its lease has expired", "ABORTED")
+    assert not endpoint._moves._leaving
