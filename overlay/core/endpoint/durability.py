@@ -214,6 +214,7 @@ class CatchingUp:
             end = ends.popleft()
             if end.life == queue.link.life:  # else the client has sent all its subscriptions since
                 queue.link.send(end.message)
+                queue.wake()
         if not ends:
             del queue.ends[name]
 

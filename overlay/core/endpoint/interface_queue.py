@@ -215,6 +215,7 @@ class InterfaceQueue:
         )
         if not self.is_broker:
             self.link.tell_gap(Gap(type_name, until_ns, until_ns, records))
+            self.wake()
 
     def send_events(self, message: Publish | Deliver, *, own: bool = False) -> bool:
         """Queue events as the policy says; False if the session must end by it.

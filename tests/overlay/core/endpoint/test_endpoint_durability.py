@@ -5,13 +5,17 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from core_endpoints import Noted
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.endpoint.durability import PROGRESS_NS, CatchingUp, Durability
 from covey.overlay.core.endpoint.ending import Validity
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.limits import QueueLimits
 from covey.overlay.core.endpoint.storage import Storage, message_of
 from covey.overlay.core.endpoint.timers import EndpointClock, Timers
-from covey.overlay.core.messages import Deliver, Receiver, Store
+from covey.overlay.core.link.link import Hello, Link
+from covey.overlay.core.messages import Deliver, Expired, Gap, Receiver, Store
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
 from covey.overlay.node.state_store import StateStore
 from covey.sim.simulator.disk import SimulatedFiles
@@ -153,3 +157,43 @@ def test_events_of_many_matches_are_stored_in_records_that_the_log_takes(session
                 matched += message.ids.tolist() if isinstance(message, Deliver) else []
         assert got == (list(range(count)) if to.rows is None else to.rows.tolist())
         assert matched == ([] if to.ids is None else to.ids.tolist())
+
+
+def _reader() -> tuple[InterfaceQueue, Noted]:
+    """A connected session that has nothing on its way."""
+    queue = InterfaceQueue(
+        "client/c",
+        Link(1),
+        changed=lambda _: None,
+        warn=lambda *_: None,
+        limits=QueueLimits(1 << 20, 1 << 20),
+        durable=True,
+    )
+    queue.link.resume(Hello(2, credit=1 << 20))
+    connection = Noted()
+    queue.attach(connection)
+    assert queue.link.next_frame() is not None
+    return queue, connection
+
+
+def test_a_session_hears_of_what_is_not_among_records_of_others() -> None:
+    """The end of a subscription, or a gap, waited until something else was sent."""
+    records = [(5, 0), (10, 3)]
+    storage = SimpleNamespace(
+        types=("T",),
+        end=lambda _: 10,
+        cursor=lambda *_: 0,
+        read=lambda *_: ([], *records.pop(0)),
+    )
+    queue, connection = _reader()
+    queue.behind = {"T": 0}
+    queue.send(Expired(1, "T"))
+    catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
+    connection.awake = False
+    assert catching_up.refill(queue)
+    assert not connection.awake
+    assert not catching_up.refill(queue)
+    assert connection.awake
+    frame = queue.link.next_frame()
+    assert frame is not None
+    assert {each.__class__ for each in frame.messages} == {Expired, Gap}
