@@ -48,6 +48,7 @@ def test_a_broker_alone_restarted_waits_for_its_own_clients() -> None:
 def test_clients_behind_a_neighbour_that_has_restarted_too_get_as_much_time() -> None:
     """All brokers were killed: those started last know of no former life, until their clients connect."""
     recovery, timers = recovering(hello(0))
+    recovery.neighbour_connected(hello(KNOWN))  # another one has not
     timers.take(STARTED_NS + CLIENTS_NS)
     synced_ns = STARTED_NS + 2 * CLIENTS_NS
     assert not recovery.synchronised(synced_ns)

@@ -56,6 +56,15 @@ def test_acknowledged_epochs_are_not_awaited(acks: Acks) -> None:
     assert acks.drain() == [(C, 1)]
 
 
+def test_what_waits_for_a_first_synchronisation_waits_for_it_where_another_begins(acks: Acks) -> None:
+    acks.open(C, 1, {A: UNSYNCED})
+    acks.defer(A, 5)
+    acks.acknowledged(A, 5)
+    assert acks.drain() == []
+    acks.synced(A, 5)
+    assert acks.drain() == [(C, 1)]
+
+
 def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(acks: Acks) -> None:
     acks.open(C, 1, {A: 3})
     assert not acks.acknowledged(A, 10)

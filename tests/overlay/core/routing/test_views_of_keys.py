@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_driven import Driven, sent
 from core_network import Client, Network
 from draws import ALL
 
@@ -12,7 +13,7 @@ from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_reader import KINDS, Changes, ViewState
-from covey.overlay.core.messages import Advertise, Connect, Message, Publish
+from covey.overlay.core.messages import Advertise, Connect, Deliver, Message, Publish
 from covey.overlay.core.routing import advertisements, connecting, event_routing, keyed
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.key_table import KeyTable
@@ -277,3 +278,20 @@ def test_a_subscription_with_the_number_of_a_view_is_none() -> None:
             for delivery in after.receive(message):
                 got += [event["x"] for event in delivery.batch.to_pylist()]
     assert got == [1, 2]
+
+
+def test_an_older_event_that_an_update_without_gaps_has_asked_for_moves_no_view() -> None:
+    ship = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
+    filter = parse("x between $low and $high", ship)
+    x = Driven("broker/n", "client/v")
+    x("broker/n", Advertise(1, ship))
+    viewer = ClientSession("v")
+    viewer.view(filter, {"low": 0, "high": 5})
+    x("client/v", *viewer.sync())
+
+    def publish(sequence: int, at: int, *, replayed: bool) -> list[tuple[str, Message]]:
+        batch = EventBatch.from_pylist(ship, [{"id": "a", "x": at}], publisher="p", first_sequence=sequence)
+        return sent(x("broker/n", Publish(batch, replayed=replayed)), Deliver)
+
+    assert [name for name, _ in publish(2, 3, replayed=False)] == ["client/v"]
+    assert publish(1, 99, replayed=True) == []
