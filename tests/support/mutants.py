@@ -5,8 +5,7 @@
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
 kernels; of those of all engines one in four runs. Before tests are cut, and after, the set of those found is to be
 the same. Two change no answer: with number 2 a row that no value passes has one of its tests twice, and what
-number 28 leaves to the kernels, these leave alone. Of brokers, the tests named find all but 49, 56 and 62,
-which wait for a test or for the reason why they change nothing.
+number 28 leaves to the kernels, these leave alone. The tests named find all others.
 """
 
 # ruff: noqa: E501 (a table)
@@ -92,7 +91,7 @@ OF_BROKERS: tuple[tuple[str, str, str, str], ...] = (
     ("routing/slots.py", "if slot.structure == handover.entered.structure:", "if True:", "routing/test_slots.py"),
     ("routing/slots.py", " if old[name] != value}", "}", "routing/test_slots.py routing/test_scripts.py"),
     ("routing/slots.py", "if slot.refused or not refused_only:", "if not refused_only:", "routing"),
-    ("routing/event_routing.py", "(message.for_views or not message.replayed)", "True", VIEWS),
+    ("routing/event_routing.py", "(message.for_views or not message.replayed)", "True", "routing/test_views_of_keys.py"),
     ("routing/event_routing.py", "np.diff(sequences) != 1) + 1", "np.diff(sequences) != 1)", "routing"),
     ("endpoint/flow.py", "hold = len(full) > (source in full)", "hold = bool(full)", f"endpoint/test_flow.py {FREEZES}"),
     ("endpoint/flow.py", "if share.dear_until_ns <= now_ns or not self", "if not self", "endpoint/test_flow.py"),
