@@ -230,7 +230,9 @@ class CatchingUp:
             self._saved.pop((copies.receiver, name), None)
             queue.link.stored.pop(name, None)
             queue.last_stored.pop(name, None)
-            if not queue.copies:
+            if queue.copies:
+                self._storage.save_cursors({(copies.receiver, name): copies.end})
+            else:
                 self._storage.save_arrival(queue.interface, None)
             return True
         unread = {other for other, each in queue.copies.items() if each.next < each.end}

@@ -10,9 +10,9 @@ from core_endpoints import Noted
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.endpoint.durability import PROGRESS_NS, CatchingUp, Durability
 from covey.overlay.core.endpoint.ending import Validity
-from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits
-from covey.overlay.core.endpoint.storage import Storage, message_of
+from covey.overlay.core.endpoint.storage import Arrival, Storage, message_of
 from covey.overlay.core.endpoint.timers import EndpointClock, Timers
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Deliver, Expired, Gap, Receiver, Store
@@ -197,3 +197,19 @@ def test_a_session_hears_of_what_is_not_among_records_of_others() -> None:
     frame = queue.link.next_frame()
     assert frame is not None
     assert {each.__class__ for each in frame.messages} == {Expired, Gap}
+
+
+def test_what_a_session_has_brought_of_one_type_is_over_before_all_types_are() -> None:
+    """After a restart all of it was read again, however long ago it was acknowledged."""
+    saved: dict[tuple[str, str], int] = {}
+    storage = SimpleNamespace(types=("T", "U"), save_cursors=saved.update, save_arrival=lambda *_: None)
+    storage.cursor = lambda interface, name: saved.get((interface, name), 0)
+    queue, _ = _reader()
+    queue.behind = {"T": 9, "U": 9}
+    queue.copies = {"T": Copies("copies/c", 7, 7), "U": Copies("copies/c", 2, 7)}
+    queue.last_stored = queue.link.stored = {"T": 6}
+    catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
+    catching_up.refill(queue)
+    assert [*queue.copies] == ["U"]
+    restored = catching_up.copies(Arrival("copies/c", {"T": 7, "U": 7}))
+    assert (restored["T"].next, restored["U"].next) == (7, 0)
