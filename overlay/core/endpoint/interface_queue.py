@@ -315,11 +315,11 @@ class InterfaceQueue:
                 )
 
     def _check_held(self, type_name: str) -> None:
-        over = self.link.events.held_bytes(type_name) > self.limits.held_bytes
+        """What is stored holds nobody, and is not dropped."""
+        events, most = self.link.events, self.limits.held_bytes
+        over = events.droppable_bytes(type_name) > most
         if over and not self.blocking:
-            while self.link.events.held_bytes(type_name) > self.limits.held_bytes:
-                dropped = self.link.events.drop_oldest(type_name)
-                assert dropped is not None
+            while events.droppable_bytes(type_name) > most and (dropped := events.drop_oldest(type_name)):
                 self._drop(self._why_dropping, dropped)
         elif over and type_name not in self._full_held:
             self._full_held[type_name] = None

@@ -176,12 +176,23 @@ class EventQueue:
     others, by type.
     """
 
-    __slots__ = ("_held_bytes", "aside", "bytes", "count", "ready", "stored_bytes", "stored_count")
+    __slots__ = (
+        "_held_bytes",
+        "_held_stored",
+        "aside",
+        "bytes",
+        "count",
+        "ready",
+        "stored_bytes",
+        "stored_count",
+    )
 
     def __init__(self) -> None:
         self.ready: deque[Waiting] = deque()
         self.aside: dict[str, deque[Waiting]] = {}
         self._held_bytes: dict[str, int] = {}
+        self._held_stored: dict[str, int] = {}
+        """Of these, those that are stored."""
         self.bytes = self.count = 0
         self.stored_bytes = self.stored_count = 0
 
@@ -207,6 +218,8 @@ class EventQueue:
             self.stored_count += entry.events
         if queue is not self.ready:
             self._held_bytes[entry.type_name] += entry.held
+            if entry.is_stored:
+                self._held_stored[entry.type_name] += entry.held
         elif entry.is_stored:
             self.stored_bytes += entry.held
 
@@ -263,6 +276,10 @@ class EventQueue:
             return sum(self._held_bytes.values()) if self._held_bytes else 0
         return self._held_bytes.get(type_name, 0)
 
+    def droppable_bytes(self, type_name: str) -> int:
+        """Bytes that wait for a held type and are not stored."""
+        return self._held_bytes.get(type_name, 0) - self._held_stored.get(type_name, 0)
+
     def set_held(self, type_name: str, held: bool) -> None:
         """Put the messages of a type aside, or let them go, behind the others. O(messages)."""
         if held == (type_name in self.aside):
@@ -270,13 +287,14 @@ class EventQueue:
         if not held:
             aside = self.aside.pop(type_name)
             self.ready.extend(aside)
-            self.stored_bytes += _stored_bytes(aside)
+            self.stored_bytes += self._held_stored.pop(type_name)
             del self._held_bytes[type_name]
             return
         aside = deque(entry for entry in self.ready if entry.type_name == type_name)
         self.ready = deque(entry for entry in self.ready if entry.type_name != type_name)
-        self.stored_bytes -= _stored_bytes(aside)
-        self.aside[type_name] = aside
+        stored = sum(entry.held for entry in aside if entry.is_stored)
+        self.stored_bytes -= stored
+        self.aside[type_name], self._held_stored[type_name] = aside, stored
         self._held_bytes[type_name] = sum(entry.held for entry in aside)
 
     # --- dropping -------------------------------------------------------------------------------------------
@@ -346,7 +364,3 @@ def _newest_by_position(
                 messages = cast("list[Deliver]", [message for _, message in own])
                 masks.update(zip([position for position, _ in own], newest(messages, key), strict=True))
     return masks
-
-
-def _stored_bytes(entries: Iterable[Waiting]) -> int:
-    return sum(entry.held for entry in entries if entry.is_stored)

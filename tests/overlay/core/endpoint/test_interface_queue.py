@@ -382,3 +382,20 @@ def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() ->
     assert queued.link.events.count <= 40
     assert queued.drops.by_reason.keys() == {"conflated", "queue full, oldest dropped"}
     assert not queued.full_types
+
+
+def test_stored_events_of_a_held_type_hold_and_drop_nothing() -> None:
+    """The timer of a link that had been away for a moment ended the broker, which could drop none of them."""
+    held, _ = queue(SlowConsumer.BLOCK, held_bytes=15_000)
+    held.attach(SILENT)
+    for first in range(0, 400, 100):
+        held.send_stored(stored(first, 100))
+    held.set_held("Quote", True)
+    assert held.link.events.held_bytes("Quote") > 15_000
+    assert held.full_types == []
+    held.connection = None
+    held.stop_blocking("out of reach")
+    assert held.send(deliver(400, 100))
+    assert held.drops.by_reason == {}
+    assert held.send(deliver(500, 300))
+    assert held.drops.by_reason == {"out of reach, oldest dropped": 100}
