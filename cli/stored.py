@@ -119,7 +119,7 @@ def _copied_once(state: Path, place: Path) -> int:
     OsFiles(place, create=True)
     try:
         with (
-            closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True)) as source,
+            closing(_reading(state)) as source,
             closing(sqlite3.connect(place / STATE)) as copy,
         ):
             source.backup(copy)
@@ -129,6 +129,13 @@ def _copied_once(state: Path, place: Path) -> int:
     for _, log in log_directories(state.parent):
         copied += sum(backup(OsFiles(log), OsFiles(place / log.name, create=True)))
     return copied
+
+
+def _reading(state: Path) -> sqlite3.Connection:
+    """For reading alone. In a URI `%`, `#` and `?` of a path have to be quoted: unquoted, they name another
+    file, which may be made.
+    """
+    return sqlite3.connect(f"{state.absolute().as_uri()}?mode=ro", uri=True)
 
 
 _READINGS = 3
@@ -181,7 +188,7 @@ def _verify_state(path: Path) -> StoredReport:
     try:
         cuts = (cut_transactions(Path(f"{path}-wal")) for _ in range(_READINGS))
         cut = all(each > UNSYNCED_TRANSACTIONS for each in cuts)
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        with closing(_reading(path)) as database:
             database.execute("BEGIN")  # one snapshot
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version not in range(1, VERSION + 1):

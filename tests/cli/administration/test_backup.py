@@ -49,3 +49,14 @@ def test_a_target_with_files_and_a_source_without_a_broker_are_refused(
     assert run("backup", tmp_path / "full", "--to", tmp_path / "copy") == 2
     assert "expected the directory of a broker" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("name", ["b%C3%BC", "50% #1?"])
+def test_a_directory_of_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """That of broker bü is b%C3%BC."""
+    open_storage(tmp_path / "from" / name, {"Order": Retention()}).close()
+    before = sorted(tmp_path.rglob("*"))
+    assert run("verify", tmp_path / "from" / name) == 0
+    assert sorted(tmp_path.rglob("*")) == before
+    assert run("backup", tmp_path / "from", "--to", tmp_path / "copy") == 0
+    assert (tmp_path / "copy" / name / "state.sqlite").stat().st_size
