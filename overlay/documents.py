@@ -106,6 +106,8 @@ def complaint(text: str, *at: str | int) -> PydanticCustomError:
 def _event_types(value: object) -> tuple[EventType, ...]:
     event_types = []
     for name, declared in text_keys(value).items():
+        if not isinstance(declared, dict):
+            raise complaint(f"is {declared!r}: expected a mapping from attribute to kind", name)
         attributes = text_keys(declared)
         key = None if attributes.get("key") in list(Kind) else attributes.pop("key", None)
         try:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import wraps
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.dialects import translate
-from covey.matcher.errors import CoveyError, FilterError, SubscriptionError
+from covey.matcher.errors import CoveyError, EventError, FilterError, SubscriptionError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.runner import Compute, Outcome, run_at_once
 from covey.matcher.events.event_type import check_event_type
@@ -442,8 +442,11 @@ class Client:
             batch = EventBatch.from_pandas(event_type, events)
         elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
             batch = EventBatch.from_arrow(event_type, events)
-        else:
+        elif isinstance(events, Iterable) and not isinstance(events, Mapping):
             batch = EventBatch.from_pylist(event_type, events)
+        else:
+            what = f"events of {event_type.name}: got {type(events).__name__}"
+            raise EventError(f"{what}; expected a table, a DataFrame or a list of mappings")
         await self._driver.publishing.publish_batch(batch, confirm)
 
     async def flush(self) -> None:

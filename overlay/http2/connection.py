@@ -38,6 +38,7 @@ _DATA_PERMITS = 0.1
 _PROTOCOL = ErrorCode.PROTOCOL_ERROR
 _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
+_NOT_HTTP2 = "the peer does not speak HTTP/2"
 
 
 class HeadersReceived(NamedTuple):
@@ -163,7 +164,8 @@ class Http2Connection(Sender):
                 upper, lower, kind, flags, stream_id = unpack(buffer, position)
                 size = upper << 8 | lower
                 if size > self._options.max_frame_bytes:
-                    raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {size} bytes")
+                    what = f"a frame of {size} bytes" if self.begun else _NOT_HTTP2
+                    raise ConnectionRuleError(_FRAME_SIZE, what)
                 start = position + header_bytes
                 if end < start + size:
                     break
@@ -215,7 +217,7 @@ class Http2Connection(Sender):
         """Where the first frame begins; 0 if the preface has not arrived whole."""
         size = len(self._preface)
         begins = buffer[:size] == self._preface[: len(buffer)]
-        require(begins, _PROTOCOL, "the peer does not speak HTTP/2")
+        require(begins, _PROTOCOL, _NOT_HTTP2)
         if len(buffer) < size:
             return 0
         self._preface = b""
@@ -224,7 +226,7 @@ class Http2Connection(Sender):
     def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
         if not self.begun:
             settings = kind == frames.SETTINGS and not flags & frames.ACK
-            require(settings, _PROTOCOL, "the connection does not begin with SETTINGS")
+            require(settings, _PROTOCOL, _NOT_HTTP2)
             self.begun = True
         if self._headers.open:
             continues = kind == frames.CONTINUATION and stream_id == self._headers.stream_id

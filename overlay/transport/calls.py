@@ -137,6 +137,12 @@ class RpcCall:
             self._waiter = None
 
     @property
+    def unbegun(self) -> bool:
+        """Whether this end closed the connection before the peer had begun HTTP/2."""
+        closed = self._http2.closed
+        return closed is not None and closed.ours and not self._http2.begun
+
+    @property
     def uncut_bytes(self) -> int:
         """Of messages that have arrived, if one is whole: else none could be cut before more is read."""
         return 0 if self._reader is None or not self._reader.waiting else self._reader.size

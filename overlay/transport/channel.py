@@ -7,6 +7,7 @@ connect opens a new one. A dead peer (a pulled cable, a stopped machine) is dete
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from types import TracebackType
 from typing import Self
@@ -75,7 +76,7 @@ class Channel:
                 else:
                     _, self._protocol = await loop.create_connection(protocol, where.host, where.port)
                 failure = await asyncio.shield(self._protocol.established)
-        except PermissionError as error:
+        except (PermissionError, socket.gaierror) as error:
             raise CallError("UNAVAILABLE", f"{unreached}: {error.strerror}") from None
         except (OSError, UnicodeError):  # TimeoutError is an OSError, a name that is no name a UnicodeError
             raise CallError("UNAVAILABLE", unreached) from None
@@ -126,4 +127,6 @@ def error_of(call: RpcCall, address: str) -> CallError:
     status = call.status or "UNKNOWN"
     if status == "UNIMPLEMENTED":
         return CallError(status, f"the server at {address} is not a Covey broker")
+    if call.unbegun:
+        return CallError(status, f"no broker answers at {address}: {call.details}")
     return CallError(status, call.details or status)

@@ -58,6 +58,8 @@ async def test_everything_with_columns_is_published() -> None:
             await me.publish_batch("Reading", polars.DataFrame({"n": ["1"]}))
         with pytest.raises(EventError, match="Reading: the columns of a Int64Array cannot be read"):
             await me.publish_batch("Reading", pa.array([1]))
+        with pytest.raises(EventError, match="events of Reading: got dict; expected a table"):
+            await me.publish_batch("Reading", {"n": [1]})
         assert me.pending == 0
 
 

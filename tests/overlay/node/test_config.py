@@ -161,6 +161,7 @@ def also(text: str) -> tuple[str, str]:
             also("event_types: {Q: {key: a, a: float64}}"),
             "event_types.Q is wrong: .*key 'a': kind float64, expected int64 or string",
         ),
+        (also("event_types: {Q: [a]}"), r"event_types.Q is \['a'\]: expected a mapping from"),
         (also("overlay: three"), "no YAML at line 3, column 1: overlay is there twice"),
         (("overlay: two", "overlay: [two"), "no YAML at line "),
         (("overlay: two", "overlay: 2001-13-45"), "no YAML: month must be in 1..12"),

@@ -329,7 +329,8 @@ async def test_a_server_that_does_not_speak_http2() -> None:
         async with Channel(f"{host}:{port}") as channel:
             with pytest.raises(CallError) as raised:
                 await channel.unary("/t/reverse", b"")
-        assert raised.value.status == "UNAVAILABLE"
+        why = f"no broker answers at {host}:{port}: the peer does not speak HTTP/2"
+        assert (raised.value.status, str(raised.value)) == ("UNAVAILABLE", why)
 
 
 @on_a_loop
