@@ -443,7 +443,7 @@ class Client:
         elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
             batch = EventBatch.from_arrow(event_type, events)
         elif isinstance(events, Iterable) and not isinstance(events, Mapping):
-            batch = EventBatch.from_pylist(event_type, events)
+            batch = EventBatch.from_pylist(event_type, list(events))
         else:
             what = f"events of {event_type.name}: got {type(events).__name__}"
             raise EventError(f"{what}; expected a table, a DataFrame or a list of mappings")
