@@ -114,13 +114,17 @@ class Quotas:
         return None
 
     def session_opened(self, interface: Interface, principal: str) -> None:
-        """A session counts as this principal's until `forget`, or until another principal opens it; those of
-        none, an empty name, are not bounded.
+        """A session counts as this principal's until `forget`, or until another principal opens it, also one
+        that is on its way from another broker; those of none, an empty name, are not bounded.
         """
         self._count_no_more(interface)
         if principal:
             self._principals[interface] = principal
             self._sessions[principal] += 1
+
+    def principal(self, interface: Interface) -> str:
+        """Whose a session counts as."""
+        return self._principals.get(interface, "")
 
     def refusal(self, message: Message, interface: Interface, now_ns: int = 0) -> Refuse | None:
         """The refusal of a client's message that is over a bound. To be asked directly before the core gets

@@ -171,6 +171,7 @@ class SessionMoves:
             raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
         if queue is not None:
             self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
+        self._state.quotas.session_opened(interface, peer.principal)
         self._ask(interface, origin, ticket.identity, self._state.clock.now_ns)
         raise self._refusal(origin)
 
@@ -396,10 +397,14 @@ class SessionMoves:
         if queue is not None:
             queue.moved_to = arriving.origin, 0
             self._interfaces.end_session(queue, "it is at another broker", "UNAVAILABLE")
+        else:
+            self._state.quotas.forget(arriving.interface)
 
     def _refused(self, arriving: _Arriving, message: SessionMove) -> None:
+        principal = self._state.quotas.principal(arriving.interface)
         self._give_up(arriving)
         if message.reason == "moved" and message.moved_to != self.name:
+            self._state.quotas.session_opened(arriving.interface, principal)
             self._ask(arriving.interface, message.moved_to, arriving.identity, arriving.requested_ns)
         elif message.reason in ("unknown", "moved"):  # it came here, and has ended since
             self._ended[arriving.interface] = arriving.identity

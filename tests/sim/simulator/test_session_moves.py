@@ -7,9 +7,11 @@ import pytest
 from core_endpoints import Noted
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.access.identity import Ticket, Tickets
 from covey.overlay.core.endpoint import session_moves
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
-from covey.overlay.core.endpoint.connections import ConnectRequest
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
+from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.session_moves import SessionMoves
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import MoveStep, SessionMove
@@ -373,3 +375,24 @@ def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_beh
     assert endpoint._moves._leaving
     endpoint._interfaces.end_session(queue, "its lease has expired", "ABORTED")
     assert not endpoint._moves._leaving
+
+
+def test_sessions_on_their_way_count_as_their_clients() -> None:
+    """Brokers look for each all over the overlay, twice a second."""
+    row = Row()
+    endpoint, now_ns = row.simulation.brokers["broker/b2"].endpoint, row.simulation.clock.now_ns
+    endpoint.quotas.bounds = Bounds(client_sessions=1)
+    ticket = Tickets("").issue("client/x", Ticket("b9", "b9/1"))
+
+    def refusal(name: str, principal: str, after_ns: int = 0) -> str:
+        peer = ConnectRequest(name, Hello(5, ticket=ticket), durable=True, principal=principal)
+        with pytest.raises(ConnectionRefusedError) as refused:
+            endpoint.accept(peer, Noted(), now_ns + after_ns)
+        return refused.value.status
+
+    assert [refusal("client/x", "one"), refusal("client/x", "one")] == ["UNAVAILABLE"] * 2
+    assert refusal("client/y", "one") == "RESOURCE_EXHAUSTED"
+    assert refusal("client/z", "other") == "UNAVAILABLE"
+    endpoint.handle_timer(now_ns + 30 * SECOND)
+    assert not endpoint._moves._arriving
+    assert refusal("client/y", "one", 30 * SECOND) == "UNAVAILABLE"
