@@ -21,8 +21,9 @@ from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.link.size import FIXED_BYTES, header_bytes
 from covey.overlay.core.messages import UNSTORED, Deliver, Publish
 
-_HEAD = struct.Struct("<qqqqIIB")
-"""first_sequence, ingress_ns, epoch, offset, events, bytes of offsets and ids, flags"""
+_HEAD = struct.Struct("<qqQqIIB")
+"""first_sequence, ingress_ns, epoch (which clients count as they like), offset, events, bytes of offsets and
+ids, flags"""
 _DELIVER, _REPLAYED, _FOR_VIEWS, _LIVE, _ARROW, _OFFSETS = (1 << bit for bit in range(6))
 _PACKED_BYTES = 160
 """Of a `Packed` and its two strings of bytes besides their contents, as the resident size grows by 100,000 of

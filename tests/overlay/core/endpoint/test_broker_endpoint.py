@@ -188,3 +188,23 @@ def take(
     broker.receive(interface, connection, [frame_of(number, *messages)], now_ns)
     if broker.deferred:
         broker.deliver()
+
+
+@pytest.mark.parametrize("epoch", [2**63, 2**64 - 1])
+def test_a_client_that_counts_its_messages_from_a_high_number_ends_no_broker(epoch: int) -> None:
+    """What waited for it had the number of its last message in 63 bits."""
+    quote = EventType("Quote", {"x": "int64"})
+    broker = broker_endpoint("b1")
+    publisher = connected(broker, "client/p")
+    take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
+    reader = connected(broker, "client/r", 2)
+    broker.receive(
+        "client/r", reader, [frame_of(1, Subscribe(epoch, 1, parse("x >= 0", quote), {}), credit=0)], 0
+    )
+    for sequence in range(100):
+        batch = EventBatch.from_pylist(quote, [{"x": 1}], publisher="p", first_sequence=sequence)
+        take(broker, "client/p", publisher, 2 + sequence, (Publish(batch),))
+    broker.receive("client/r", reader, [frame_of(0)], 0)
+    frame = broker.next_frame("client/r", reader)
+    assert frame is not None
+    assert [each.epoch for each in frame.messages] == [epoch] * len(frame.messages)
