@@ -55,8 +55,7 @@ def test_a_target_with_files_and_a_source_without_a_broker_are_refused(
 def test_a_directory_of_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     """That of broker bü is b%C3%BC."""
     open_storage(tmp_path / "from" / name, {"Order": Retention()}).close()
-    before = sorted(tmp_path.rglob("*"))
     assert run("verify", tmp_path / "from" / name) == 0
-    assert sorted(tmp_path.rglob("*")) == before
+    assert [each.name for each in (tmp_path / "from").iterdir()] == [name]
     assert run("backup", tmp_path / "from", "--to", tmp_path / "copy") == 0
     assert (tmp_path / "copy" / name / "state.sqlite").stat().st_size
