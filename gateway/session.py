@@ -107,6 +107,8 @@ class Session:
         self._publishable = publishable
         self._on_end = on_end
         self._subscriptions: dict[int, asyncio.Future[Subscription | ViewFeed]] = {}
+        self._leaving: set[Subscription | ViewFeed] = set()
+        """Those whose number is free again and which have not been cancelled yet."""
         self._requests: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(limits.max_requests)
         self._expiry: asyncio.TimerHandle | None = None
@@ -185,9 +187,11 @@ class Session:
         sends it again."""
         await self._room.acquire()
         self.newest_request = max(self.newest_request, request)
-        task = asyncio.create_task(self._run(request, begin()))
+        work = begin()
+        task = asyncio.create_task(self._run(request, work))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
+        task.add_done_callback(lambda _: work.close())  # where it was cancelled before its first step
 
     async def _run(self, request: int, work: Awaitable[Answer]) -> None:
         try:
@@ -347,10 +351,16 @@ class Session:
             self._forget(message.subscription)
         if isinstance(held, Subscription):
             self.upstream.drop(held)
+        self._leaving.add(held)
         return self._cancelled(message, held)
 
     async def _cancelled(self, message: Unsubscribe, held: Subscription | ViewFeed) -> Answer:
-        await self._cancel(held)
+        try:
+            await self._cancel(held)
+        except Exception:
+            self._leaving.discard(held)
+            raise
+        self._leaving.discard(held)
         return Answer(request=message.request)
 
     async def _cancel(self, held: Subscription | ViewFeed) -> None:
@@ -519,11 +529,12 @@ class Session:
         self.upstream.leave(self)
         for number in [*self._keys]:
             self._forget(number)
-        for future in [*self._subscriptions.values()]:  # some may end meanwhile
-            if _is_applied(future):
-                with contextlib.suppress(CoveyError):
-                    await self._cancel(future.result())
+        applied = [future.result() for future in self._subscriptions.values() if _is_applied(future)]
+        for held in (*applied, *self._leaving):  # the requests that would have cancelled these have ended
+            with contextlib.suppress(CoveyError):
+                await self._cancel(held)
         self._subscriptions.clear()
+        self._leaving.clear()
         self.queue.close()
 
 

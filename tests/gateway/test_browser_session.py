@@ -5,20 +5,22 @@ import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from running import on_a_loop, until
 
 from covey.gateway.browser_queue import BrowserQueue, rate_gate
 from covey.gateway.encoding import EncodedBatch, Rows
 from covey.gateway.limits import Limits, Overflow
-from covey.gateway.messages import Unsubscribe, View
+from covey.gateway.messages import Subscribe, Unsubscribe, View
 from covey.gateway.session import Session
 from covey.gateway.upstream import _MOST_EARLY, Access, Upstream
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CapacityError
-from covey.overlay import Gap
+from covey.overlay import Gap, Subscription
 
 SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
 MANY = 5_000
@@ -159,6 +161,54 @@ async def test_a_connection_that_breaks_before_a_request_has_begun() -> None:
     assert session.subscription_count == 1
     await session.handle(View(request=4, subscription=1, type="Ship"))
     assert (await answered(session))["kind"] == "answer"
+
+
+class Held(Views):
+    """An upstream that counts the views and subscriptions that nobody has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: set[object] = set()
+
+    def leave(self, session: Session) -> None:
+        pass
+
+    async def view(self, *_: Any) -> Any:
+        view = UpstreamView(ends=False)
+
+        async def close(timeout: float | None = None) -> None:
+            self.held.discard(view)
+
+        view.close = close  # type: ignore[method-assign]
+        self.held.add(view)
+        return view
+
+    async def subscribe(self, *_: Any) -> Any:
+        subscription = Mock(Subscription, event_type=SHIP)
+        self.held.add(subscription)
+        return subscription
+
+    def drop(self, subscription: object) -> None:
+        pass
+
+    async def unsubscribe(self, subscription: object, timeout: float) -> None:
+        self.held.discard(subscription)
+
+
+@on_a_loop
+@pytest.mark.parametrize("kind", [View, Subscribe])
+async def test_a_session_that_ends_while_it_unsubscribes_leaves_nothing(
+    kind: type[View] | type[Subscribe],
+) -> None:
+    upstream = Held()
+    session = session_of(upstream, Limits())
+    await session.handle(kind(request=1, subscription=1, type="Ship"))
+    assert (await answered(session))["kind"] == "answer"
+    assert len(upstream.held) == 1
+    await session.handle(Unsubscribe(request=2, subscription=1))
+    await session.close()
+    assert not upstream.held
+    assert all(task.get_name() != "covey gateway view" for task in asyncio.all_tasks())
 
 
 class Told:
