@@ -1,8 +1,8 @@
 """The sink: rows of a DataFrame, published as events by one client per task, and awaited.
 
 Identity makes a repetition harmless. A task that Spark runs again publishes its rows again, under the same
-publisher and sequence numbers: those of the query, the partition and the micro-batch, not of the attempt. So
-a reader that has had them drops them (`overlay/core/watermarks.py`), as long as the rows of a
+publisher and sequence numbers: those of the query or the write, the partition and the micro-batch, not of the
+attempt. So a reader that has had them drops them (`overlay/core/watermarks.py`), as long as the rows of a
 partition come in the same order each time; to one that has connected since, they are delivered once more.
 """
 
@@ -50,6 +50,10 @@ class Published(WriterCommitMessage):
 class EventSink:
     """What the writers of batches and of streams share. `SourceError` if the columns do not fit the type."""
 
+    _of_query = False
+    """Whether events have the identity of their query and micro-batch. In `foreachBatch`, where there may be
+    several writes of one micro-batch, they have that of the write."""
+
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
@@ -66,8 +70,9 @@ class EventSink:
         """Publish the rows of one task, and wait until the broker has accepted all of them."""
         task = TaskContext.get()
         partition = 0 if task is None else task.partitionId()
-        batch = None if task is None else task.getLocalProperty(_BATCH)
-        query = None if task is None else task.getLocalProperty(_QUERY)
+        batch = query = None
+        if task is not None and self._of_query:
+            batch, query = task.getLocalProperty(_BATCH), task.getLocalProperty(_QUERY)
         attempt = 0 if task is None else task.taskAttemptId()
         records = iter(self._records(iterator))
         first = next(records, None)
@@ -145,6 +150,8 @@ class BatchWriter(EventSink, DataSourceArrowWriter):
 
 
 class StreamWriter(EventSink, _StreamWriter):  # type: ignore[misc]
+    _of_query = True
+
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         pass
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from live_brokers import LiveBrokers
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from running import eventually
 
 from covey.matcher import EventBatch, EventType
@@ -78,6 +78,12 @@ async def _events(subscription: Subscription, count: int) -> list[tuple[object, 
     return events
 
 
+async def _publish_at(address: str, event_type: EventType, event: dict[str, object]) -> None:
+    async with Client(address) as client:
+        await client.advertise(event_type)
+        await client.publish(event_type.name, event, confirm=True)
+
+
 def test_a_data_frame_of_every_type_is_published(live: LiveBrokers, session: SparkSession) -> None:
     client, subscription = live.run(_subscribe(live, EVERYTHING))
     rows = [(1, 2.5, "x", True, NOON, ["p", "q"]), (None,) * 6, (3, None, "", False, None, [])]
@@ -109,6 +115,31 @@ def test_a_stream_of_any_columns_is_published_in_order(
     query.awaitTermination(60)
     found = live.run(_events(subscription, 200))
     assert found == [(value, value / 2) for value in range(200)]
+    live.run(client.close())
+
+
+def test_writes_of_one_micro_batch_are_not_taken_for_repetitions(
+    live: LiveBrokers, session: SparkSession, tmp_path: Path
+) -> None:
+    """Each call of `df.write` has an identity of its own, in `foreachBatch` as well."""
+    parts = EventType("Part", {"value": "int64"})
+    client, subscription = live.run(_subscribe(live, parts))
+    table = str(tmp_path / "table")
+    session.range(0, 20, numPartitions=1).selectExpr("id as value").write.parquet(table)
+
+    def write_halves(batch: DataFrame, _: int) -> None:
+        for half in ("value < 10", "value >= 10"):
+            writer = batch.where(half).write.format("covey").mode("append")
+            writer.options(broker=live.far, type="Part", name="halves").save()
+
+    stream = session.readStream.schema("value bigint").parquet(table)
+    query = stream.writeStream.foreachBatch(write_halves).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    live.run(_publish_at(live.far, parts, {"value": 20}))
+    found: list[tuple[object, ...]] = []
+    while (20,) not in found:  # which is behind all others
+        found += live.run(_events(subscription, 1))
+    assert found == [(value,) for value in range(21)]
     live.run(client.close())
 
 
