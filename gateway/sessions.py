@@ -206,9 +206,9 @@ class Sessions:
             if entry.holder is not None:
                 entry.holder.end(RefusedError("UNAVAILABLE", "the gateway stops"))
             self._end(entry.session)
+        await self._shared.close()  # which ends all subscriptions at once, also where the broker is away
         if self._closing:
             await asyncio.wait(self._closing)
-        await self._shared.close()
 
     def all(self) -> list[tuple[Session, bool]]:
         """The sessions, and whether they have a connection."""
