@@ -8,6 +8,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 _UNIX = "unix:"
+_LONGEST_LABEL = 63
+"""Of a host's name, whose labels have dots between them."""
 _LONGEST_PATH = 107
 """`sun_path` of Linux without its final zero."""
 
@@ -42,6 +44,8 @@ def is_local(address: TcpAddress | UnixAddress) -> bool:
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
     """`ValueError`, with what was expected, for a text that is no address."""
+    if "\0" in text:
+        raise ValueError("expected text without null characters")
     if text.startswith(_UNIX):
         path = text.removeprefix(_UNIX)
         path = path[2:] if path.startswith("///") else path
@@ -54,7 +58,20 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
     number = int(port) if port.isascii() and port.isdigit() else 0
     if not host or not colon or "/" in host or not 0 < number < 65_536:
         raise ValueError('expected "host:port" with a port from 1 to 65535, or "unix:path"')
-    return TcpAddress(host.removeprefix("[").removesuffix("]"), number)
+    host = host.removeprefix("[").removesuffix("]")
+    if not _is_host(host):
+        raise ValueError(f"expected a host's name, of labels with 1 to {_LONGEST_LABEL} characters")
+    return TcpAddress(host, number)
+
+
+def _is_host(host: str) -> bool:
+    """Whether sockets and TLS take the name; for another they raise what is no `OSError`."""
+    if host.isascii():
+        return all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split("."))
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 class CallError(Exception):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import re
 import resource
 import time
 import weakref
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_certificates import tls_of
 from rpc_serving import serving
 from running import Brokers, Proxy, at_rest, free_ports, on_a_loop, until
 
@@ -26,6 +28,7 @@ from covey.overlay.node.server import AddressError, Server, descriptor_limit
 from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, parse_address
 from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.channel import Channel
+from covey.overlay.transport.credentials import PLAIN, credentials
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
 
 
@@ -61,6 +64,8 @@ def descriptors() -> int:
     [
         ("localhost:7001", TcpAddress("localhost", 7001)),
         ("[::1]:7001", TcpAddress("::1", 7001)),
+        ("bü.example.:7001", TcpAddress("bü.example.", 7001)),
+        ("[fe80::1%eth0]:7001", TcpAddress("fe80::1%eth0", 7001)),
         ("unix:/tmp/b1", UnixAddress("/tmp/b1")),
         ("unix:///tmp/b1", UnixAddress("/tmp/b1")),
         ("unix:b1.sock", UnixAddress("b1.sock")),
@@ -72,7 +77,10 @@ def test_addresses(text: str, address: object) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "b1", ":7001", "b1:", "b1:0", "b1:65536", "b1:\u0661", "http://b1:1", "unix:", "unix:" + 108 * "x"],
+    [
+        *("", "b1", ":7001", "b1:", "b1:0", "b1:65536", "b1:\u0661", "http://b1:1", "b\0:1"),
+        *("unix:", "unix:" + 108 * "x", "unix:\0b", ".x:1", "x..y:1", f"{64 * 'x'}.y:1", f"{64 * 'ü'}:1"),
+    ],
 )
 def test_texts_that_are_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -308,14 +316,15 @@ async def test_a_call_that_is_woken_after_its_end_is_freed_without_the_garbage_c
 @on_a_loop
 async def test_nobody_answers() -> None:
     (port,) = free_ports(1)
-    names = ("no.host.invalid", "x" * 70)
-    for address in (f"127.0.0.1:{port}", "unix:/tmp/covey-nobody", *(f"{name}:7001" for name in names)):
+    for address in (f"127.0.0.1:{port}", "unix:/tmp/covey-nobody", "no.host.invalid:7001"):
         with pytest.raises(CallError, match=f"no broker answers at {address}"):
             async with Channel(address):
                 pass
-    with pytest.raises(CallError, match="address 'nowhere': expected"):
-        async with Channel("nowhere"):
-            pass
+    for address in ("nowhere", "x..y:7001"):  # which TLS and sockets have their own errors for
+        for each in (PLAIN, credentials(tls_of(), None)):
+            with pytest.raises(CallError, match=f"address '{re.escape(address)}': expected"):
+                async with Channel(address, credentials=each):
+                    pass
 
 
 @on_a_loop
