@@ -201,6 +201,7 @@ class RpcConnection:
             if not reader.waiting and reader.size:
                 self._refuse(call_id, "INTERNAL", _WITHIN)
             elif self._paths is None:
+                self.http2.reset_stream(call_id, ErrorCode.NO_ERROR)
                 self._end(call_id, "INTERNAL", "the answer ends without a status")
             else:
                 self._end_request(call_id)

@@ -394,3 +394,11 @@ def test_messages_in_data_of_their_own_take_no_permit_and_are_read_in_turns() ->
     (event, *_) = received
     assert len(rpc.cut(event.call_id, event.reader, 2_000, 1)) == 2_000
     assert rpc.http2.closed is None
+
+
+def test_an_answer_that_ends_without_trailers_leaves_no_stream() -> None:
+    rpc = client()
+    data = frame(frames.DATA, frames.END_STREAM, 1, frame_message(b"x" * 40))
+    events = rpc.receive(headers_frame(RESPONSE) + data, 0)
+    assert CallEnded(1, "INTERNAL", "the answer ends without a status") in events
+    assert rpc.http2.open_streams == 0
