@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 """The folder with the packages; a checkout, or what is installed."""
 _PAPERS = "sim/experiments/papers/"
 _JUDGING = (f"{_PAPERS}estimates.py", f"{_PAPERS}verdicts.py")
-_MATCHING = ("matcher", "sim/workload", "sim/experiments/bench", f"{_PAPERS}measuring.py", *_JUDGING)
+_BENCH = ("sim/experiments/bench/drift.py", "sim/experiments/bench/match.py")
+_MATCHING = ("matcher", "sim/workload", *_BENCH, f"{_PAPERS}measuring.py", *_JUDGING)
 SOURCES: Mapping[str, Sequence[str]] = {
     "aguilera": (*_MATCHING, f"{_PAPERS}aguilera.py"),
     "bittner": (*_MATCHING, f"{_PAPERS}bittner.py", f"{_PAPERS}bittner_theory.py"),
