@@ -81,6 +81,11 @@ _ALIKE: dict[str, Any] = {
     "refuse": Refuse,
 }
 """Messages whose fields are the same on the wire."""
+_PUBLISHER_CHARACTERS = 400
+"""Of a client's events: an id has 200 at most. Neither credit nor the bound of a queue counts them, and they
+are the keys of watermarks."""
+SCHEMA_BYTES = 64 << 10
+"""Of an event type that a client names, since types are bounded by their number."""
 _COUNTED_BYTES = 128
 _OF_CLIENTS = (
     *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
@@ -177,8 +182,15 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
     if event_type is None:
         raise UnknownTypeError(wire.type_name)
     if schema and schema != event_type.cache.get(WIRE):
+        if len(schema) > SCHEMA_BYTES and not checked:
+            raise EventError(
+                f"{event_type.name}: a schema of {len(schema)} bytes: expected at most {SCHEMA_BYTES}"
+            )
         event_type = schema_of(schema, event_type)
     publisher = sys.intern(wire.publisher)  # or each single event that waits would have its own
+    if len(publisher) > _PUBLISHER_CHARACTERS and not checked:
+        most = f"expected at most {_PUBLISHER_CHARACTERS}"
+        raise EventError(f"{event_type.name}: a publisher of {len(publisher)} characters: {most}")
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     if wire.packed_columns:
         if wire.record_batch:
@@ -477,10 +489,15 @@ for _kind, _message in _ALIKE.items():
 
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
     """`MessageError` for kinds that brokers alone send, which are not decoded: a Deliver of 1 MB may name as
-    many subscriptions for each of thousands of events. A filter of more bytes is not parsed.
+    many subscriptions for each of thousands of events. A filter of more bytes is not parsed, nor a schema of
+    more than `SCHEMA_BYTES`.
     """
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
+        size = body.event_type.ByteSize()
+        if size > SCHEMA_BYTES:
+            reason = f"an event type of {size} bytes: expected at most {SCHEMA_BYTES}"
+            raise MessageError(Refuse(body.epoch, "RESOURCE_EXHAUSTED", reason, _subject(body)))
         size = len(body.filter) if body.filter.isascii() else len(body.filter.encode())
         if size > filter_bytes:
             name = body.type_name if kind == "subscribe" else body.event_type.name
@@ -550,4 +567,8 @@ def _refuse(wire: pb.Message, kind: str, status: str, reason: str) -> Refuse:
         events = body.events
         return Refuse(0, status, reason, 0, events.type_name, events.first_sequence, events.count)
     type_name = body.event_type.name if kind == "advertise" else getattr(body, "type_name", "")
-    return Refuse(getattr(body, "epoch", 0), status, reason, getattr(body, "subscription_id", 0), type_name)
+    return Refuse(getattr(body, "epoch", 0), status, reason, _subject(body), type_name)
+
+
+def _subject(body: Any) -> int:
+    return int(getattr(body, "subscription_id", 0))

@@ -1,6 +1,6 @@
 """Every message survives the wire, and nothing that a peer may send does more than raise its two errors."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -52,6 +52,7 @@ from covey.overlay.transport.wire_values import (
     MessageError,
     decode_event_type,
     encode_event_type,
+    fill_event_type,
 )
 from covey.proto import broker_pb2 as pb
 
@@ -409,6 +410,30 @@ def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
         )
         with pytest.raises(MessageError, match="expected"):
             decode_message(wire, TYPES.get, filter_bytes=40)
+
+
+def test_what_no_bound_of_bytes_counts_has_one_of_its_own() -> None:
+    """A queue of 16 MiB had room for 65,536 events, each with a publisher of megabytes; types are bounded by
+    their number."""
+    quote = TYPES["Quote"]
+    for length, fits in ((400, True), (401, False)):
+        batch = EventBatch.from_pylist(quote, [{}], publisher="a/".ljust(length, "x"), first_sequence=1)
+        wire = pb.Message()
+        fill_events(wire.publish.events, batch)
+        assert decode_message(wire, TYPES.get, from_broker=True).batch.publisher == batch.publisher
+        with nullcontext() if fits else pytest.raises(MessageError, match="publisher of 401 characters"):
+            decode_message(wire, TYPES.get, filter_bytes=100)
+    wide = EventType("Wide", {f"attribute{number}": "int64" for number in range(8_000)})
+    advertise, subscribe, publish = pb.Message(), pb.Message(), pb.Message()
+    fill_event_type(advertise.advertise.event_type, wide)
+    subscribe.subscribe.subscription_id, subscribe.subscribe.type_name = 1, "Wide"
+    fill_event_type(subscribe.subscribe.event_type, wide)
+    known = EventType("Wide", {**wide.attributes, "other": "int64"})
+    fill_events(publish.publish.events, EventBatch.from_pylist(wide, [{}]))
+    for wire in (advertise, subscribe, publish):
+        decode_message(wire, {"Wide": known}.get, from_broker=True)
+        with pytest.raises(MessageError, match="expected at most 65536"):
+            decode_message(wire, {"Wide": known}.get, filter_bytes=100)
 
 
 WHOLE = encode_frame(Frame(3, 2, 1, (*MESSAGES, *DELIVERIES)), schemas=True)
