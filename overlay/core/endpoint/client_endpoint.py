@@ -89,6 +89,7 @@ class ClientEndpoint:
         none."""
         if type_name in self.session.advertised:
             self.outbox.drain(type_name, self.link)
+            self._forms.pop(type_name, None)
         self.transmit(self.session.unadvertise(type_name))
 
     def publishable(self, type_name: str) -> EventType:

@@ -92,6 +92,8 @@ class Lane:
     accepted: int = 0
     sent: deque[Sent] = field(default_factory=deque)
     waiting: deque[Waiting] = field(default_factory=deque)
+    ended: bool = False
+    """Whether no more of them come, unless the type is advertised again."""
 
     @property
     def events(self) -> int:
@@ -304,6 +306,9 @@ class Outbox:
         while lane is not None and lane.published > lane.passed:
             self._pass_batch(lane, link)
         self.waiting.pop(type_name, None)
+        if lane is not None:
+            lane.ended = True
+            self._forget(lane)
 
     def _pass_batch(self, lane: Lane, link: Link) -> int:
         if not lane.batches:
@@ -398,6 +403,13 @@ class Outbox:
             self.bytes -= before_bytes - lane.bytes
         while lane.waiting and lane.waiting[0].last <= lane.accepted:
             self._finish(lane.waiting.popleft().confirmation)
+        if lane.ended:
+            self._forget(lane)
+
+    def _forget(self, lane: Lane) -> None:
+        """A lane that has ended is no longer needed once all its events are accepted."""
+        if not lane.events:
+            self._lanes.pop(lane.name, None)
 
     def _finish(self, confirmation: Confirmation) -> None:
         confirmation.pending -= 1

@@ -399,3 +399,22 @@ def test_control_without_a_connection_is_bounded() -> None:
     world.settle()
     assert len(world.session.advertised) == 12_002
     assert world.client.link.idle
+
+
+def test_event_types_that_are_published_no_more_leave_nothing_behind() -> None:
+    """A publisher of short-lived types grew, and each flush looked at all of them."""
+    world = World()
+    for number in range(20):
+        event_type = EventType(f"T{number}", A.attributes)
+        world.arrived[event_type.name] = []
+        world.client.transmit(world.session.advertise(event_type))
+        world.client.publish(event_type.name, {"number": number, "bad": number % 3 == 0})
+        if number % 2:
+            world.settle()
+        world.client.unadvertise(event_type.name)
+        again = world.client.outbox.flush()
+        world.settle()
+        assert again.finished
+    assert world.client.outbox.pending == 0
+    assert not world.client.outbox._lanes.keys() - {"A", "B"}
+    assert not world.client._forms.keys() - {"A", "B"}
