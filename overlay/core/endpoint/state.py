@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from covey.overlay.core.access.guard import Guard
@@ -44,6 +44,14 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.warnings import Warn, WarningKind
+
+REFUSAL_CHARACTERS = 4_000
+"""Of the sentence that a client gets, and of the type in it: those that wait are bounded by their number, and
+would else repeat what it has sent."""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= REFUSAL_CHARACTERS else f"{text[:REFUSAL_CHARACTERS]} ..."
 
 
 class Core(Protocol):
@@ -267,6 +275,9 @@ class EndpointState(ABC):
         """Queue a control message for an interface; ends a session that does not keep up."""
         if message.__class__ is Refuse:
             self.refused[message.status] += 1
+            if not queue.is_broker:
+                reason, name = _shortened(message.reason), _shortened(message.type_name)
+                message = replace(message, reason=reason, type_name=name)
             sentence = f"refused: {message.reason.partition(chr(10))[0]}"
             self.warn(queue.interface, WarningKind.REFUSED, sentence)
         elif message.__class__ is Acknowledge:

@@ -10,9 +10,10 @@ from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello
-from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unadvertise, Update
+from covey.overlay.core.messages import Advertise, Message, Publish, Refuse, Subscribe, Unadvertise, Update
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
+from covey.proto import broker_pb2 as pb
 
 S = 1_000_000_000
 
@@ -208,3 +209,17 @@ def test_a_client_that_counts_its_messages_from_a_high_number_ends_no_broker(epo
     frame = broker.next_frame("client/r", reader)
     assert frame is not None
     assert [each.epoch for each in frame.messages] == [epoch] * len(frame.messages)
+
+
+def test_what_is_refused_takes_little_memory_whatever_its_names() -> None:
+    """Refusals that wait are bounded by their number alone, and repeated the client's own megabytes."""
+    broker = broker_endpoint("b1")
+    hostile = connected(broker, "client/h")
+    for number in range(1, 51):
+        subscribe = pb.Subscribe(epoch=number, subscription_id=1, type_name="T" * 60_000)
+        frame = Frame(number, 0, 0, (pb.Message(subscribe=subscribe),))
+        broker.receive("client/h", hostile, [frame], 0)
+    waiting = [each.message for each in broker.queues["client/h"].link._control.waiting]
+    refused = [each for each in waiting if isinstance(each, Refuse)]
+    assert [each.epoch for each in refused] == [*range(1, 51)]
+    assert sum(len(each.reason + each.type_name) for each in refused) < 500_000
