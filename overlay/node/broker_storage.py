@@ -15,9 +15,7 @@ import numpy as np
 
 from covey.matcher import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.endpoint.storage import (
-    Record,
-)
+from covey.overlay.core.endpoint.storage import Arrival, Record
 from covey.overlay.core.messages import COPIES, ENDED, KEYS, Interface, Receiver, RestoreKeys
 from covey.overlay.node.state_store import StateStore
 from covey.overlay.storage.files import Files, StorageError
@@ -239,7 +237,7 @@ class BrokerStorage:
         self._state = state
         self.sessions, self.awaited, self.moved_to = state.sessions, state.awaited, state.moved_to
         self.save_session, self.save_subscriptions = state.save_session, state.save_subscriptions
-        self.save_awaited, self.save_arrival = state.save_awaited, state.save_arrival
+        self.save_awaited = state.save_awaited
         self._now_ns = now_ns
         self._cursors: dict[Interface, dict[str, int]] = {}
         self._note_cursors(state.cursors())
@@ -421,13 +419,23 @@ class BrokerStorage:
 
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
         interfaces = tuple(interfaces)
-        self._state.forget_sessions(interfaces)
         for interface in interfaces:
-            self._cursors.pop(interface, None)
+            self._forget_cursors(interface)
+        self._state.forget_sessions(interfaces)
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
+        self._forget_cursors(interface)
         self._state.hand_over(interface, moved_to, number)
+
+    def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
+        if arrival is None:
+            self._cursors.pop(self._state.copies_of(interface), None)
+        self._state.save_arrival(interface, arrival)
+
+    def _forget_cursors(self, interface: Interface) -> None:
+        """Those of a session, and of what it has brought, before it is forgotten."""
         self._cursors.pop(interface, None)
+        self._cursors.pop(self._state.copies_of(interface), None)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -426,6 +426,12 @@ class StateStore:
             return
         self._write([_put_arrival(interface, arrival)])
 
+    def copies_of(self, interface: Interface) -> Interface:
+        """The receiver of what a session has brought from another broker; "" for none."""
+        rows = self._db.execute("SELECT receiver FROM arrivals WHERE interface = ?", (interface,))
+        row = rows.fetchone()
+        return "" if row is None else str(row[0])
+
     def moved_to(self, interface: Interface) -> tuple[str, int]:
         """The broker that a session was handed over to, and the attempt; "" for none."""
         rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))

@@ -14,7 +14,7 @@ from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Conn
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.session_moves import SessionMoves
 from covey.overlay.core.link.link import Hello
-from covey.overlay.core.messages import MoveStep, SessionMove
+from covey.overlay.core.messages import COPIES, MoveStep, SessionMove
 from covey.overlay.node.state_store import StateStore
 from covey.sim.checkers import Findings, Judge, check_logs, check_routes
 from covey.sim.simulator import Simulation
@@ -396,3 +396,21 @@ def test_sessions_on_their_way_count_as_their_clients() -> None:
     endpoint.handle_timer(now_ns + 30 * SECOND)
     assert not endpoint._moves._arriving
     assert refusal("client/y", "one", 30 * SECOND) == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
+    """How far its copies were read stayed in memory for each session that had ever come."""
+    row = Row()
+    row.reader.port.wire.cut()
+    row.publish(20)
+    row.run(0.3)
+    row.move("b2")
+    storage = row.simulation.brokers["broker/b2"].endpoint.durability.storage
+    while not any(name.startswith(COPIES) for name in storage._cursors):
+        row.run(0.001)
+    if ends:
+        storage.forget_sessions(["client/r"])
+    else:
+        row.check()
+    assert not any(name.startswith(COPIES) for name in storage._cursors)
