@@ -80,6 +80,11 @@ def subscribed(topic_filter: str, qos: int, *, always: bool = False) -> Subscrib
     return SubscribeOptions(qos, noLocal=not is_shared, retainHandling=0 if always else 1)
 
 
+def _identifier(topic_filter: str) -> int:
+    """The same with any mapping: messages for the subscriptions of the last one may still come."""
+    return crc32(topic_filter.encode()) % _IDENTIFIERS + 1
+
+
 class Connection:
     """Opened once. `arrived` gets each message, `published` each one that was published, with the reason why
     it was refused, or "". `options` are those of aiomqtt's client.
@@ -128,6 +133,8 @@ class Connection:
 
     async def open(self, filters: Mapping[str, SubscribeOptions]) -> None:
         """Connect and subscribe. `MqttError` where the MQTT broker refuses that, or does not answer."""
+        for topic_filter in filters:  # messages for an earlier connection's come before these are accepted
+            self._filters.setdefault(_identifier(topic_filter), set()).add(topic_filter)
         try:
             await self._client.__aenter__()
             await asyncio.gather(*(self._subscribe(*each) for each in filters.items()))
@@ -138,9 +145,7 @@ class Connection:
     async def _subscribe(self, topic_filter: str, options: SubscribeOptions) -> None:
         wanted = Properties(PacketTypes.SUBSCRIBE)
         if self._has_identifiers:
-            # The same with any mapping: messages for the subscriptions of the last one may still come.
-            wanted.SubscriptionIdentifier = identifier = crc32(topic_filter.encode()) % _IDENTIFIERS + 1
-            self._filters.setdefault(identifier, set()).add(topic_filter)
+            wanted.SubscriptionIdentifier = _identifier(topic_filter)
         [code] = await self._client.subscribe(topic_filter, options=options, properties=wanted)
         if code.is_failure:
             raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")

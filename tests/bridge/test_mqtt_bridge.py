@@ -196,6 +196,31 @@ async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Pat
 
 
 @on_a_loop
+async def test_what_was_kept_for_overlapping_rules_comes_once_for_each(tmp_path: Path) -> None:
+    """Mosquitto sends it behind the answer to the connection, before the bridge has subscribed again."""
+    further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
+    async with (
+        Mosquitto(tmp_path) as server,
+        Brokers() as overlay,
+        peer(server) as plant,
+        Client(overlay.address("b1")) as client,
+    ):
+        text = mapping(server.port, out=further).replace(
+            "event_types:", "event_types:\n  Level: {sensor: string}"
+        )
+        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), text):
+            pass
+        for number in range(20):
+            await publish(plant, "oven", number=number)
+        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), text) as counts:
+            await until(lambda: counts.received == 40)
+            levels = await client.subscribe("Level", "")
+            await plant.publish("plant/end", "", qos=1)
+            await levels.read(until=lambda event: event["sensor"] == "end")
+        assert (counts.received, counts.published) == (41, 41)
+
+
+@on_a_loop
 async def test_nothing_goes_in_circles(tmp_path: Path) -> None:
     """Two bridges that mirror the same topics, which a third publisher sees as well."""
     async with (
