@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -97,7 +98,9 @@ _CHUNK_BYTES = 65_536
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """The lines of standard input, without line ends. Reading pauses while the consumer lags."""
+    """The lines of standard input, without line ends; bytes that are no text are lone surrogates. Reading
+    pauses while the consumer lags.
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD)
@@ -119,6 +122,8 @@ async def stdin_lines() -> AsyncIterator[str]:
             pass
         put(None)
 
+    if isinstance(sys.stdin, TextIOWrapper):  # else such bytes would end the input, with all read with them
+        sys.stdin.reconfigure(errors="surrogateescape")
     # A daemon thread, since a read of a terminal cannot be interrupted.
     threading.Thread(target=read, name="stdin", daemon=True).start()
     while True:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,6 +44,25 @@ def test_deeply_nested_json_is_refused_like_other_invalid_lines(
     monkeypatch.setattr("covey.cli.support.waiting.stdin_lines", typed)
     assert asyncio.run(_publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))) == (0, 1)
     assert capsys.readouterr().err.startswith("line 1: not JSON: ")
+
+
+def test_bytes_that_are_no_utf8_are_refused_like_other_invalid_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They ended the input, in silence, with all lines that were read with them."""
+    tag = EventType("Tag", {"name": "string"})
+    published: list[object] = []
+
+    async def publish(type_name: str, event: dict[str, object], /, *, confirm: bool) -> None:
+        published.extend(EventBatch.from_pylist(tag, [event]).to_pylist())
+
+    data = b'{"name": "a"}\n{"name": "\xff"}\n\xff\n{"name": "\xc3\xbc"}\n'
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(data), encoding="utf-8"))
+    client = cast(Any, SimpleNamespace(publish=publish))
+    assert asyncio.run(_publish_lines(client, tag, _Pace(None))) == (2, 2)
+    assert published == [{"name": "a"}, {"name": "\u00fc"}]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[0] for line in lines if line.startswith("line")] == ["line 2", "line 3"]
 
 
 def csv_rows(file: Path, text: str) -> list[dict[str, object]]:
