@@ -87,6 +87,8 @@ def back_up(
     states = stored_states(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"--to {target}: it exists: expected a new or an empty directory")
+    if not target.name:
+        raise InputError(f"--to {target}: expected a directory by its name, since the copy takes its place")
     partial = target.with_name(target.name + ".partial")
     try:
         copied = 0

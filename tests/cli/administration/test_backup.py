@@ -59,3 +59,13 @@ def test_a_directory_of_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [each.name for each in (tmp_path / "from").iterdir()] == [name]
     assert run("backup", tmp_path / "from", "--to", tmp_path / "copy") == 0
     assert (tmp_path / "copy" / name / "state.sqlite").stat().st_size
+
+
+def test_a_target_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_storage(tmp_path / "b1", {"Order": Retention()}).close()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert run("backup", tmp_path / "b1", "--to", ".") == 2
+    assert "--to .: expected a directory by its name" in capsys.readouterr().err
