@@ -44,7 +44,9 @@ class Frame(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.data)
+        """In bytes, those of text in UTF-8."""
+        data = self.data
+        return len(data.encode() if isinstance(data, str) and not data.isascii() else data)
 
 
 class EncodedBatch:

@@ -50,6 +50,16 @@ def test_policies(policy: Overflow, left: list[int]) -> None:
     assert queue.dropped == 5
 
 
+def test_bounds_are_of_bytes() -> None:
+    """Text may have several for each character, in memory and on its way."""
+    queue = BrowserQueue(Overflow.DROP_OLDEST, LIMITS, acknowledges=True)
+    for number in range(100):
+        queue.put(Frame("\u20ac" * 10, 1, "Quote", float(number)))
+    pending = [frame for frame in queue._pending if frame.event_count]
+    assert sum(len(str(frame.data).encode()) for frame in pending) <= LIMITS.queue_bytes + 30
+    assert queue.pending_bytes == 30 * len(pending)
+
+
 def test_the_window_waits_for_acknowledgements() -> None:
     queue = BrowserQueue(Overflow.DROP_OLDEST, Limits(window_bytes=60), acknowledges=True)
     for number in range(6):
