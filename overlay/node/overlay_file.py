@@ -94,7 +94,7 @@ class LinkSection(Section):
 
 class LimitsSection(Section):
     max_event_bytes: Positive = Limits().max_event_bytes
-    max_batch_events: Positive = Limits().max_batch_events
+    max_batch_events: Annotated[int, Field(gt=0, lt=1 << 32)] = Limits().max_batch_events  # as hellos have it
     max_frame_bytes: Positive = Limits().max_frame_bytes
     session_lease_s: Annotated[float, Field(gt=0, le=1e9)] = SessionLimits().lease_s
     session_queue_events: Positive = SessionLimits().queue_events

@@ -148,6 +148,7 @@ def also(text: str) -> tuple[str, str]:
         (also("limits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
         (also("limits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
         (also("limits: {max_batch_events: 1.5}"), "limits.max_batch_events is 1.5: expected a valid integer"),
+        (also(f"limits: {{max_batch_events: {1 << 32}}}"), "expected a number less than 4294967296"),
         (also("event_types: {Q: {a: text}}"), "event_types.Q is wrong: .*kind 'text'"),
         (
             also("event_types: {Q: {key: b, a: string}}"),
