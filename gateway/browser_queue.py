@@ -301,7 +301,7 @@ class BrowserQueue:
         self.totals.sent_bytes += frame.size
         if not self._acknowledges:
             while self._sent_bytes > self._limits.window_bytes and len(self._sent) > 1:
-                self._forgotten.append(self._sent[0]._replace(data=""))
+                self._forgotten.append(self._sent[0]._replace(data="", keys=None))
                 self._forget()
         return self._acknowledged + len(self._sent), frame
 

@@ -43,6 +43,16 @@ def events_of(frame: Frame) -> list[dict[str, Any]]:
     return list(events)
 
 
+def test_what_is_kept_no_more_keeps_no_keys() -> None:
+    """Of up to 10,000 frames, for the gaps of a stream of events."""
+    queue = BrowserQueue(Overflow.CONFLATE, Limits(window_bytes=1), acknowledges=False)
+    for number in range(3):
+        queue.put(frame(number, [str(number)]))
+        with pytest.raises(StopIteration):
+            queue.next().send(None)
+    assert [(each.data, each.keys) for each in queue._forgotten] == [("", None)] * 2
+
+
 contents = st.lists(
     st.tuples(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=5), st.integers(1, 2)),
     max_size=8,
