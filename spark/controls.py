@@ -42,7 +42,7 @@ def update(name: str, /, *, timeout: float = 30.0, **values: object) -> None:
         raise SourceError(f"query {name!r}: the update was not applied within {timeout:g} s") from None
     except (OSError, AttributeError):
         raise SourceError(
-            f"query {name!r}: no running query of this user on this machine has the option name={name}"
+            f"query {name!r}: no query of this user on this machine has begun with the option name={name}"
         ) from None
     if not answer:
         raise SourceError(f"query {name!r}: it has ended")

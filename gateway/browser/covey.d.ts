@@ -39,7 +39,7 @@ export interface Options {
   overflow?: Overflow;
   /** With "arrow", subscriptions get Arrow IPC streams as Uint8Array in place of arrays of objects. */
   format?: "json" | "arrow";
-  /** Called when the connection opens ("resumed": nothing is lost, "afresh": a new session) and when it breaks. */
+  /** Called when the connection opens ("resumed": nothing is lost, "afresh": a new session) and when it breaks or the first attempt fails. */
   onState?: (connected: boolean, reason: string) => void;
   onNotice?: (notice: Notice) => void;
   /** A class to use in place of the global WebSocket, such as that of the package ws. */

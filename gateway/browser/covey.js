@@ -459,9 +459,11 @@ export class Client {
     this.connected = false;
     clearTimeout(this.#timer);
     this.#timer = null;
-    const reason = this.#refusal?.message || event.reason || `the connection broke (${event.code})`;
+    const unreached = !wasConnected && !this.#session;
+    const failure = unreached ? `no gateway answers at ${this.#url}` : "the connection broke";
+    const reason = this.#refusal?.message || event.reason || `${failure} (${event.code})`;
     if (event.code === FINAL) this.#end(new CoveyError(this.#refusal?.status ?? "FAILED_PRECONDITION", reason));
-    if (wasConnected) this.#options.onState?.(false, reason);
+    if (wasConnected || (unreached && !this.#error && !this.#pauseMs)) this.#options.onState?.(false, reason);
     if (this.#error) return;
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));

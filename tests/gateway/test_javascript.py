@@ -314,7 +314,7 @@ async def test_a_gateway_that_is_not_there_yet_and_is_away_for_a_time() -> None:
             await proxy.start()
             await exchange.publish_batch("Quote", quotes(1))
             assert await step("got", 1) == [1]
-            assert [connected for connected, _ in await step("states")] == [True, False, True]
+            assert [connected for connected, _ in await step("states")] == [False, True, False, True]
         await proxy.stop()
 
 

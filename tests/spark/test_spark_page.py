@@ -33,7 +33,7 @@ def test_the_examples_of_the_page_run(
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 5
     stream, update, sink, history, match = (
-        block.replace("127.0.0.1:7500", live.far).replace('load("run/")', f'load("{tmp_path / "run"}")')
+        block.replace("127.0.0.1:7001", live.far).replace('load("run/")', f'load("{tmp_path / "run"}")')
         for block in blocks
     )
     exec(stream, names)

@@ -188,7 +188,7 @@ def test_variables_of_a_running_query_change(live: LiveBrokers) -> None:
             update("moving", limt=4)
         with pytest.raises(SourceError, match="option name is 'moving': a running query"):
             source(live.far, **options).streamReader(source(live.far).schema()).initialOffset()
-    with pytest.raises(SourceError, match="no running query of this user"):
+    with pytest.raises(SourceError, match="no query of this user"):
         update("moving", limit=3)
 
 
