@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import re
 import secrets
@@ -155,12 +156,23 @@ class _Pace:
         self._sent += events
 
 
+def _with_column(error: str, file: str) -> str:
+    """An error of Arrow's reader in one line, with the name of the column in place of its number."""
+    text = " ".join(error.split())
+    found = re.match(r"In CSV column #(\d+): ", text)
+    if found is None:
+        return text
+    with open(file, newline="") as lines:
+        names = next(csv.reader(lines))
+    return f"column {names[int(found[1])]!r}: {text[found.end() :]}"
+
+
 async def _publish_csv(
     client: Client, session: CountingSession, event_type: EventType, file: str, pace: _Pace
 ) -> int:
     """Publish the rows of a file, report refused ones, and return the number of rows."""
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     from covey.matcher.errors import EventError
     from covey.matcher.events.event_type import Kind
@@ -174,7 +186,7 @@ async def _publish_csv(
     refusals: list[RefusedError] = []
     pending: set[asyncio.Task[None]] = set()
     try:
-        reader = csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=types))
+        reader = arrow_csv.open_csv(file, convert_options=arrow_csv.ConvertOptions(column_types=types))
         for records in reader:
             records = _with_texts_parsed(records, event_type)
             for start in range(0, records.num_rows, pace.batch):
@@ -192,7 +204,7 @@ async def _publish_csv(
     except (pa.ArrowException, EventError) as error:
         await asyncio.gather(*pending, return_exceptions=True)
         before = f"; {session.published:,} events were published" if session.published else ""
-        raise EventError(f"{file}: {' '.join(str(error).split())}{before}") from None
+        raise EventError(f"{file}: {_with_column(str(error), file)}{before}") from None
     finally:
         for task in pending:
             task.cancel()

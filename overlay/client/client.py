@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import wraps
@@ -442,11 +442,11 @@ class Client:
             batch = EventBatch.from_pandas(event_type, events)
         elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
             batch = EventBatch.from_arrow(event_type, events)
-        elif isinstance(events, Iterable) and not isinstance(events, Mapping):
-            batch = EventBatch.from_pylist(event_type, list(events))
-        else:
+        elif isinstance(events, Mapping) or not hasattr(events, "__iter__"):
             what = f"events of {event_type.name}: got {type(events).__name__}"
             raise EventError(f"{what}; expected a table, a DataFrame or a list of mappings")
+        else:
+            batch = EventBatch.from_pylist(event_type, events)
         await self._driver.publishing.publish_batch(batch, confirm)
 
     async def flush(self) -> None:

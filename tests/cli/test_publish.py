@@ -67,7 +67,7 @@ def test_bytes_that_are_no_utf8_are_refused_like_other_invalid_lines(
 
 def csv_rows(file: Path, text: str) -> list[dict[str, object]]:
     """The events that are published of a CSV file with this text."""
-    photo = EventType("Photo", {"tags": "list<string>", "time": "timestamp"})
+    photo = EventType("Photo", {"tags": "list<string>", "time": "timestamp", "bytes": "int64"})
     published: list[dict[str, object]] = []
 
     async def publish_batch(type_name: str, records: object, *, confirm: bool) -> None:
@@ -88,3 +88,7 @@ def test_lists_of_a_csv_file_are_json(tmp_path: Path) -> None:
         shown = re.escape(repr(wrong.strip('"').replace('""', '"')[:57])[:-1])
         with pytest.raises(EventError, match=rf"photos.csv: column 'tags': {shown}.*, expected a list"):
             csv_rows(tmp_path / "photos.csv", f"tags,time\n{wrong},2026-01-31\n")
+    with pytest.raises(
+        EventError, match="column 'bytes': CSV conversion error to int64: invalid value 'many'"
+    ):
+        csv_rows(tmp_path / "photos.csv", "time,bytes\n2026-01-31,many\n")
