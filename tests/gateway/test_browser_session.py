@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -10,17 +10,19 @@ from unittest.mock import Mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from running import on_a_loop, until
+from running import on_a_loop
 
-from covey.gateway.browser_queue import BrowserQueue, rate_gate
+from covey.gateway import upstream as upstreams
+from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import EncodedBatch, Rows
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import Subscribe, Unsubscribe, View
 from covey.gateway.session import Session
-from covey.gateway.upstream import _MOST_EARLY, Access, Upstream
+from covey.gateway.upstream import Access, Subscriber, Upstream
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CapacityError
 from covey.overlay import Gap, Subscription
+from covey.overlay.core.client.actions import Matches
 
 SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
 MANY = 5_000
@@ -66,38 +68,88 @@ def session_of(upstream: Any, limits: Limits) -> Session:
     return Session(upstream, queue, "json", limits, (), None, lambda _: None)
 
 
+async def answered(session: Session) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        number, frame = await session.queue.next()
+    session.queue.acknowledge(number)
+    message: dict[str, Any] = json.loads(frame.data)
+    return message
+
+
+class Subscriptions(Views):
+    """An upstream whose subscriptions are delivered what the test delivers."""
+
+    async def key_of(self, _: str) -> str | None:
+        return SHIP.key
+
+    async def subscribe(self, *_: Any) -> Any:
+        return SimpleNamespace(event_type=SHIP)
+
+
+async def at_a_rate(rate: float) -> Session:
+    """A session whose subscription 1 has this rate, and has been answered."""
+    session = session_of(Subscriptions(), Limits())
+    await session.handle(Subscribe(request=1, subscription=1, type="Ship", max_rate=rate))
+    assert (await answered(session))["kind"] == "answer"
+    return session
+
+
+def deliver(session: Session, x: int) -> None:
+    batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
+    session.deliver(1, EncodedBatch(batch, False), np.array([0]))
+
+
+async def event_of(session: Session) -> int:
+    """The next event, behind gaps of those that it supersedes."""
+    while (message := await answered(session))["kind"] == "gap":
+        assert message["cause"] == "conflated"
+    (event,) = message["events"]
+    return int(event["x"])
+
+
 @on_a_loop
 async def test_what_waits_for_its_rate_leaves_though_timers_are_early() -> None:
     sessions = []
     for number in range(60):
-        session = session_of(Views(), Limits())
-        session._keys[1], session._gates[1] = "id", rate_gate(60 + 0.37 * number)
+        session = await at_a_rate(60 + 0.37 * number)
         for x in (1, 2):
-            batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
-            session.deliver(1, EncodedBatch(batch, False), np.array([0]))
+            deliver(session, x)
         sessions.append(session)
-    await until(lambda: not any(session._gates[1].pending_bytes for session in sessions))
+    for session in sessions:
+        assert [await event_of(session), await event_of(session)] == [1, 2]
 
 
 @on_a_loop
 async def test_no_rate_is_too_high_for_its_timer() -> None:
-    session = session_of(Views(), Limits())
-    session._keys[1], session._gates[1] = "id", rate_gate(1_000)
+    session = await at_a_rate(1_000)
     for x in range(1, 200):
-        batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": x}], publisher="p", first_sequence=x)
-        session.deliver(1, EncodedBatch(batch, False), np.array([0]))
+        deliver(session, x)
         await asyncio.sleep(0.0007)
+    while await event_of(session) != 199:
+        pass
 
 
 @on_a_loop
 async def test_a_number_that_is_used_again_counts_as_a_view() -> None:
     session = session_of(Views(), Limits(max_views=2))
-    for number in (1, 2, 3):
-        await session.handle(View(request=3 * number, subscription=number, type="Ship"))
-        await asyncio.sleep(0)
-        await session.handle(Unsubscribe(request=3 * number + 1, subscription=number))
-        await session.handle(View(request=3 * number + 2, subscription=number, type="Ship"))
-    assert session.subscription_count == len(session._views) == 2
+
+    async def view(number: int) -> str:
+        await session.handle(View(request=1, subscription=number, type="Ship"))
+        answer = await answered(session)
+        assert answer["kind"] == "answer" or f"view {number}: max_views is 2" in answer["message"]
+        return str(answer["kind"])
+
+    for number in (1, 2):
+        assert await view(number) == "answer"
+        await session.handle(Unsubscribe(request=2, subscription=number))
+        await session.handle(View(request=3, subscription=number, type="Ship"))
+        answers = [await answered(session) for _ in range(2)]
+        assert sorted((each["kind"], each["request"]) for each in answers) == [("answer", 2), ("answer", 3)]
+    assert await view(3) == "error"
+    await session.handle(Unsubscribe(request=2, subscription=1))
+    assert (await answered(session))["request"] == 2
+    assert [await view(number) for number in (3, 4)] == ["answer", "error"]
+    assert session.subscription_count == 2
 
 
 @on_a_loop
@@ -129,14 +181,6 @@ class Waiting(Views):
     async def view(self, *_: Any) -> Any:
         await self.ready.wait()
         return await super().view()
-
-
-async def answered(session: Session) -> dict[str, Any]:
-    async with asyncio.timeout(60):
-        number, frame = await session.queue.next()
-    session.queue.acknowledge(number)
-    message: dict[str, Any] = json.loads(frame.data)
-    return message
 
 
 @on_a_loop
@@ -211,13 +255,13 @@ async def test_a_session_that_ends_while_it_unsubscribes_leaves_nothing(
     assert all(task.get_name() != "covey gateway view" for task in asyncio.all_tasks())
 
 
-class Told:
+class Told(Subscriber):
     """What an upstream calls of a session."""
 
     def __init__(self) -> None:
         self.ended: list[int] = []
         self.delivered = 0
-        self.gaps = 0
+        self.lost = 0
 
     def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None:
         self.delivered += len(rows)
@@ -226,26 +270,81 @@ class Told:
         self.ended.append(subscription)
 
     def lose(self, gap: Gap, *, of_views: bool = False) -> None:
-        self.gaps += 1
+        self.lost += gap.count
+
+
+class BrokerClient:
+    """A client of a broker that answers and delivers what the test says."""
+
+    def __init__(self) -> None:
+        self.subscription = SimpleNamespace(id=0, expired=False)
+        """What `subscribe` returns."""
+        self._matches: asyncio.Queue[Matches] = asyncio.Queue()
+        self._batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": 1}], publisher="p")
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self, grace: float) -> None:
+        pass
+
+    async def subscribe(self, _: str, filter: str, **__: Any) -> Any:
+        if filter == "unanswered":
+            await asyncio.Event().wait()
+        return self.subscription
+
+    async def deliveries(self) -> AsyncIterator[Matches]:
+        while True:
+            yield await self._matches.get()
+            self._matches.task_done()
+
+    async def deliver(self, subscription_id: int, count: int) -> None:
+        """So many batches with one event each; returns when they are handed out."""
+        row, number = np.zeros(1, np.int64), np.array([subscription_id])
+        for _ in range(count):
+            self._matches.put_nowait(Matches(self._batch, row, number, {}))
+        await self._matches.join()
+
+    async def expire(self, subscription_ids: Iterable[int]) -> None:
+        none = np.zeros(0, np.int64)
+        self._matches.put_nowait(Matches(self._batch, none, none, {}, expired=tuple(subscription_ids)))
+        await self._matches.join()
 
 
 @on_a_loop
-async def test_what_comes_early_is_bounded_while_others_always_subscribe() -> None:
-    upstream: Any = Upstream(Access("localhost:1"), block=False)
-    session: Any = Told()
+async def test_what_comes_early_is_bounded_while_others_always_subscribe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = BrokerClient()
+    monkeypatch.setattr(upstreams, "Client", lambda *_, **__: client)
+    upstream, session = Upstream(Access("localhost:1"), block=False), Told()
+    await upstream.open()
     upstream.join(session)
-    upstream._subscribing = 1
-    for subscription_id in range(3 * _MOST_EARLY):
-        upstream._expire(subscription_id)
-    assert len(upstream._ended_early) == _MOST_EARLY
-    for number, (subscription_id, expired) in enumerate(((5, True), (2_500, True), (4_000, False))):
-        upstream._take_early(session, number, SimpleNamespace(id=subscription_id, expired=expired))
-    assert session.ended == [0, 1]
-    assert len(upstream._ended_early) == _MOST_EARLY - 1
+    other = asyncio.create_task(upstream.subscribe(session, 0, "Ship", "unanswered", {}, None, 60.0))
+    await asyncio.sleep(0)
 
-    batch = EncodedBatch(EventBatch.from_pylist(SHIP, [{"id": "a", "x": 1}], publisher="p"), False)
+    async def subscribe(subscription_id: int, *, expired: bool = False) -> None:
+        client.subscription = SimpleNamespace(id=subscription_id, expired=expired)
+        await upstream.subscribe(session, subscription_id, "Ship", "", {}, None, 60.0)
+
+    await client.expire(range(1, 3_000))
+    for subscription_id, expired in ((5, False), (2_500, True), (4_000, False)):
+        await subscribe(subscription_id, expired=expired)
+    assert session.ended == [5, 2_500]
+    await subscribe(2_900)  # which the subscription alone would tell, since 2,999 ends are too many
+    assert session.ended == [5, 2_500]
+    await client.expire([5_000])  # in the place of 5
+    await subscribe(5_000)
+    assert session.ended == [5, 2_500, 5_000]
+
+    await client.deliver(6_000, 3_000)
+    await subscribe(6_000)
+    kept = session.delivered
+    assert 0 < kept < session.delivered + session.lost == 3_000
     for subscription_id in (7_000, 7_001):  # none is missed, since each has been handed on
-        for _ in range(_MOST_EARLY):
-            upstream._keep(subscription_id, batch, np.array([0]))
-        upstream._take_early(session, subscription_id, SimpleNamespace(id=subscription_id, expired=False))
-    assert (session.delivered, session.gaps, upstream._early) == (2 * _MOST_EARLY, 0, [])
+        await client.deliver(subscription_id, kept)
+        await subscribe(subscription_id)
+    assert (session.delivered, session.lost) == (3 * kept, 3_000 - kept)
+    other.cancel()
+    await asyncio.wait({other})
+    await upstream.close()
