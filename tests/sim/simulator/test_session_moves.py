@@ -1,6 +1,8 @@
 """Durable sessions that move between brokers: the judge sees each event once, in order."""
 
+import sqlite3
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +14,15 @@ from covey.overlay.core.endpoint import session_moves
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.core.endpoint.session_moves import SessionMoves
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import COPIES, MoveStep, SessionMove
+from covey.overlay.core.warnings import WarningKind
 from covey.overlay.node.state_store import StateStore
 from covey.sim.checkers import Findings, Judge, check_logs, check_routes
 from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.wire import Packet, Port, Wire
 
 T = EventType("T", {"x": "int64"})
 SECOND = 1_000 * NS_PER_MS
@@ -77,6 +80,19 @@ class Row:
         check_logs(self.simulation, self.findings)
         assert not self.findings.first
         assert self.delivered.values == [*range(self.published)]
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, see: Callable[[SessionMove, Port], None]) -> None:
+    """Call `see` with every message of a move that leaves a port, when it has left."""
+    transmit = Wire.transmit
+
+    def transmitted(self: Wire, port: Port, packet: Packet) -> None:
+        transmit(self, port, packet)
+        for message in getattr(packet, "messages", ()):
+            if isinstance(message, SessionMove):
+                see(message, port)
+
+    monkeypatch.setattr(Wire, "transmit", transmitted)
 
 
 def test_a_session_moves_with_what_it_has_not_got() -> None:
@@ -179,34 +195,42 @@ def test_a_client_that_left_before_the_answer_has_one_session_alone() -> None:
     assert having == ["broker/b3"]
 
 
-def test_a_broker_that_nobody_asks_any_more_gives_up() -> None:
+def test_a_broker_that_nobody_asks_any_more_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row()
+    clock = row.simulation.clock
+    asked_ns: list[int] = []
+    warned: list[tuple[str, WarningKind]] = []
+    endpoint = row.simulation.brokers["broker/b3"].endpoint
+    monkeypatch.setattr(endpoint, "warn", lambda interface, kind, _: warned.append((interface, kind)))
+    watch(monkeypatch, lambda _, port: asked_ns.append(clock.now_ns))
     row.simulation.crash("broker/b0", 0)
     row.move("b3")
     row.run(1)
     row.simulation.vanish("client/r")
+    vanished_ns = clock.now_ns
     row.run(20)
-    endpoint = row.simulation.brokers["broker/b3"].endpoint
-    assert not endpoint._moves._arriving
+    assert warned == [("client/r", WarningKind.SESSION_NOT_MOVED)]
+    assert vanished_ns < max(asked_ns) < vanished_ns + 11 * SECOND
 
 
 @pytest.mark.parametrize("step", [step for step in MoveStep if step is not MoveStep.REFUSED])
 @pytest.mark.parametrize("victim", ["origin", "destination", "between"])
+@pytest.mark.parametrize("arrived", [False, True], ids=["sent", "arrived"])
 def test_a_crash_at_each_step_loses_and_repeats_nothing(
-    step: MoveStep, victim: str, monkeypatch: pytest.MonkeyPatch
+    step: MoveStep, victim: str, arrived: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Once a message of the step is on its way to the broker between them, or has arrived there."""
     row = Row(sync_ns=20 * NS_PER_MS)
-    crashed = []
-    pass_on: Callable[..., None] = SessionMoves._pass_on
+    clock, crashed = row.simulation.clock, []
 
-    def crash(self: SessionMoves, message: object, source: str) -> None:
-        pass_on(self, message, source)
+    def crash(message: SessionMove, port: Port) -> None:
         name = {"origin": "broker/b0", "destination": "broker/b2", "between": "broker/b1"}[victim]
         if message.step is step and not crashed:
             crashed.append(name)
-            row.simulation.clock.after(0, row.simulation.crash, name, SECOND)
+            at_ns = port.last_arrival_ns + 1 if arrived else clock.now_ns
+            clock.at(at_ns, row.simulation.crash, name, SECOND)
 
-    monkeypatch.setattr(SessionMoves, "_pass_on", crash)
+    watch(monkeypatch, crash)
     port = row.reader.port
     port.wire.cut()
     row.publish(5)
@@ -223,19 +247,24 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
 def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The destination crashes when the session is there and its client has got nothing yet."""
     row = Row()
-    complete: Callable[..., None] = SessionMoves._complete
 
-    def crash(self: SessionMoves, arriving: Any) -> None:
-        complete(self, arriving)
-        row.simulation.clock.after(0, row.simulation.crash, "broker/b2", SECOND)
+    def crash() -> None:
+        assert row.sessions() == ["broker/b2"]
+        assert not row.delivered.values
+        row.simulation.crash("broker/b2", SECOND)
 
-    monkeypatch.setattr(SessionMoves, "_complete", crash)
+    def see(message: SessionMove, port: Port) -> None:
+        if message.step is MoveStep.COMMITTED and port.interface == "broker/b2":
+            row.simulation.clock.at(port.last_arrival_ns + 1, crash)
+
+    watch(monkeypatch, see)
     port = row.reader.port
     port.wire.cut()
     row.publish(20)
     row.run(0.3)
     row.move("b2")
     row.check()
+    assert row.simulation.brokers["broker/b2"].incarnation == 2
     assert row.sessions() == ["broker/b2"]
 
 
@@ -264,13 +293,12 @@ def test_a_session_of_many_subscriptions_moves_in_messages_that_fit_into_frames(
         row.reader.subscribe(parse("x >= $least", T), {"least": least})
     row.run()
     sent: list[int] = []
-    send: Callable[..., None] = SessionMoves._send
 
-    def count(self: SessionMoves, message: SessionMove) -> None:
-        sent.append(len(message.subscriptions))
-        send(self, message)
+    def count(message: SessionMove, port: Port) -> None:
+        if port.owner is row.simulation.brokers["broker/b0"]:
+            sent.append(len(message.subscriptions))
 
-    monkeypatch.setattr(SessionMoves, "_send", count)
+    watch(monkeypatch, count)
     row.move("b2")
     row.publish(3)
     row.run()
@@ -283,45 +311,37 @@ def test_a_session_of_many_subscriptions_moves_in_messages_that_fit_into_frames(
 def test_a_flush_follows_the_subscriptions_that_have_taken_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row()
     steps: list[MoveStep] = []
-    send: Callable[..., None] = SessionMoves._send
-
-    def note(self: SessionMoves, message: SessionMove) -> None:
-        steps.append(message.step)
-        send(self, message)
-
-    monkeypatch.setattr(SessionMoves, "_send", note)
+    watch(monkeypatch, lambda message, _: steps.append(message.step))
     row.simulation.partition("broker/b2", "broker/b3", 6 * SECOND)
     row.reader.subscribe(parse("x >= $least", T), {"least": -5})
     row.run(1)
     row.move("b2")
     row.run(4)
     assert MoveStep.STATE in steps
-    arriving = row.simulation.brokers["broker/b2"].endpoint._moves._arriving["client/r"]
-    assert not arriving.settled
     assert MoveStep.FLUSH not in steps
     row.run()
+    assert MoveStep.FLUSH in steps
     assert row.sessions() == ["broker/b2"]
 
 
 def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows: list[int] = []
-    save = StateStore._write
+    databases: list[sqlite3.Connection] = []
 
-    def count(self: StateStore, statements: Any, *, synced: bool = True) -> None:
-        made = [(statement, list(values)) for statement, values in statements]
-        rows.extend(len(values) for statement, values in made if "INTO subscriptions" in statement)
-        save(self, made, synced=synced)
+    class Database(sqlite3.Connection):
+        def __init__(self, *arguments: object, **named: object) -> None:
+            super().__init__(*arguments, **named)
+            databases.append(self)
 
-    monkeypatch.setattr(StateStore, "_write", count)
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Database))
     row = Row()
     for least in range(100):
         subscription = row.reader.subscribe(parse("x >= $least", T), {"least": least})
         row.run()
         row.reader.update(subscription, {"least": -1})
         row.run(2)
-    assert sum(rows) < 400
+    assert 200 < sum(each.total_changes for each in databases) < 400
     row.reader.unsubscribe(row.subscription)
     row.simulation.crash("broker/b0", SECOND)
     row.run()
