@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ def mapping(port: int, *, out: str = ALARMS, qos: int = 1, name: str = "bridge")
 
 
 @asynccontextmanager
-async def peer(server: Mosquitto, *topics: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
+async def peer(server: Mosquitto | Proxy, *topics: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
     """A client of mosquitto with subscriptions."""
     version = aiomqtt.ProtocolVersion.V5
     async with aiomqtt.Client("127.0.0.1", server.port, protocol=version, **options) as client:
@@ -397,12 +397,44 @@ async def test_messages_of_qos_1_beyond_the_bound_come_again(
         assert counts.dropped == 0
 
 
-async def open_session() -> tuple[mqtt_session.MqttSession, Mock]:
-    """A session with a connection of its own that is open, and sends nothing."""
-    session, connection = mqtt_session.MqttSession({}, 0, {}, Counts()), Mock()
-    session._connection = connection
-    session._is_open.set()
-    return session, connection
+class OpenConnection:
+    """A connection to an MQTT broker that lasts, and brings what the test lets arrive."""
+
+    def __init__(self, arrived: Callable[[Incoming], None]) -> None:
+        self._arrived = arrived
+        self.abandoned = 0
+
+    async def open(self, _: object) -> None:
+        pass
+
+    async def lost(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+    def brings(self, mid: int, qos: int, topic: str = "a") -> None:
+        self._arrived(Incoming(self, mid, qos, topic, b"", is_marked=False, filters=frozenset()))
+
+
+@asynccontextmanager
+async def open_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[mqtt_session.MqttSession, OpenConnection]]:
+    connections: list[OpenConnection] = []
+
+    def connect(*_: Any, arrived: Callable[[Incoming], None], **__: Any) -> OpenConnection:
+        connections.append(OpenConnection(arrived))
+        return connections[-1]
+
+    monkeypatch.setattr(mqtt_session, "Connection", connect)
+    async with mqtt_session.MqttSession({}, 0, {}, Counts()) as session:
+        (connection,) = connections
+        yield session, connection
 
 
 @on_a_loop
@@ -411,26 +443,26 @@ async def test_a_stream_of_qos_0_does_not_keep_what_was_left_of_qos_1_away(
 ) -> None:
     monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 3)
     monkeypatch.setattr(mqtt_session, "_BATCH", 2)
-    session, connection = await open_session()
-    for mid in range(4):  # the last is left
-        session._arrived(incoming(connection, mid, 1))
-    for batch in ([0, 1], [2, 0], [0]):
-        assert not connection.abandon.called
-        assert [message.mid for message in await session.received()] == batch
-        session._arrived(incoming(connection, 0, 0))
-        session._arrived(incoming(connection, 4, 1))
-    connection.abandon.assert_called_once_with()
+    async with open_session(monkeypatch) as (session, connection):
+        for mid in range(4):  # the last is left
+            connection.brings(mid, 1)
+        for batch in ([0, 1], [2, 0], [0]):
+            assert not connection.abandoned
+            assert [message.mid for message in await session.received()] == batch
+            connection.brings(0, 0)
+            connection.brings(4, 1)
+        assert connection.abandoned == 1
 
 
 @on_a_loop
 async def test_what_waits_has_a_bound_with_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mqtt_session, "MOST_BYTES", 1_000)
-    session, connection = await open_session()
-    for _ in range(2):
-        for _ in range(5):
-            session._arrived(incoming(connection, 0, 0, "ö" * 200))
-        assert len(await session.received()) == 2
-    assert session.counts.dropped == 6
+    async with open_session(monkeypatch) as (session, connection):
+        for _ in range(2):
+            for _ in range(5):
+                connection.brings(0, 0, "ö" * 200)
+            assert len(await session.received()) == 2
+        assert session.counts.dropped == 6
 
 
 @on_a_loop
@@ -456,10 +488,6 @@ async def test_what_waits_while_mqtt_is_away_has_a_bound(tmp_path: Path) -> None
         await server.stop()
 
 
-def incoming(connection: Mock, mid: int, qos: int, topic: str = "a") -> Incoming:
-    return Incoming(connection, mid, qos, topic, b"", is_marked=False, filters=frozenset())
-
-
 def has(counts: Counts, number: int) -> bool:
     return counts.published > number
 
@@ -467,15 +495,16 @@ def has(counts: Counts, number: int) -> bool:
 @on_a_loop
 async def test_a_connection_that_breaks_is_opened_again(tmp_path: Path) -> None:
     async with Mosquitto(tmp_path) as server, Brokers() as overlay:
-        proxy = await Proxy(server.port).start()
+        proxy, line = [await Proxy(server.port).start() for _ in range(2)]
         async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(proxy.port)) as counts:
             for number in range(3):
-                async with peer(server) as plant:
+                async with peer(line) as plant:
                     await publish(plant, "oven", number=number)
-                    plant._client.socket().shutdown(2)  # a peer that goes away
+                    line.cut()  # a peer that goes away
                 await until(partial(has, counts, number))
                 proxy.cut()
         await proxy.stop()
+        await line.stop()
         assert counts.malformed == 0
 
 
