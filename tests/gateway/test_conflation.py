@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from gateways import Browser, EventSource, served
+from gateways import Browser, EventSource, sent, served
 from hypothesis import given
 from hypothesis import strategies as st
 from running import QUOTE, on_a_loop
@@ -74,13 +74,14 @@ def test_frames_keep_the_last_of_each_key_and_subscription(content: Any, form: s
     assert conflate(kept) == (kept, [])
 
 
-def test_a_slow_browser_keeps_the_last_event_of_each_key() -> None:
+@on_a_loop
+async def test_a_slow_browser_keeps_the_last_event_of_each_key() -> None:
     queue = BrowserQueue(Overflow.CONFLATE, Limits(queue_bytes=10_000), acknowledges=True)
     for first in range(0, 5_000, 10):
         queue.put(frame(first, [str(each % 20) for each in range(first, first + 10)]))
-        assert queue._pending_bytes < 10_000
+        assert queue.pending_bytes < 10_000
     got, gaps = [], []
-    for each in drain_frames(queue):
+    for each in await sent(queue):
         gaps += [each.gap] if each.gap is not None else []
         got += events_of(each) if each.event_count else []
     assert [event["x"] for event in got][-20:] == [*range(4_980, 5_000)]
@@ -89,26 +90,19 @@ def test_a_slow_browser_keeps_the_last_event_of_each_key() -> None:
     assert (queue.dropped, queue.conflated) == (0, 5_000 - len(got))
 
 
-def drain_frames(queue: BrowserQueue) -> list[Frame]:
-    found: list[Frame] = []
-    while queue._can_send():
-        with pytest.raises(StopIteration) as returned:
-            queue.next().send(None)
-        found.append(returned.value.value[1])
-    return found
-
-
-def test_keys_that_are_too_many_are_lost_and_told() -> None:
+@on_a_loop
+async def test_keys_that_are_too_many_are_lost_and_told() -> None:
     queue = BrowserQueue(Overflow.CONFLATE, Limits(queue_bytes=4_000), acknowledges=True)
     for first in range(200):
         queue.put(frame(first, [str(first)]))
-    gap, notice, *left = drain_frames(queue)
+    gap, notice, *left = await sent(queue)
     assert (gap.gap.conflated, gap.gap.count) == (False, queue.dropped)
     assert json.loads(notice.data)["policy"] == "conflate"
     assert [event["x"] for each in left for event in events_of(each)] == [*range(queue.dropped, 200)]
 
 
-def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_frame(
+@on_a_loop
+async def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_frame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []
@@ -117,12 +111,13 @@ def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_frame(
     size = frame(10_000, ["1000"]).size
     queue = BrowserQueue(Overflow.CONFLATE, Limits(queue_bytes=500 * size), acknowledges=True)
     for each in range(499):
-        queue._append(frame(10_000 + each, [str(1_000 + each)]))
+        queue.put(frame(10_000 + each, [str(1_000 + each)]))
+    calls.clear()
     for each in range(1_000):
         queue.put(frame(11_000 + each, [str(1_000 + each % 499)]))
         assert queue.pending_bytes <= 500 * size
     assert 1 < len(calls) <= 2 + 1_000 // 124
-    assert [event["x"] for each in drain_frames(queue)[-9:] for event in events_of(each)] == [
+    assert [event["x"] for each in (await sent(queue))[-9:] for event in events_of(each)] == [
         *range(11_991, 12_000)
     ]
 

@@ -5,7 +5,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,8 @@ from running import Brokers, free_ports, until
 from websockets.asyncio.client import ClientConnection, connect
 
 from covey.gateway import Limits, application
+from covey.gateway.browser_queue import BrowserQueue
+from covey.gateway.encoding import Frame
 from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
 from covey.matcher import EventType
@@ -86,6 +88,17 @@ async def no_session_left(address: str) -> None:
         await health.open()
         count = (await health.body())["sessions"]
         health.writer.close()
+
+
+async def sent(queue: BrowserQueue, most: int = 10_000) -> list[Frame]:
+    """What a queue has to send at once, up to so many messages; none of it is acknowledged."""
+    frames: list[Frame] = []
+    with suppress(TimeoutError):
+        while len(frames) < most:
+            async with asyncio.timeout(0):
+                _, frame = await queue.next()
+            frames.append(frame)
+    return frames
 
 
 class Browser:
