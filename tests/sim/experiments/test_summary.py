@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from changed_runs import SMALL_FRAMES, changed_run
 from commands import run
 
 from covey.sim.experiments.runs.run import RunSummary
@@ -33,16 +34,13 @@ def test_deliveries_add_up(scenario: Scenario) -> None:
     add_up(summary)
 
 
-def test_missed_and_lost_deliveries_add_up() -> None:
-    run = SimulatedRun(STATIC.having(event_rate=200.0, jitter_ms=30.0, seed=3))
-    run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
-    lossy = run.run()
+def test_missed_and_lost_deliveries_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = STATIC.having(event_rate=200.0, jitter_ms=30.0, seed=3)
+    lossy = changed_run(scenario, link=SMALL_FRAMES).run()
     assert lossy.lost > 0
     add_up(lossy)
-    blamed = SimulatedRun(STATIC.having(event_rate=200.0, jitter_ms=30.0, seed=3))
-    blamed.simulation._link_options["max_frame_bytes"] = 1
-    blamed.judge._lossy = False  # the same losses as violations
-    missing = blamed.run()
+    monkeypatch.setattr(Scenario, "lossy", False)  # the same losses are violations
+    missing = changed_run(scenario, link=SMALL_FRAMES).run()
     assert missing.missed > missing.lost == 0
     add_up(missing)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from changed_runs import SMALL_FRAMES, changed_run
 from commands import run
 from read_traces import rows
 
@@ -65,9 +66,7 @@ def test_a_run_is_judged_without_violations(scenario: Scenario) -> None:
 
 
 def test_a_defect_in_a_scenario_is_found() -> None:
-    run = SimulatedRun(SMALL)
-    run.simulation._defect = DropUpdate()
-    report = run.run()
+    report = changed_run(SMALL, defect=DropUpdate()).run()
     assert {"routing", "coverage"} & set(report.counts)
 
 
@@ -78,9 +77,7 @@ def _delivery(row: Mapping[str, object]) -> tuple[object, ...]:
 def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
-    run = SimulatedRun(lossy)
-    run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
-    report = run.run(trace)
+    report = changed_run(lossy, link=SMALL_FRAMES).run(trace)
     owed: dict[bool, set[tuple[object, ...]]] = {False: set(), True: set()}
     for row in rows(trace, "obligations"):
         owed[row["excused"]].add(_delivery(row))

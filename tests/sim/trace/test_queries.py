@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from changed_runs import SMALL_FRAMES, changed_run
 
-from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.metrics import spark_session
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.manifest import Manifest
@@ -48,8 +48,7 @@ def section(title: str) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder of a run, and its summary."""
     folder = tmp_path_factory.mktemp("traces") / "run"
-    run = SimulatedRun(LOSSY)
-    run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
+    run = changed_run(LOSSY, link=SMALL_FRAMES)
     return folder, run.run(folder).as_json()
 
 
