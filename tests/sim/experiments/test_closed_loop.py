@@ -9,7 +9,7 @@ from commands import run
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.messages import Deliver, Message
 from covey.sim.experiments.runs.real import RealRun
-from covey.sim.experiments.runs.simulated import ClosedLoop, SimulatedRun
+from covey.sim.experiments.runs.simulated import ClosedLoop, SimulatedRun, UnderWay
 from covey.sim.scenario.loads import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Observer, Simulation, WireOptions
@@ -104,17 +104,16 @@ def test_event_rate_is_the_highest_rate() -> None:
     ids=["at", "static", "faults", "htm", "market"],
 )
 def test_no_window_is_exceeded_and_none_leaks(scenario: Scenario) -> None:
-    simulated, most = SimulatedRun(scenario), [0]
-    loop = simulated._closed_loop
-    assert loop is not None
+    simulated, under_way, most = SimulatedRun(scenario), UnderWay(), [0]
 
     class Most(Observer):
         def published(self, client: ObservedClient, batch: EventBatch) -> None:
-            under_way = loop.under_way.by_publisher.get(batch.publisher, 0)  # without this batch
-            most[0] = max(most[0], under_way + len(batch))
+            before = under_way.by_publisher.get(batch.publisher, 0)
+            most[0] = max(most[0], before + len(batch))
 
-    simulated.simulation.observers.append(Most())
+    simulated.simulation.observers += [Most(), under_way]
     report = simulated.run()
+    assert not any(under_way.by_publisher.values())
     assert report.findings == []
     assert report.published > 50
     assert scenario.window - scenario.batch < most[0] <= scenario.window
