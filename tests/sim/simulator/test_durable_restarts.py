@@ -11,6 +11,7 @@ from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.wire import Wire
 from covey.sim.topology import Topology, TreeLink
 
 ORDER = EventType("Order", {"number": "int64"})
@@ -108,12 +109,15 @@ def test_events_may_be_published_before_their_advertisement_has_spread() -> None
 
 
 def late(overlay: Overlay, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of a restarted broker connect again so much later."""
-    simulation, reconnect = overlay.simulation, overlay.simulation._reconnect
-    later_ns = round(seconds * NS_PER_S)
-    monkeypatch.setattr(
-        simulation, "_reconnect", lambda *args: simulation.clock.after(later_ns, reconnect, *args)
-    )
+    """What clients send arrives so much later where they dial from now on."""
+    dial, clock = Wire.dial, overlay.simulation.clock
+
+    def dial_late(self: Wire) -> None:
+        if isinstance(self.dialer.owner, SimulatedClient):
+            self.clogged_until_ns = clock.now_ns + round(seconds * NS_PER_S)
+        dial(self)
+
+    monkeypatch.setattr(Wire, "dial", dial_late)
 
 
 def reading(overlay: Overlay, least: int) -> tuple[SimulatedClient, SimulatedClient, int]:
