@@ -21,19 +21,36 @@ def accepted(nodes: Iterable[Interest]) -> frozenset[int]:
     return frozenset().union(*(matching_points(node.filter, node.values) for node in nodes))
 
 
-def check_order(diagram: LocalDiagram, live: list[Interest]) -> None:
-    """Every filter has a place that leads to a root; adjacent places are ordered strictly, in no circle."""
-    places = {node.uid: diagram._places[node.uid] for node in live}
-    assert diagram._places == places
-    reached: dict[Place, None] = dict.fromkeys(diagram.tops())
+def places_of(diagram: LocalDiagram) -> dict[int, Place]:
+    """By filter the place that leads to a root, of which each has one."""
+    reached = dict.fromkeys(diagram.tops())
     pending = list(reached)
     while pending:
         below = [under for under in pending.pop().below if under not in reached]
         reached |= dict.fromkeys(below)
         pending += below
-    assert set(reached) == set(places.values())
-    for place in reached:
-        assert bool(place.above) != (place in diagram._tops)
+    places = {uid: place for place in reached for uid in place.members}
+    assert len(places) == sum(len(place.members) for place in reached)
+    return places
+
+
+def check_order(diagram: LocalDiagram, live: list[Interest]) -> None:
+    """Every filter has a place that leads to a root; adjacent places are ordered strictly, in no circle."""
+    places, tops = places_of(diagram), set(diagram.tops())
+    assert {uid: node for place in places.values() for uid, node in place.members.items()} == {
+        node.uid: node for node in live
+    }
+    for node in live:
+        place, witness = places[node.uid], diagram.witness_of(node)
+        if node is not place.first:
+            assert witness is place.first
+        elif place in tops:
+            assert witness is None
+        else:
+            assert witness is not None
+            assert places[witness.uid] in place.above
+    for place in set(places.values()):
+        assert bool(place.above) != (place in tops)
         assert all(place in over.below for over in place.above)
         for under in place.below:
             assert place in under.above
@@ -88,6 +105,8 @@ def test_roots_accept_every_event_after_any_changes(seeds: range, shapes: tuple[
             assert known == {root.uid: root for root in roots}
             assert all(root in moved and root.uid in known for root in change.moved)
             for node in left:
+                with pytest.raises(KeyError):  # it has no place any more
+                    local.witness_of(node)
                 registry.release(node)
 
 
@@ -142,6 +161,6 @@ def test_a_chain_has_as_many_relations_as_filters() -> None:
         node = draw.choice(nodes)
         if node.move({"a": draw.randrange(1000)}):
             poset.change(moved=[node])
-    places = set(poset._places.values())
+    places = set(places_of(poset).values())
     assert sum(len(place.below) for place in places) == len(places) - 1
     assert [root.values["a"] for root in poset.roots()] == [max(node.values["a"] for node in nodes)]
