@@ -88,7 +88,8 @@ def test_symbols_have_the_papers_shares() -> None:
 
 
 def test_selective_thresholds_match_about_one_in_a_hundred_of_a_symbol() -> None:
-    popularity = np.diff(np.concatenate([[0.0], WORKLOADS["SYMBOLS"]._popularity]))
+    symbols = WORKLOADS["SYMBOLS"].events(20_000).values("symbol")
+    popularity = np.unique(symbols, return_counts=True)[1] / 20_000
     of_a_symbol = 20_000 * float((popularity**2).sum())
     assert matches_per_event(WORKLOADS["SYMBOLS-tail"], 20_000, 5000) / of_a_symbol == pytest.approx(
         0.01, abs=0.004
