@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from gateways import BrokerClient
 from running import on_a_loop
 
 from covey.gateway import upstream as upstreams
@@ -22,9 +23,9 @@ from covey.gateway.upstream import Access, Subscriber, Upstream
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import CapacityError
 from covey.overlay import Gap, Subscription
-from covey.overlay.core.client.actions import Matches
 
 SHIP = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
+BATCH = EventBatch.from_pylist(SHIP, [{"id": "a", "x": 1}], publisher="p")
 MANY = 5_000
 
 
@@ -273,49 +274,11 @@ class Told(Subscriber):
         self.lost += gap.count
 
 
-class BrokerClient:
-    """A client of a broker that answers and delivers what the test says."""
-
-    def __init__(self) -> None:
-        self.subscription = SimpleNamespace(id=0, expired=False)
-        """What `subscribe` returns."""
-        self._matches: asyncio.Queue[Matches] = asyncio.Queue()
-        self._batch = EventBatch.from_pylist(SHIP, [{"id": "a", "x": 1}], publisher="p")
-
-    async def open(self) -> None:
-        pass
-
-    async def close(self, grace: float) -> None:
-        pass
-
-    async def subscribe(self, _: str, filter: str, **__: Any) -> Any:
-        if filter == "unanswered":
-            await asyncio.Event().wait()
-        return self.subscription
-
-    async def deliveries(self) -> AsyncIterator[Matches]:
-        while True:
-            yield await self._matches.get()
-            self._matches.task_done()
-
-    async def deliver(self, subscription_id: int, count: int) -> None:
-        """So many batches with one event each; returns when they are handed out."""
-        row, number = np.zeros(1, np.int64), np.array([subscription_id])
-        for _ in range(count):
-            self._matches.put_nowait(Matches(self._batch, row, number, {}))
-        await self._matches.join()
-
-    async def expire(self, subscription_ids: Iterable[int]) -> None:
-        none = np.zeros(0, np.int64)
-        self._matches.put_nowait(Matches(self._batch, none, none, {}, expired=tuple(subscription_ids)))
-        await self._matches.join()
-
-
 @on_a_loop
 async def test_what_comes_early_is_bounded_while_others_always_subscribe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = BrokerClient()
+    client = BrokerClient(BATCH)
     monkeypatch.setattr(upstreams, "Client", lambda *_, **__: client)
     upstream, session = Upstream(Access("localhost:1"), block=False), Told()
     await upstream.open()
@@ -347,4 +310,40 @@ async def test_what_comes_early_is_bounded_while_others_always_subscribe(
     assert (session.delivered, session.lost) == (3 * kept, 3_000 - kept)
     other.cancel()
     await asyncio.wait({other})
+    await upstream.close()
+
+
+@on_a_loop
+async def test_a_number_that_is_used_again_before_its_unsubscribe_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of the old one, which comes meanwhile, is not that of the new one; nor are its events."""
+    client = BrokerClient(BATCH)
+    monkeypatch.setattr(upstreams, "Client", lambda *_, **__: client)
+    upstream = Upstream(Access("localhost:1"), block=False)
+    await upstream.open()
+    session = session_of(upstream, Limits())
+
+    async def subscribe(request: int, subscription_id: int) -> None:
+        client.subscription = Mock(Subscription, id=subscription_id, expired=False, event_type=SHIP)
+        await session.handle(Subscribe(request=request, subscription=1, type="Ship"))
+
+    async def come(subscription_id: int) -> None:
+        await client.deliver(subscription_id, 1)
+        await client.expire([subscription_id])
+
+    await subscribe(1, 70)
+    assert (await answered(session))["request"] == 1
+    coming = asyncio.create_task(come(70))
+    await asyncio.sleep(0)  # it has come, and is not handed out
+    await session.handle(Unsubscribe(request=2, subscription=1))
+    await subscribe(3, 71)
+    await coming
+    answers = [await answered(session) for _ in range(2)]
+    assert sorted((each["kind"], each["request"]) for each in answers) == [("answer", 2), ("answer", 3)]
+    await come(71)
+    kinds = [(await answered(session))["kind"] for _ in range(2)]
+    assert kinds == ["events", "ended"]
+    assert session.subscription_count == 0
+    await session.close()
     await upstream.close()

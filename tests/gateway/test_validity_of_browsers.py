@@ -1,13 +1,12 @@
 """Subscriptions of browsers that end by themselves, with their validity period."""
 
 import asyncio
-import json
 
 from gateways import Browser, served
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
-from covey.gateway.messages import Hello, Subscribe, Unsubscribe
+from covey.gateway.messages import Hello, Subscribe
 from covey.gateway.sessions import Sessions
 from covey.gateway.upstream import Access
 from covey.matcher import EventType
@@ -76,38 +75,16 @@ async def test_a_subscription_that_ends_while_its_session_does() -> None:
         await exchange.advertise(QUOTE)
         sessions = Sessions(Access(overlay.address("b1")), Limits(), ())
         session, _ = await sessions.open(Hello(), Nobody(), "127.0.0.1")
+        peers = overlay.nodes["b1"].core.tables.peers
         for number in range(4):
             each = Subscribe(request=number, subscription=number, type="Quote", valid_for=1_000)
             await session.stream(each)
+        assert sum(len(peer.subscriptions) for peer in peers.values()) == 4
         closing = asyncio.create_task(session.close())
         await asyncio.sleep(0)  # it waits for the broker now
         session.expire(2)
         await closing
-        assert not session.upstream._subscribers
-        await sessions.close()
-
-
-@on_a_loop
-async def test_a_number_that_is_used_again_before_its_unsubscribe_is_answered() -> None:
-    """The end of the old one, which comes meanwhile, is not that of the new one; nor are its events."""
-    async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
-        await exchange.advertise(QUOTE)
-        sessions = Sessions(Access(overlay.address("b1")), Limits(), ())
-        session, _ = await sessions.open(Hello(), Nobody(), "127.0.0.1")
-        await session.stream(Subscribe(request=1, subscription=1, type="Quote", valid_for=1_000))
-        (old,) = session.upstream._subscribers
-        await session.handle(Unsubscribe(request=2, subscription=1))
-        await session.handle(Subscribe(request=3, subscription=1, type="Quote", filter="price < 5"))
-        session.upstream._expire(old)
-        kinds = []
-        for _ in range(2):
-            number, frame = await asyncio.wait_for(session.queue.next(), 60)
-            session.queue.acknowledge(number)
-            kinds.append((json.loads(frame.data)["kind"], json.loads(frame.data)["request"]))
-        assert sorted(kinds) == [("answer", 2), ("answer", 3)]
-        await exchange.publish_batch("Quote", [{"firm": "IBM", "price": price} for price in (9, 4)])
-        _, frame = await asyncio.wait_for(session.queue.next(), 60)
-        assert [event["price"] for event in json.loads(frame.data)["events"]] == [4]
+        assert not any(peer.subscriptions for peer in peers.values())
         await sessions.close()
 
 

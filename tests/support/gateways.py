@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import count
@@ -13,6 +13,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import jwt
+import numpy as np
 from running import Brokers, free_ports, until
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -21,9 +22,10 @@ from covey.gateway.browser_queue import BrowserQueue
 from covey.gateway.encoding import Frame
 from covey.gateway.messages import REPLIES
 from covey.gateway.server import bind, server
-from covey.matcher import EventType
+from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Tls
 from covey.overlay.core.access.rights import Permission, Rule
+from covey.overlay.core.client.actions import Matches
 from covey.overlay.node.authentication import ClientRules, TokenOptions
 
 _SECRET = "g" * 40
@@ -230,3 +232,44 @@ class EventSource:
             message = await self.next()
             found += [event["price"] for event in message["events"]] if message["kind"] == "events" else []
         return found
+
+
+class BrokerClient:
+    """A client of a broker that answers and delivers what the test says; each delivery is of `batch`, whose
+    first event is the one."""
+
+    def __init__(self, batch: EventBatch) -> None:
+        self.name = "gateway"
+        self.subscription: Any = None
+        """What `subscribe` returns, but for the filter "unanswered"."""
+        self._batch = batch
+        self._matches: asyncio.Queue[Matches] = asyncio.Queue()
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self, grace: float) -> None:
+        pass
+
+    async def subscribe(self, _: str, filter: str, **__: Any) -> Any:
+        if filter == "unanswered":
+            await asyncio.Event().wait()
+        return self.subscription
+
+    async def deliveries(self) -> AsyncIterator[Matches]:
+        while True:
+            yield await self._matches.get()
+            self._matches.task_done()
+
+    async def deliver(self, subscription_id: int, count: int) -> None:
+        """So many batches with one event each; returns when they are handed out."""
+        row, number = np.zeros(1, np.int64), np.array([subscription_id])
+        for _ in range(count):
+            self._matches.put_nowait(Matches(self._batch, row, number, {}))
+        await self._matches.join()
+
+    async def expire(self, subscription_ids: Iterable[int]) -> None:
+        """The validity periods of these are over; returns when that is handed out."""
+        none = np.zeros(0, np.int64)
+        self._matches.put_nowait(Matches(self._batch, none, none, {}, expired=tuple(subscription_ids)))
+        await self._matches.join()
