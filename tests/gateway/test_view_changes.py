@@ -39,7 +39,6 @@ def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch:
     monkeypatch.setattr(view_feed, "_FEW_ROWS", 8)
     choices = random.Random(seed)
     pending, truth, browser = PendingChanges("id"), Inside(), Inside()
-    pending._together_at = 8
     version = told = 0
     for _ in range(60):
         changes = drawn(choices, truth, version, choices.randrange(1, 12))
@@ -65,12 +64,14 @@ def test_a_browser_that_is_behind_gets_to_the_same_state(seed: int, monkeypatch:
 def test_what_waited_leaves_before_what_has_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_feed, "_FEW_ROWS", 0)
     pending = PendingChanges("id")
-    enter, change = np.full(4, ENTER, np.int8), np.array([CHANGE, ENTER], np.int8)
-    pending.put(pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]}), enter)
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4], "version": [0, 0, 0, 0]})
+    pending.put(rows, np.full(4, ENTER, np.int8))
     came = pending.came
-    pending._together_at = 0
-    pending.put(pa.RecordBatch.from_pydict({"id": [1, 5], "version": [1, 1]}), change)
+    rows = pa.RecordBatch.from_pydict({"id": [1, 5, 6, 7, 8], "version": [1, 1, 1, 1, 1]})
+    pending.put(rows, np.array([CHANGE, *[ENTER] * 4], np.int8))  # more than twice as many as before
+    assert (len(pending), pending.lost) == (8, 1)
+    assert not pending.has_left(came)
     first = pending.take(4)
     assert first[0].to_pydict() == {"id": [1, 2, 3, 4], "version": [1, 0, 0, 0]}
     assert pending.has_left(came)
-    assert len(pending) == 1
+    assert len(pending) == 4

@@ -8,6 +8,7 @@ from gateways import Browser, gateway_to, served
 from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
+from covey.gateway import upstream as upstreams
 from covey.gateway.upstream import Access, Upstream
 from covey.matcher import EventType
 from covey.overlay import Client
@@ -233,7 +234,16 @@ async def test_a_view_that_finds_no_broker_ends_no_view_of_another() -> None:
 
 
 @on_a_loop
-async def test_a_client_of_views_that_has_ended_is_followed_by_another() -> None:
+async def test_a_client_of_views_that_has_ended_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients: list[Client] = []
+
+    def opened(*arguments: Any, **named: Any) -> Client:
+        clients.append(Client(*arguments, **named))
+        return clients[-1]
+
+    monkeypatch.setattr(upstreams, "Client", opened)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)
         upstream = Upstream(Access(overlay.address("b1")), block=False)
@@ -241,11 +251,13 @@ async def test_a_client_of_views_that_has_ended_is_followed_by_another() -> None
         try:
             arguments = ("Ship", "x < 9", None, {}, 10, 60.0)
             first, second = [await upstream.view(*arguments) for _ in range(2)]
-            assert first._subscription._owner is second._subscription._owner
-            await upstream._viewing.close()
-            with pytest.raises(StopAsyncIteration):
-                await anext(first)
+            _, of_views = clients  # one for subscriptions, and one for both views
+            await of_views.close()
+            for view in (first, second):
+                with pytest.raises(StopAsyncIteration):
+                    await anext(view)
             third = await upstream.view(*arguments)
+            assert len(clients) == 3
             await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
             assert (await anext(third)).event["id"] == 1
         finally:
