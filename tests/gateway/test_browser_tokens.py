@@ -1,18 +1,19 @@
 """Browsers with tokens: the broker decides what they may do, and the end of a token is told before it."""
 
+from typing import Any
+
 import pytest
-from gateways import Browser, EventSource, gateway_to, token, token_rules
+from gateways import BrokerClient, Browser, EventSource, gateway_to, token, token_rules
 from made_certificates import overlay_files, tls_of
 from running import QUOTE, Brokers, on_a_loop
 from websockets.exceptions import ConnectionClosed
 
-from covey.gateway import session
-from covey.gateway.browser_queue import BrowserQueue
-from covey.gateway.limits import Limits, Overflow
+from covey.gateway import session, upstream
+from covey.gateway.limits import Limits
 from covey.gateway.messages import Hello
-from covey.gateway.sessions import Sessions, _Entry
+from covey.gateway.sessions import Holder, Sessions
 from covey.gateway.upstream import Access
-from covey.matcher import EventType
+from covey.matcher import EventBatch, EventType
 from covey.overlay import Client
 
 HIDDEN = EventType("Hidden", {"x": "int64"})
@@ -109,19 +110,22 @@ async def play_the_end(
         assert [event["price"] for event in await going_on.events(1)] == [1.0]
 
 
-class Joined:
-    """An upstream of which nothing is asked."""
-
-    def join(self, _: object) -> None: ...
-
-
 @pytest.mark.parametrize("received", [0, 99])
-def test_a_session_keeps_its_token_where_a_hello_does_not_go_on_with_it(received: int) -> None:
-    queue = BrowserQueue(Overflow.BLOCK, Limits(), acknowledges=True)
-    bearer = session.BearerToken("old")
-    kept = session.Session(Joined(), queue, "json", Limits(), (), bearer, lambda _: None)
+@on_a_loop
+async def test_a_session_keeps_its_token_where_a_hello_does_not_go_on_with_it(
+    received: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "Client", lambda *_, **__: BrokerClient(EventBatch.from_pylist(HIDDEN, [])))
     sessions = Sessions(Access("localhost:1"), Limits(), ())
-    entry = _Entry(kept, "", "")
-    assert not sessions._resumes(entry, Hello(session=kept.id, received=received))
-    goes_on = sessions._resumes(entry, Hello(session=kept.id, received=received, token="new"))
-    assert (goes_on, bearer()) == ((True, "new") if received == 0 else (False, "old"))
+
+    async def opened(**hello: Any) -> tuple[session.Session, bool]:
+        return await sessions.open(Hello(**hello), Holder(), "127.0.0.1")
+
+    kept, _ = await opened(token="old")
+    assert kept.token is not None
+    other, goes_on = await opened(session=kept.id, received=received)
+    assert (other is kept, goes_on, kept.token()) == (False, False, "old")
+    other, goes_on = await opened(session=kept.id, received=received, token="new")
+    assert (other is kept, goes_on) == (received == 0, received == 0)
+    assert kept.token() == ("new" if received == 0 else "old")
+    await sessions.close()
