@@ -50,12 +50,17 @@ def test_random_filters_match_what_the_oracle_says(data: st.DataObject) -> None:
     assert [sorted(each) for each in found] == expected
 
 
-def test_the_first_events_are_few_where_filters_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_events_are_few_where_filters_are_many(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(matching, "_MOST_IDS", 40)
-    chosen = filter_set(dict.fromkeys(range(20), "price > 0"), None, QUOTE)
-    running = _Matching("", "", chosen.event_type, None, "ids", spark_schema(QUOTE))
+    monkeypatch.setattr(matching.SparkFiles, "get", lambda name: str(tmp_path / name))
+    chosen = filter_set({f"f{i}": "price > 0" for i in range(20)}, None, QUOTE)
+    digest, file = chosen.save(tmp_path)
+    schema = spark_schema(EventType("T", {**QUOTE.attributes, "found": "list<string>"}))
+    running = _Matching(digest, file.name, chosen.event_type, chosen.labels, "ids", schema)
     records = EventBatch.from_pylist(QUOTE, [{"price": 1.0}] * 10).record_batch
-    parts = [len(ids) for _, _, ids in running._searched(chosen.matcher, records)]
+    parts = [sum(map(len, part["found"].to_pylist())) for part in running.run(iter([records]))]
     assert parts == [40] * 5
 
 
