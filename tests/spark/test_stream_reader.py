@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from running import QUOTE, eventually
 
 from covey.overlay import Client
-from covey.spark import CoveySource, SourceError, update
+from covey.spark import CoveySource, SourceError, stream_reader, update
+from covey.spark.receiver import Receiver
 from covey.spark.stream_reader import EventStreamReader, Offsets
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -36,6 +38,22 @@ def reading(live: LiveBrokers, **options: object) -> Iterator[EventStreamReader]
         yield reader
     finally:
         reader.stop()
+
+
+@contextmanager
+def receiving(live: LiveBrokers, **options: object) -> Iterator[tuple[EventStreamReader, Receiver]]:
+    """A reader, and the receiver that it has opened."""
+    receivers: list[Receiver] = []
+
+    def opened(*arguments: Any) -> Receiver:
+        receivers.append(Receiver(*arguments))
+        return receivers[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_reader, "Receiver", opened)
+        with reading(live, **options) as reader:
+            (receiver,) = receivers
+            yield reader, receiver
 
 
 def latest(reader: EventStreamReader, events: int) -> Offsets:
@@ -114,8 +132,7 @@ def test_a_micro_batch_has_no_more_events_than_its_option_says(live: LiveBrokers
 
 def test_what_is_held_has_a_bound_and_nothing_is_lost(live: LiveBrokers) -> None:
     bound = 16 << 10
-    with reading(live, buffer_bytes=bound, slow_consumer="block") as reader:
-        receiver = reader._opened()
+    with receiving(live, buffer_bytes=bound, slow_consumer="block") as (reader, receiver):
         (held,) = receiver.held.values()
         before, volumes = reader.initialOffset(), []
         live.run(_publish_without_waiting(live.market, 20_000))
@@ -133,17 +150,18 @@ def test_what_is_held_has_a_bound_and_nothing_is_lost(live: LiveBrokers) -> None
 
 
 def test_a_reader_goes_on_that_found_the_buffer_full_while_spark_made_room(live: LiveBrokers) -> None:
-    with reading(live, buffer_bytes=1_024) as reader:
-        receiver = reader._opened()
+    with receiving(live, buffer_bytes=1_024) as (_, receiver), pytest.MonkeyPatch.context() as patch:
         (held,) = receiver.held.values()
+        finish = held.finish
 
-        def free(stop: int) -> None:
+        def finish_full(stop: int) -> None:
             live.publish(*quotes(100))
             eventually(lambda: held.full, "the bound")
-            receiver._thread.run(asyncio.sleep(0.05))
-            held.finish(held.stop)
+            time.sleep(0.05)  # until its reader waits for room
+            finish(held.stop)
 
-        receiver._make_room(live.far, free, 0)
+        patch.setattr(held, "finish", finish_full)
+        receiver.finish(live.far, 0)
         live.publish(*quotes(1))
         eventually(lambda: held.stop == 101, "the events after it")
 
