@@ -365,12 +365,20 @@ def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
         raise RuntimeError("no more")
         yield ""
 
+    processes: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def started(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        processes.append(await start(*command, **options))
+        return processes[-1]
+
     monkeypatch.setattr("covey.cli.up.output_lines", broken)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
     path = Path(overlay_file(tmp_path, [])[0])
-    running = Up(load_overlay(path), path)
     with pytest.raises(RuntimeError, match="no more"):
-        asyncio.run(asyncio.wait_for(running.run(), 120))
-    assert all(process.returncode is not None for process in running._processes.values())
+        asyncio.run(asyncio.wait_for(Up(load_overlay(path), path).run(), 120))
+    assert processes
+    assert all(process.returncode is not None for process in processes)
 
 
 @pytest.mark.thorough
