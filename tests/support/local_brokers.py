@@ -1,15 +1,18 @@
 """Brokers of a `LocalOverlay` as tasks of the test's event loop: a process takes a second or two to start."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from running import soon_recovered
 
 from covey.overlay.node.config import load_overlay
-from covey.sim.experiments.local_overlay import LocalOverlay
+from covey.sim.experiments.local_overlay import broker_command
 from covey.testing.local_brokers import LocalBroker
 
 
@@ -32,13 +35,18 @@ class BrokerTask:
         self.returncode = 0
 
 
-async def _spawn(local: LocalOverlay, broker: str) -> None:
-    file = local._folder / f"{broker}.yaml"
-    file.write_text(yaml.safe_dump(local.configuration(broker)))
-    (local._folder / f"{broker}.log").touch()
-    task = LocalBroker(load_overlay(file), broker)
-    await task.start()
-    local._processes[broker] = BrokerTask(task)
+_start_process = asyncio.create_subprocess_exec
+
+
+async def _start(*command: str, **options: Any) -> asyncio.subprocess.Process | BrokerTask:
+    """As `asyncio.create_subprocess_exec`, but for brokers."""
+    given = dict(pairwise(command))
+    file, name = Path(given.get("--config", "")), given.get("--name", "")
+    if list(command) != broker_command(file, name):
+        return await _start_process(*command, **options)
+    broker = LocalBroker(load_overlay(file), name)
+    await broker.start()
+    return BrokerTask(broker)
 
 
 KINDS = ("tasks", pytest.param("processes", marks=pytest.mark.thorough))
@@ -49,7 +57,7 @@ def brokers_as(kind: str) -> Iterator[None]:
     """Makes the brokers of each `LocalOverlay` "tasks" or "processes"."""
     with pytest.MonkeyPatch.context() as patch:
         if kind == "tasks":
-            patch.setattr(LocalOverlay, "_spawn", _spawn)
+            patch.setattr(asyncio, "create_subprocess_exec", _start)
         with soon_recovered() if kind == "tasks" else nullcontext():
             yield
 
