@@ -27,5 +27,6 @@ def check_links(network: Network) -> None:
 
 def _client(client: Any) -> Any:
     session = client.session
-    filters = {number: subscription.filter for number, subscription in session._subscriptions.items()}
-    return SimpleNamespace(name=client.name, broker=client.broker, session=session, subscriptions=filters)
+    return SimpleNamespace(
+        name=client.name, broker=client.broker, session=session, subscriptions=session.subscriptions
+    )

@@ -8,9 +8,11 @@ import sys
 import time
 from urllib.request import urlopen
 
+from core_endpoints import connected
+
 from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
-from covey.overlay.core.messages import Connect, Subscribe
+from covey.overlay.core.messages import Subscribe
 from covey.overlay.node.metrics_server import MetricsServer
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
@@ -30,8 +32,7 @@ def filled(sessions: int, subscriptions: int, address: str) -> Node:
     filter = parse("firm == $firm and price < $limit", QUOTE)
     for session in range(sessions):
         name = f"client/c{session}"
-        node.endpoint._interfaces.restored(name)
-        node.core.handle(Connect(), name, 0)
+        connected(node.endpoint, name)
         for number in range(1, subscriptions // sessions + 1):
             values = {"firm": f"F{number}", "limit": float(session)}
             node.core.handle(Subscribe(number, number, filter, values), name, 0)
