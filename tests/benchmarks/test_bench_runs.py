@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -85,20 +86,25 @@ def test_every_configuration_is_measured_at_every_step_of_a_drift(drift: str) ->
 
 
 def test_no_engine_moves_rows_while_its_stable_states_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure_rates, moving = drift_bench._measure_rates, list[dict[str, bool]]()
+    engines, make, first = list[Any](), drift_bench.create_engine, list[int]()
+    placed: list[list[tuple[bool, int]]] = []
 
-    def observed(engines: dict[str, Any], *given: Any) -> None:
-        before = {name: engine.store.placement.work for name, engine in engines.items()}
-        moving.append({name: engine.store.placement.former is not None for name, engine in engines.items()})
-        measure_rates(engines, *given)
-        for name, engine in engines.items():
-            moving[-1][name] |= name != "dynamic" and engine.store.placement.work > before[name]
+    def made(*arguments: Any, **named: Any) -> Any:
+        engines.append(make(*arguments, **named))
+        return engines[-1]
 
-    monkeypatch.setattr(drift_bench, "_measure_rates", observed)
-    plan = DriftPlan("attributes", subscriptions=20_000, steps=1, events=2_000, repetitions=1)
-    measure_drift(plan, silent)
-    assert moving[0] == {"dynamic": False, "no change": False}
-    assert moving[-1] == {"dynamic": False, "no change": False, "static": False}
+    def clock() -> float:
+        placements = [engine.store.placement for engine in engines]
+        placed.append([(each.former is not None, each.work) for each in placements])
+        return time.perf_counter()
+
+    monkeypatch.setattr(drift_bench, "create_engine", made)
+    plan = DriftPlan("attributes", subscriptions=20_000, steps=1, events=2_000, repetitions=1, clock=clock)
+    measure_drift(plan, lambda *_: first.append(len(placed)))
+    for stable in (placed[: first[0]], [each for each in placed if len(each) == 3]):
+        assert not any(moving for moving, _ in stable[0])
+        for work in list(zip(*stable, strict=True))[1:]:  # all but the dynamic one
+            assert len({done for _, done in work}) == 1
 
 
 def test_strategies_agree_and_greedy_and_gates_save_evaluations() -> None:
