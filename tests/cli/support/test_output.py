@@ -1,10 +1,15 @@
 """Tables on narrow terminals: parts below each other, with whole names."""
 
-import pytest
-from rich.console import Console
+from pathlib import Path
 
-from covey.cli import metrics
+import pytest
+from commands import run
+from rich.console import Console
+from run_summaries import summary
+from written_traces import write
+
 from covey.cli.support import output
+from covey.sim.scenario.scenario import Scenario
 
 SYSTEMS = ("siena-subscribe-first", "siena-parametric", "rete-subscribe-first", "rete-parametric")
 
@@ -41,8 +46,16 @@ def test_a_name_that_is_too_long_is_folded(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.count("word") == 30
 
 
-def test_a_few_rows_that_begin_with_numbers_are_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    rows: list[list[float]] = [[1, 3, 20.0], [0.5, 2, 30.0]]
-    metrics._print_table("Settings", ["update_rate", "runs", "events/s"], rows)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
-    assert lines == [["Settings"], ["update_rate", "1", "0.5"], ["runs", "3", "2"], ["events/s", "20", "30"]]
+def test_a_few_rows_that_begin_with_numbers_are_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = ((1.0, 20.0), (1.0, 20.0), (1.0, 20.0), (0.5, 30.0), (0.5, 30.0))
+    runs = [
+        summary(f"run{number}", Scenario(update_rate=update_rate, seed=number), rate)
+        for number, (update_rate, rate) in enumerate(settings)
+    ]
+    monkeypatch.setattr("covey.sim.metrics.summarise", lambda *_, **__: runs)
+    assert run("metrics", write(tmp_path / "run", [])) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for expected in (["update_rate", "1", "0.5"], ["runs", "3", "2"], ["events/s", "20", "30"]):
+        assert expected in lines
