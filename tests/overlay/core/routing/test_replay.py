@@ -1,8 +1,10 @@
 """Replays from the ring of recent events: receivers, duplicates, and its bound."""
 
+import weakref
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from core_driven import Driven, sent
 
@@ -117,11 +119,20 @@ def test_records_count_towards_the_ring_bound() -> None:
     assert MAX_BYTES - 2 * pairs < ring.events * pairs < MAX_BYTES
     everything = Interest(5, "client/s", 5, parse("x >= 0", TICK), {})
     matching = OperatorMatching(partial(Matching, "naive"), TICK, Evaluator(), reads=False)
-    before = ring._bytes
-    replayed = list(ring.to_session(2, everything, 95 * SECOND, matching))
-    assert len(replayed) == 5
-    assert ring._bytes > before
-    assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+    assert len(list(ring.to_session(2, everything, 95 * SECOND, matching))) == 5
+    before, events = ring.nbytes, ring.events
+    again = Interest(6, "client/s", 6, everything.filter, {})  # what tests the events is there already
+    assert len(list(ring.to_session(2, again, 95 * SECOND, matching))) == 5
+    assert ring.nbytes - before == 5 * bytes_of_replay(np.arange(1))
+    assert ring.events == events
+    assert emptied(ring) == 0
+
+
+def emptied(ring: Ring) -> int:
+    """The bytes that a ring counts once it has dropped all events, oldest first."""
+    while ring.events:
+        ring.drop_oldest()
+    return ring.nbytes
 
 
 READING = EventType(
@@ -184,85 +195,103 @@ def test_a_replay_has_what_the_engine_matches(text: str, monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             patch.setattr(matching_module, "_MOST_ALONE", -1)
             assert replays(rings[1], serial, interest) == replayed
-    assert rings[0]._mask_bytes == sum(entry.mask_bytes for entry in rings[0]._entries)
+    assert emptied(rings[0]) == 0
 
 
-def test_what_replays_compute_is_bounded_and_evicts_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batches", [1, 50])
+def test_what_replays_compute_is_bounded_and_evicts_no_events(
+    batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client may update to other texts again and again while nothing is published."""
-    monkeypatch.setattr(ring_module, "MAX_MASK_BYTES", 100_000)
-    ring = recorded([EventBatch.from_pylist(READING, READINGS[4:])] * 50)
-    never = Interest(5, "client/s", 5, parse("x == 1", READING), {})
-    assert not list(ring.to_session(2, never, 9 * SECOND, engine_of(READING, never)))
-    size = ring._bytes
+    bound = 2_000 * batches
+    monkeypatch.setattr(ring_module, "MAX_MASK_BYTES", bound)
+    ring = recorded([EventBatch.from_pylist(READING, READINGS[4:])] * batches)
+    size = ring.nbytes
+    computed = []
     for number in range(100):
         interest = Interest(5, "client/s", 5, parse(f'name contains "{number}"', READING), {})
         assert not list(ring.to_session(2, interest, 9 * SECOND, engine_of(READING, interest)))
-        masks = [entry.masks.nbytes for entry in ring._entries if entry.masks is not None]
-        assert sum(masks) == ring._mask_bytes <= 100_000
-    assert (ring._bytes, ring.events, ring.short) == (size, 50, 0)
+        computed.append(ring.nbytes - size)
+    assert bound / 2 < max(computed) <= bound
+    assert (ring.events, ring.short) == (batches, 0)
+    if batches == 1:
+        period = computed.index(0) + 1
+        assert computed == (computed[:period] * 100)[:100], "what is beyond the bound is computed anew"
+    assert emptied(ring) == 0
 
 
 def test_replays_keep_no_long_constants_of_filters() -> None:
     """A client may update to a megabyte of text each time."""
     ring = recorded([EventBatch.from_pylist(READING, READINGS)])
-    for number, text in enumerate(["b", "b" * 10_000]):
+    grown = []
+    for number, text in enumerate(["b", "c" * 10, "c" * 10_000]):
         interest = Interest(5, "client/s", number, parse("name contains $text", READING), {"text": text})
+        before = ring.nbytes
         replayed = list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
         assert [len(events) for events, _ in replayed] == [3] * (number == 0)
-    masks = ring._entries[0].masks
-    assert len(masks._atoms) == 1
+        grown.append(ring.nbytes - before)
+    assert grown[0] > grown[1] > grown[2] == 0
 
 
 def test_records_of_replays_are_bounded_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = recorded([EventBatch.from_pylist(READING, READINGS)] * 50)
-    first, one = Interest(5, "client/s", 100, parse("x != 0", READING), {}), np.arange(len(READINGS))
-    list(ring.to_session(2, first, 1, engine_of(READING, first)))
-    monkeypatch.setattr(ring_module, "MAX_BYTES", ring._bytes + 20_000)
+    plain = ring.nbytes
+    never = Interest(5, "client/s", 100, parse("x == 99", READING), {})
+    assert not list(ring.to_session(2, never, 1, engine_of(READING, never)))
+    computed = (ring.nbytes - plain) // ring.events  # of each event, besides what the bound is of
+    monkeypatch.setattr(ring_module, "MAX_BYTES", plain + 50_000)
+    one_replay = 50 * bytes_of_replay(np.arange(len(READINGS)))
     for number in range(100):
         interest = Interest(5, "client/s", number, parse("x != 0", READING), {})
         list(ring.to_session(2, interest, 1, engine_of(READING, interest)))
-        assert ring._bytes <= ring_module.MAX_BYTES + 50 * bytes_of_replay(one), "one replay over the bound"
-    assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+        assert ring.nbytes - computed * ring.events <= ring_module.MAX_BYTES + one_replay
     assert 0 < ring.events < 50 * len(READINGS)
+    assert emptied(ring) == 0
+
+
+def record_with_results(ring: Ring, number: int) -> weakref.ref[npt.NDArray[np.bool_]]:
+    """Record an event that came with what an operator has answered, which is the referent."""
+    truths = np.array([True])
+    results = Results({number: Answers(np.array([0]), truths)})
+    events = batch(number, 1, at_s=10 + number).with_results(results)
+    ring.record(events, 9, {}, NO_SESSIONS, results)
+    return weakref.ref(truths)
 
 
 def test_replays_keep_no_results_that_the_ring_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(100)
-    rows, truths = np.array([0]), np.array([True])
-    for number in range(2):
-        results = Results({number: Answers(rows, truths)})
-        events = batch(number, 1, at_s=10 + number).with_results(results)
-        ring.record(events, 9, {}, NO_SESSIONS, results)
+    answers = [record_with_results(ring, number) for number in range(2)]
     interest = Interest(5, "client/s", 5, parse("x > 5", TICK), {})
     assert not list(ring.to_session(2, interest, 1, engine_of(TICK, interest)))
+    assert None not in [each() for each in answers]
     monkeypatch.setattr(ring_module, "MAX_RESULT_BYTES", 0)
-    ring.record(batch(5, 1, at_s=13).with_results(Results({7: Answers(rows, truths)})), 9, {}, NO_SESSIONS)
-    kept = [entry.masks._events.batch for entry in ring._entries if entry.masks is not None]
-    assert len(kept) == 2
-    assert all(each.results is None for each in [*kept, *(entry.batch for entry in ring._entries)])
+    answers.append(record_with_results(ring, 2))
+    assert [each() for each in answers] == [None] * 3
+    assert ring.events == 3
+    assert emptied(ring) == 0
 
 
 def test_evicted_events_and_their_results_are_released() -> None:
     """Also where no operator is called any more."""
     ring = Ring(100)
-    answered = Results({1: Answers(np.array([0]), np.array([True]))})
-    for number in range(50):
-        ring.record(batch(number, 1, at_s=10 + number).with_results(answered), 9, {}, NO_SESSIONS, answered)
-    assert len(ring._holding) == 50
+    answers = [record_with_results(ring, number) for number in range(50)]
+    assert None not in [each() for each in answers]
     for number in range(50, 140):
         ring.record(batch(number, 1, at_s=10 + number), 9, {}, NO_SESSIONS)
-    assert len(ring._holding) == 10, "those that the ring has"
-    assert ring._result_bytes == sum(entry.result_bytes for entry in ring._entries)
+    assert [each() is None for each in answers] == [True] * 40 + [False] * 10, "those that the ring has"
+    assert emptied(ring) == 0
 
 
 @pytest.mark.parametrize("fold_after", [1, 2, 5, 40])
 def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of several publishers, sources and times, of which links and sessions have had some."""
     draw = np.random.default_rng(fold_after)
-    rings = []
+    early = Interest(6, "client/s", 6, parse("x < 10", WIDER), {})
+    rings: list[Ring] = []
     for fold in (10**9, fold_after):
         monkeypatch.setattr(ring_module, "_FOLDED", fold)
         rings.append(Ring(10_000))
+        events_of: list[tuple[str, int]] = []
         draw = np.random.default_rng(fold_after)
         for number in range(100):
             events = EventBatch.from_pylist(READING if number % 30 else WIDER, READINGS[: 1 + number % 3])
@@ -275,6 +304,9 @@ def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pyt
             rows = np.flatnonzero(draw.random(len(batch)) < 0.3).astype(np.int32)
             pairs = (rows, draw.integers(1, 3, len(rows)), draw.integers(4, 6, len(rows)))
             rings[-1].record(batch, int(draw.integers(7, 10)), {1: None if mask.all() else mask}, pairs)
+            events_of += [(publisher, sequence) for sequence in batch.sequences().tolist()]
+            if number == 50:  # what is folded later has records of a replay
+                list(rings[-1].to_session(1, early, 1, engine_of(WIDER, early)))
 
     def described(batch: EventBatch) -> tuple[object, ...]:
         return (
@@ -285,7 +317,7 @@ def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pyt
         )
 
     apart, together = rings
-    assert len(together._entries) <= 105 // fold_after + fold_after + 4
+    assert together.nbytes <= {1: 1, 2: 0.7, 5: 0.4, 40: 0.4}[fold_after] * apart.nbytes
     for text in ("x < 10", "x != 0", "exists(level)", "not exists(x)"):
         interest = Interest(5, "client/s", 5, parse(text, WIDER), {})
         for since_ns in (1, 60 * SECOND, 105 * SECOND):
@@ -304,13 +336,11 @@ def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pyt
     apart_counts, together_counts = apart.inspect(), together.inspect()
     assert together_counts.pop("bytes") <= apart_counts.pop("bytes")
     assert apart_counts == together_counts
-    for entry in apart._entries:
-        for sequence in entry.batch.sequences().tolist():
-            found = [repr(ring.find(entry.batch.publisher, sequence)[:3]) for ring in rings]
-            assert found[0] == found[1]
-    for ring in rings:
-        assert ring._bytes == sum(entry.bytes for entry in ring._entries)
-        assert ring._mask_bytes == sum(entry.mask_bytes for entry in ring._entries)
+    for publisher, sequence in events_of:
+        found = [ring.find(publisher, sequence) for ring in rings]
+        assert None not in found
+        assert repr(found[0][:3]) == repr(found[1][:3])
+    assert [emptied(ring) for ring in rings] == [0, 0]
 
 
 def test_the_rings_of_all_types_have_a_common_bound() -> None:
@@ -441,8 +471,7 @@ def test_the_delivered_events_that_a_subscription_records_are_bounded() -> None:
     for start in range(100, 100 + 4 * KEPT, 1000):
         assert recent.fresh("p", np.arange(start, start + 1000)).all()
     assert not recent.fresh("p", np.arange(100 + 4 * KEPT - KEPT // 2, 100 + 4 * KEPT - 2000)).any()
-    assert (
-        sum(len(c) for kept in (recent._new, recent._old) for cs in kept.values() for c in cs)
-        <= 2 * KEPT + 1000
-    )
+    stop = 100 + 4 * KEPT
+    assert recent.unseen("p", np.arange(stop - 2 * KEPT - 1000)).all(), "older ones are forgotten"
+    assert recent.unseen("q", np.array([3, 5, 6, 7])).all()
     assert INGRESS_SPAN_NS < SECOND
