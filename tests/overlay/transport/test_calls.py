@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,34 +15,44 @@ from running import on_a_loop, until
 
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Unadvertise
+from covey.overlay.http2.frames import DEFAULT_WINDOW, Http2Options
 from covey.overlay.http2.messages import PREFIX_BYTES
-from covey.overlay.transport.calls import RpcCall
-from covey.overlay.transport.channel import Channel
+from covey.overlay.http2.rpc import RpcConnection
+from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.packets import Goodbye, LinkEnd, PeerClosedError, encode_frame, encode_goodbye
+from covey.overlay.transport.rpc_server import answer_with
 from covey.overlay.transport.wire_values import MalformedPacketError
 
 
 class Receiving:
     """The end of a link that is done with `most` frames at a time, and takes none while it is busy."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, trusts: bool = False) -> None:
         self.most = most
+        self.trusts = trusts
         self.offered: list[list[int]] = []
         """The sequence numbers of frames that were received together."""
         self.errors: list[Exception] = []
         self.busy = False
+        self.delays = 0
+        """How often what had arrived was to wait."""
         self.calls: list[RpcCall] = []
+        self.ended = False
 
     async def serve(self, call: RpcCall) -> None:
         self.calls.append(call)
+        if self.trusts:
+            call.trust()
         try:
             await call.exchange(LinkEnd(self._receive, lambda: None, schemas=False, delay_ns=self._delay_ns))
         except Exception as error:
             self.errors.append(error)
+        self.ended = True
         call.finish("OK")
 
     def _delay_ns(self, now_ns: int) -> int:
-        return 60_000_000_000 if self.busy else 0
+        self.delays += self.busy
+        return 1_000_000 if self.busy else 0
 
     def _receive(self, frames: Sequence[Frame[Any]], now_ns: int) -> int:
         assert now_ns
@@ -48,16 +61,24 @@ class Receiving:
 
 
 @asynccontextmanager
-async def called(receiving: Receiving) -> AsyncIterator[RpcCall]:
-    """A call, at whose other end is the end of the link."""
-    async with serving({"/t/frames": receiving.serve}) as (_, address), Channel(address) as channel:
-        yield channel.call("/t/frames")
+async def called(receiving: Receiving) -> AsyncIterator[tuple[RpcProtocol, RpcCall]]:
+    """A call, at whose other end is the end of the link, and its connection, with another method."""
+    handlers = {"/t/frames": receiving.serve, "/t/reverse": answer_with(lambda request: request[::-1])}
+    async with serving(handlers) as (_, address):
+        rpc = RpcConnection(now_ns=time.monotonic_ns(), authority=address)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(partial(RpcProtocol, rpc), *address.split(":"))
+        call = connection.start("/t/frames", None)
+        assert call is not None
+        yield connection, call
+        connection.close()
+        await connection.lost
 
 
 async def exchanged(messages: Sequence[bytes], most: int) -> Receiving:
     """What an end gets of messages that arrive together."""
     receiving = Receiving(most)
-    async with called(receiving) as call:
+    async with called(receiving) as (_, call):
         for message in messages:
             call.send(message)
         call.end_request()
@@ -93,7 +114,7 @@ async def test_frames_that_arrive_together_are_decoded_some_at_a_time() -> None:
 async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_them() -> None:
     receiving = Receiving(10)
     frames = [encode_frame(Frame(number, 0, 0)) for number in range(6)]
-    async with called(receiving) as call:
+    async with called(receiving) as (connection, call):
         await until(lambda: bool(receiving.calls))
         for frame in frames[1:4]:
             call.send(frame)
@@ -102,21 +123,32 @@ async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_
         (served,) = receiving.calls
         receiving.busy = True
         call.send(frames[4])
-        await until(lambda: frames[4] in served._unread)
+        await until(lambda: receiving.delays > 0)
         call.send(frames[5])
-        await until(lambda: served._reader is not None and served._reader.waiting)
+        await until(lambda: served.uncut_bytes == size_of(frames[5:]))
         call.end_request()
-        await until(lambda: served._complete)
+        other = connection.start("/t/reverse", None)
+        assert other is not None
+        other.send(b"ab")
+        assert await other.read() == b"ba", "the end of the request has arrived as well"
+        assert receiving.offered == [[1, 2, 3]]
+        assert not receiving.ended
         receiving.busy, receiving.most = False, 1
-        assert served._end is not None
-        served._resume()
-        assert receiving.offered[1:] == [[4]]
-        assert served._end is not None
-        served._resume()
-        assert receiving.offered[1:] == [[4], [5]]
-        assert served._end is None
+        await until(lambda: receiving.ended)
+        assert receiving.offered == [[1, 2, 3], [4], [5]]
+        assert not receiving.errors
 
 
+@pytest.fixture
+def plain_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window of a connection is that of HTTP/2 without options, and what is given back to it is granted
+    at once. A trusted peer is served at once.
+    """
+    options = partial(Http2Options, connection_window=1, permits_per_s=10**9)
+    monkeypatch.setattr("covey.overlay.http2.connection.Http2Options", options)
+
+
+@pytest.mark.usefixtures("plain_windows")
 @on_a_loop
 async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_at_the_end_of_their_call() -> (
     None
@@ -124,45 +156,48 @@ async def test_small_messages_are_given_back_to_the_windows_some_at_a_time_and_a
     receiving = Receiving(10)
     frame = encode_frame(Frame(1, 2, 3, (Unadvertise(1, "x" * 2_000),)))
     size = len(frame) + PREFIX_BYTES
-    async with called(receiving) as call:
+    async with called(receiving) as (connection, call):
         await until(lambda: bool(receiving.calls))
-        (served,) = receiving.calls
+        http2 = connection.rpc.http2
+        assert http2.window == DEFAULT_WINDOW
         for number in range(1, 12):
             call.send(frame)
             await until(lambda number=number: len(receiving.offered) == number)  # type: ignore[misc]
-            returned = served._http2._consumed
-            assert returned + served._processed == number * size
-            assert served._processed < 16 << 10
-        assert 16 << 10 <= returned < 11 * size
+            if number * size < 16 << 10:
+                assert http2.window == DEFAULT_WINDOW - number * size
+            else:
+                await until(lambda: http2.window > DEFAULT_WINDOW - (16 << 10))
+        assert http2.window < DEFAULT_WINDOW
         call.end_request()
         await until(lambda: call.status is not None)
-        assert served._http2._consumed == 11 * size
+        await until(lambda: http2.window == DEFAULT_WINDOW)
 
 
 @pytest.mark.parametrize("way", ["received", "dropped", "failed"])
+@pytest.mark.usefixtures("plain_windows")
 @on_a_loop
 async def test_what_waits_as_the_peer_ends_its_call_is_given_back_to_the_connection(way: str) -> None:
-    receiving = Receiving(10)
+    """It is dropped where its turns would come long after the peer has gone."""
+    receiving = Receiving(10, trusts=way != "dropped")
     frames = [encode_frame(Frame(number, 0, 0)) for number in range(1, 4)]
     if way == "failed":
         frames[1] = b"\xff"
-    async with called(receiving) as call:
+    async with called(receiving) as (connection, call):
         await until(lambda: bool(receiving.calls))
         (served,) = receiving.calls
         receiving.busy = True
         call.send(frames[0])
-        await until(lambda: served._unread == frames[:1])
+        await until(lambda: receiving.delays > 0)
         for frame in frames[1:]:
             call.send(frame)
-        await until(lambda: served._reader is not None and served._reader.size == size_of(frames[1:]))
-        served._connection._ample = lambda now_ns: way != "dropped"
+        await until(lambda: served.uncut_bytes == size_of(frames[1:]))
+        assert connection.rpc.http2.window < DEFAULT_WINDOW
         call.cancel()
         await until(lambda: served.status is not None)
         receiving.busy, receiving.most = False, 1
-        while served._end is not None:
-            served._resume()
+        await until(lambda: receiving.ended)
         assert receiving.offered == {"received": [[1], [2, 3], [3]], "dropped": [], "failed": [[1]]}[way]
-        await until(lambda: served._http2._consumed == size_of(frames))
+        await until(lambda: connection.rpc.http2.window == DEFAULT_WINDOW)
 
 
 def size_of(messages: Sequence[bytes]) -> int:
