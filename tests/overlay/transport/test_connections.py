@@ -5,7 +5,6 @@ import gc
 import os
 import re
 import resource
-import time
 import weakref
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -16,10 +15,13 @@ import pytest
 from made_certificates import tls_of
 from rpc_serving import serving
 from running import Brokers, Proxy, at_rest, free_ports, on_a_loop, until
+from tables import grown, tables
 
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.messages import Message, Unadvertise
 from covey.overlay.http2 import frames
 from covey.overlay.http2.frames import Http2Options
 from covey.overlay.node.node import Node
@@ -29,22 +31,43 @@ from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, 
 from covey.overlay.transport.calls import RpcCall, RpcProtocol
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.credentials import PLAIN, credentials
-from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
+from covey.overlay.transport.packets import LinkEnd
+from covey.overlay.transport.rpc_server import ConnectionLimits, answer_with
 
 
-async def flood(call: RpcCall) -> None:
-    while call.status is None:
-        call.send(bytes(1 << 20))
-        await call.sent()
+class Flood:
+    """Sends as much as a call takes. `served` are the calls, `sent` their messages, `ended` those left."""
 
+    def __init__(self) -> None:
+        self.served: list[weakref.ref[RpcCall]] = []
+        self.sent = 0
+        self.ended = 0
 
-async def flooded_connection(server: RpcServer, call: RpcCall) -> RpcProtocol:
-    """The connection of a call of /t/flood, once it takes no more."""
-    await until(lambda: any(p.rpc.http2.open_streams for p in server._connections))
-    (flooded,) = [p for p in server._connections if p.rpc.http2.open_streams]
-    await until(lambda: flooded.rpc.http2.queued_bytes(call.id) > 0)
-    await at_rest(lambda: flooded.rpc.http2.queued_bytes(call.id))
-    return flooded
+    async def serve(self, call: RpcCall) -> None:
+        self.served.append(weakref.ref(call))
+        while call.status is None:
+            call.send(bytes(1 << 20))
+            self.sent += 1
+            await call.sent()
+        self.ended += 1
+
+    async def exchange(self, call: RpcCall) -> None:
+        """As `serve`, by frames of a link."""
+        self.served.append(weakref.ref(call))
+        frame = Frame[Message](1, 0, 0, (Unadvertise(1, "x" * (1 << 20)),))
+
+        def next_frame() -> Frame[Message]:
+            self.sent += 1
+            call.wake()
+            return frame
+
+        await call.exchange(LinkEnd(lambda received, now_ns: len(received), next_frame, schemas=False))
+        self.ended += 1
+
+    async def is_full(self, call: RpcCall) -> None:
+        """Wait until the call takes no more."""
+        await until(lambda: self.sent > 0)
+        await at_rest(lambda: (self.sent, call.uncut_bytes))
 
 
 async def echo(call: RpcCall) -> None:
@@ -52,7 +75,21 @@ async def echo(call: RpcCall) -> None:
         call.send(message)
 
 
-HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/flood": flood, "/t/echo": echo}
+HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/echo": echo}
+
+
+async def takes(address: str, count: int = 1) -> bool:
+    """Whether a server whose connections are bounded takes so many more at once."""
+    try:
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                channel = await stack.enter_async_context(Channel(address))
+                assert await channel.unary("/t/reverse", b"ab") == b"ba"
+    except CallError as error:
+        if error.status != "RESOURCE_EXHAUSTED":
+            raise
+        return False
+    return True
 
 
 def descriptors() -> int:
@@ -160,36 +197,39 @@ async def test_a_stopped_peer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     """After a fifth of the usual time, which test_hostile.py has in virtual time."""
     soon = partial(Http2Options, keepalive_ns=600_000_000, keepalive_timeout_ns=400_000_000)
     monkeypatch.setattr("covey.overlay.http2.connection.Http2Options", soon)
-    async with serving(HANDLERS) as (server, address):
+    async with serving(HANDLERS, limits=ConnectionLimits(1, 1)) as (_, address):
         proxy = await Proxy(int(address.rpartition(":")[2])).start()
-        await silent_peer(server, proxy)
+        await silent_peer(address, proxy)
         proxy.thaw()
         await proxy.stop()
 
 
-async def silent_peer(server: RpcServer, proxy: Proxy) -> None:
+async def silent_peer(address: str, proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     async with Channel(proxy.address) as channel:
         call = channel.call("/t/echo")
         call.send(b"x")
         assert await call.read() == b"x"
+        assert not await takes(address)
         proxy.freeze()
         began = loop.time()
         assert await call.read() is None
         assert 0.8 < loop.time() - began < 30
         assert (call.status, call.details) == ("UNAVAILABLE", "the peer was silent for 1 s")
-        await until(lambda: not server._connections)
+        await until(lambda: takes(address), "the server notices it as well")
 
 
 @on_a_loop
 async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> None:
-    async with serving(HANDLERS) as (server, address):
+    flood = Flood()
+    handlers = {**HANDLERS, "/t/flood": flood.serve}
+    async with serving(handlers, limits=ConnectionLimits(2, 2)) as (server, address):
         _, writer = await asyncio.open_connection(*address.split(":"))
         async with Channel(address) as channel:
             call = channel.call("/t/flood")
-            flooded = await flooded_connection(server, call)
-            assert flooded.rpc.http2.queued_bytes(call.id) < 2 << 20
-            assert sum(map(len, call._unread)) <= 5 << 20
+            await flood.is_full(call)
+            assert 0 < call.uncut_bytes <= 5 << 20
+            assert (flood.sent << 20) - call.uncut_bytes < 2 << 20
             assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
             for _ in range(20):
                 assert await call.read() == bytes(1 << 20)
@@ -201,19 +241,25 @@ async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> No
                 await writer.drain()
         await until(lambda: sum(server.faults.values()) == 1)
         writer.close()
-        await until(lambda: not server._connections)
+        await until(lambda: takes(address, 2))
 
 
+@pytest.mark.parametrize("way", ["serve", "exchange"])
 @on_a_loop
-async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -> None:
-    async with serving(HANDLERS) as (server, address), Channel(address) as channel:
-        call = channel.call("/t/flood")
-        await flooded_connection(server, call)
-        call.cancel()
-        await until(lambda: not server._tasks)
-        (connection,) = server._connections
-        assert not connection._blocked
+async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on(way: str) -> None:
+    flood = Flood()
+    handlers = {**HANDLERS, "/t/flood": getattr(flood, way)}
+    async with serving(handlers) as (server, address), Channel(address) as channel:
         assert await channel.unary("/t/reverse", b"ab") == b"ba"
+        before = tables(server, "covey.overlay")
+        call = channel.call("/t/flood")
+        await flood.is_full(call)
+        call.cancel()
+        await until(lambda: flood.ended == 1)
+        assert await channel.unary("/t/reverse", b"ab") == b"ba"
+        await until(lambda: not grown(before, tables(server, "covey.overlay")), "nothing is left of it")
+        gc.collect()
+        assert [each() for each in flood.served] == [None]
 
 
 @on_a_loop
@@ -236,6 +282,7 @@ async def test_connections_are_bounded_in_all_and_per_address() -> None:
     limits = ConnectionLimits(4, 3)
     async with serving(HANDLERS, limits=limits, refused=lambda: refusals.append(None)) as (server, address):
         await server.listen(path)
+        idle = tables(server, "covey.overlay")
         async with AsyncExitStack() as stack:
             for each in (address, address, address, path):
                 channel = await stack.enter_async_context(Channel(each))
@@ -244,7 +291,8 @@ async def test_connections_are_bounded_in_all_and_per_address() -> None:
                 with pytest.raises(CallError, match="has 4 connections: expected at most 4") as raised:
                     await channel.unary("/t/reverse", b"ab")
             assert raised.value.status == "RESOURCE_EXHAUSTED"
-        await until(lambda: not server._connections and not server._refusals)
+        await until(lambda: takes(address, 3))
+        refusals.clear()
         async with AsyncExitStack() as stack:
             for _ in range(3):
                 channel = await stack.enter_async_context(Channel(address))
@@ -259,11 +307,11 @@ async def test_connections_are_bounded_in_all_and_per_address() -> None:
                         "closed, if with SETTINGS before"
                     )
                 writer.close()
-            assert len(refusals) == 102
+            assert len(refusals) == 101
             async with Channel(path) as channel:
                 assert await channel.unary("/t/reverse", b"ab") == b"ba"
-        await until(lambda: not server._connections)
-        assert not server._per_address
+        await until(lambda: takes(address, 3))
+        await until(lambda: not grown(idle, tables(server, "covey.overlay")))
 
 
 def test_connections_leave_descriptors_for_all_else() -> None:
@@ -347,6 +395,8 @@ async def test_an_attempt_to_connect_that_is_given_up_as_it_succeeds_ends_withou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """uvloop closes such a transport without calling the protocol, whose keepalive then wrote to it."""
+    soon = partial(Http2Options, keepalive_ns=20_000_000)
+    monkeypatch.setattr("covey.overlay.http2.connection.Http2Options", soon)
     loop = asyncio.get_running_loop()
     errors: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -359,18 +409,14 @@ async def test_an_attempt_to_connect_that_is_given_up_as_it_succeeds_ends_withou
 
     connecting = asyncio.create_task(connect())
     made = RpcProtocol.connection_made
-    protocols: list[RpcProtocol] = []
 
     def give_up(protocol: RpcProtocol, transport: asyncio.BaseTransport) -> None:
         made(protocol, transport)
-        protocols.append(protocol)
         connecting.cancel()
 
     monkeypatch.setattr(RpcProtocol, "connection_made", give_up)
     await asyncio.wait({connecting})
-    protocols[0]._on_timer(time.monotonic_ns() + 4_000_000_000)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
     server.close()
     assert connecting.cancelled()
     assert not errors
