@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 
-from covey.matcher import EventType
+from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.limits import Undecodable
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.state import EndpointOptions
+from covey.overlay.core.endpoint.storage import Storage, StoredSubscription
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Message
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes, weight
 from covey.overlay.transport.packets import decode_packet, encode_frame
 from covey.overlay.transport.wire_values import MessageError
+from covey.sim.simulator.storage import SimulatedStorage
 
 
 class Noted:
@@ -63,6 +65,7 @@ def broker_endpoint(
     join_events: int = 4_096,
     max_frame_bytes: int = 4 << 20,
     now_ns: int = 0,
+    storage: Storage | None = None,
 ) -> BrokerEndpoint[WireMessage]:
     """A broker with its core, which takes messages in their wire form."""
     core = Broker(name, neighbours=neighbours, event_types=event_types)
@@ -86,4 +89,13 @@ def broker_endpoint(
         weigh=weight,
         warn=lambda *_: None,
         now_ns=now_ns,
+        storage=storage,
     )
+
+
+def stored_session(interface: str) -> Storage:
+    """The storage of a broker that had a durable session with a subscription, 1, in its former life."""
+    storage = SimulatedStorage((), interface, lambda: 0).start()
+    filter = parse("x < 1", EventType("Stored", {"x": "int64"}))
+    storage.save_session(interface, "of before", [StoredSubscription(1, filter, {})])
+    return storage

@@ -1,10 +1,11 @@
 """What a broker keeps for an interface, and what it gives up."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, stored_session
 from core_ends import LATE_NS, drain, meet
 
 from covey.matcher import EventBatch, EventType
@@ -39,7 +40,9 @@ def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
     return Deliver(batch, np.arange(count + 1) * 2, np.arange(2 * count), 1)
 
 
-def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bool]]:
+def queue(
+    policy: SlowConsumer, key_of: Callable[[str], str | None] = lambda _: None, **options: int
+) -> tuple[InterfaceQueue, list[bool]]:
     heard: list[bool] = []
     limits = QueueLimits(**{"bytes": 1 << 20, "held_bytes": 1 << 20, **options})
     return InterfaceQueue(
@@ -49,7 +52,19 @@ def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bo
         warn=lambda *_: None,
         policy=policy,
         limits=limits,
+        key_of=key_of,
     ), heard
+
+
+def lost(queued: InterfaceQueue) -> dict[bool, int]:
+    """How many events its client gets to hear that it has lost, by whether newer ones stand for them."""
+    other = Link(2)
+    meet(queued.link, other)
+    drain(other, queued.link)  # credit
+    gaps = [message for message in drain(queued.link, other) if isinstance(message, Gap)]
+    counts = {gap.conflated: gap.count for gap in gaps}
+    assert len(counts) == len(gaps)
+    return counts
 
 
 def waiting(of: InterfaceQueue) -> list[int]:
@@ -259,8 +274,7 @@ def ships(first: int, *ids: int, of: EventType = SHIP) -> Deliver:
 
 
 def conflating(**options: int) -> InterfaceQueue:
-    queued, _ = queue(SlowConsumer.CONFLATE, **options)
-    queued._key_of = {"Ship": "id"}.get
+    queued, _ = queue(SlowConsumer.CONFLATE, {"Ship": "id", "Plane": "id"}.get, **options)
     return queued
 
 
@@ -270,10 +284,10 @@ def test_conflation_keeps_the_last_event_of_each_key() -> None:
         assert queued.send(ships(first, *(each % 10 for each in range(first, first + 10))))
     assert len(waiting(queued)) <= 20
     assert waiting(queued)[-10:] == [*range(990, 1_000)]
-    (gap,) = queued.link._gaps.values()
-    assert (gap.conflated, gap.count + len(waiting(queued))) == (True, 1_000)
-    assert queued.drops.by_reason == {"conflated": gap.count}
     assert not queued.full_types
+    conflated = 1_000 - len(waiting(queued))
+    assert queued.drops.by_reason == {"conflated": conflated}
+    assert lost(queued) == {True: conflated}
 
 
 def test_a_client_that_keeps_up_gets_every_event_of_a_key() -> None:
@@ -289,11 +303,12 @@ def test_keys_that_are_too_many_are_dropped_and_told_as_lost() -> None:
     for each in range(100):
         queued.send(ships(2 * each, each, each))
         assert queued.link.events.count <= 40
-    lost = {gap.conflated: gap.count for gap in queued.link._gaps.values()}
-    assert lost.keys() == {True, False}
-    assert lost[False] > 60
-    assert lost[True] + lost[False] + len(waiting(queued)) == 200
-    assert waiting(queued)[-1] == 199
+    left = waiting(queued)
+    assert left[-1] == 199
+    told = lost(queued)
+    assert told.keys() == {True, False}
+    assert told[False] > 60
+    assert told[True] + told[False] + len(left) == 200
 
 
 @pytest.fixture
@@ -354,7 +369,6 @@ def test_what_is_stored_makes_no_queue_full(conflations: list[EventQueue]) -> No
 
 def test_all_keys_are_looked_for_before_any_is_lost() -> None:
     queued = conflating(events=100)
-    queued._key_of = {"Ship": "id", "Plane": "id"}.get
     plane = EventType("Plane", {"id": "int64"}, key="id")
     queued.send(ships(0, 1, *([2] * 94), of=plane))
     queued.send(ships(95, 1, 2, 3, 4, 5, 6))
@@ -364,9 +378,9 @@ def test_all_keys_are_looked_for_before_any_is_lost() -> None:
 
 def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() -> None:
     """One that was restored has had none; events of types without a key are only never superseded."""
-    endpoint = broker_endpoint("b1")
-    queued = endpoint._interfaces.restored("client/c")
-    queued.durable = True
+    endpoint = broker_endpoint("b1", event_types=[SHIP], storage=stored_session("client/c"))
+    queued = endpoint.queues["client/c"]
+    assert queued.durable
     for policy in (SlowConsumer.CONFLATE, SlowConsumer.BLOCK, SlowConsumer.CONFLATE):
         peer = ConnectRequest("client/c", Hello(7), durable=True, slow_consumer=policy)
         connection = Noted()
@@ -375,7 +389,6 @@ def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() ->
         assert queued.policy is policy
         endpoint.lost("client/c", connection, 0)
     queued.limits = QueueLimits(bytes=1 << 20, held_bytes=1 << 20, events=40)
-    queued._key_of = {"Ship": "id"}.get
     for first in range(0, 100, 5):
         queued.send(deliver(first, 5))
         queued.send(ships(first, 1, 2, 1, 2, 1))

@@ -2,7 +2,8 @@
 
 import pytest
 from core_driven import Driven
-from core_endpoints import Noted, broker_endpoint
+from core_endpoints import Noted, broker_endpoint, frame_of, stored_session
+from tables import grown, tables
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
@@ -84,7 +85,7 @@ def test_types_of_a_session(bounded: Bounded) -> None:
     bounded(C, Unadvertise(bounded.epoch(C), "A"))
     assert bounded.advertise(C, "E") is None, "it has withdrawn another"
     bounded.quotas.forget(C)
-    assert not bounded.quotas._introduced.get(C)
+    assert bounded.advertise(C, "F") is None, "its next session has introduced none"
 
 
 def test_types_of_a_broker(bounded: Bounded) -> None:
@@ -155,26 +156,46 @@ def test_sessions_of_one_principal_whatever_their_names() -> None:
     assert again is not None
     endpoint.goodbye("client/alice/1", again, 0)
     assert opens("alice/3", "alice")
-    assert endpoint.quotas._sessions == {"alice": 2, "bob": 1}
-    why = "alice has 2 sessions: expected at most 2 of one client (max_client_sessions)"
-    assert refusals == [f"RESOURCE_EXHAUSTED: {why}"] * 2
+    assert not opens("alice/4", "alice"), "it has two again"
+    assert opens("bob/2", "bob")
+    assert not opens("bob/3", "bob")
+    why = "has 2 sessions: expected at most 2 of one client (max_client_sessions)"
+    assert refusals == [f"RESOURCE_EXHAUSTED: {name} {why}" for name in ("alice", "alice", "alice", "bob")]
 
 
-def test_a_session_that_was_restored_or_has_moved_here_counts_once_its_client_is_back() -> None:
-    endpoint = broker_endpoint("b1")
-    for _ in range(2):
-        queue = endpoint._interfaces.restored("client/alice/1")
-        queue.durable = True
-        for principal in ("alice", "alice", "al"):
-            endpoint.accept(
-                ConnectRequest(queue.interface, Hello(7), durable=True, principal=principal), Noted(), 0
-            )
-            connection = queue.connection
-            assert connection is not None
-            endpoint.lost(queue.interface, connection, 0)
-            assert endpoint.quotas._sessions == {principal: 1}
-        endpoint._interfaces.end_session(queue, "it left", "OK")
-        assert endpoint.quotas._sessions == {}
+def test_a_session_that_was_restored_counts_once_its_client_is_back() -> None:
+    interface = "client/alice/1"
+    endpoint = broker_endpoint(
+        "b1",
+        storage=stored_session(interface),
+        options=EndpointOptions(bounds=Bounds(client_sessions=0, sessions=5)),
+    )
+
+    def sessions() -> dict[str, str | None]:
+        return {name: endpoint.quotas.session_refusal(1, name) for name in ("alice", "al")}
+
+    def counts(alice: int, al: int) -> dict[str, str | None]:
+        why = "sessions: expected at most 0 of one client (max_client_sessions)"
+        return {"alice": f"alice has {alice} {why}", "al": f"al has {al} {why}"}
+
+    queue = endpoint.queues[interface]
+    assert queue.durable
+    assert sessions() == counts(0, 0)
+    before = tables(endpoint.quotas, "covey.overlay.core.endpoint")
+    for principal in ("alice", "alice", "al"):
+        connection = Noted()
+        peer = ConnectRequest(interface, Hello(7), durable=True, principal=principal)
+        endpoint.accept(peer, connection, 0)
+        assert endpoint.queues[interface] is queue
+        endpoint.lost(interface, connection, 0)
+        assert sessions() == (counts(1, 0) if principal == "alice" else counts(0, 1))
+    connection = Noted()
+    endpoint.accept(peer, connection, 0)
+    endpoint.receive(interface, connection, [frame_of(1, Unsubscribe(9, 1))], 0)
+    assert endpoint.goodbye(interface, connection, 0)
+    assert interface not in endpoint.queues
+    assert sessions() == counts(0, 0)
+    assert not grown(before, tables(endpoint.quotas, "covey.overlay.core.endpoint"))
 
 
 def test_the_size_of_a_normal_form() -> None:
