@@ -5,7 +5,7 @@ import logging
 import re
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, at_rest, on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ClosedError, ConnectError, Gap, RefusedError, Subscription
@@ -229,16 +229,16 @@ async def test_a_type_whose_reader_does_not_read_delays_no_other_of_its_publishe
     note = EventType("Note", {"text": "string"})
     async with Brokers() as overlay:
         at = overlay.address("b1")
-        async with Client(at) as feed, Client(at, window_bytes=10_000) as lazy, Client(at) as reader:
+        async with Client(at) as feed, Client(at, "lazy", window_bytes=10_000) as lazy, Client(at) as reader:
             await feed.advertise(note)
             await feed.advertise(QUOTE)
             await lazy.subscribe("Note")
             mine = await reader.subscribe("Quote")
             for _ in range(1_000):  # as much as the reader's window and its broker's queue take, and more
                 await feed.publish("Note", text="x" * 60_000)
-                if feed._endpoint.link.events.holds("Note"):
+                if overlay.nodes["b1"].queues["client/lazy"].full_types:
                     break
-            assert feed._endpoint.link.events.holds("Note")
+            await at_rest(lambda: feed.pending)
             for _ in range(10):
                 await feed.publish("Note", text="x")
             for volume in range(100):

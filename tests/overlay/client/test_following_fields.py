@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from live_brokers import LiveBrokers, live_brokers
-from running import QUOTE, Brokers, eventually, on_a_loop, until
+from running import QUOTE, Brokers, eventually, on_a_loop
 
 from covey.matcher.errors import VariableError
 from covey.overlay import Client
@@ -58,7 +58,8 @@ async def test_an_assignment_is_in_force_at_once_and_reaches_the_overlay() -> No
         assert quotes.values == {"firm": "IBM", "last_buy": 10.0}
         prices = [9.0, 9.5, 7.0, 8.0, 6.0, 6.0]
         await feed.publish_batch("Quote", [{"firm": "IBM", "price": price} for price in prices])
-        await until(lambda: bool(quotes._inbox.items))
+        await feed.flush()
+        await overlay.quiet()
         bought = []
         async for event in quotes:
             monitor.last_buy = event["price"]  # what waits here is evaluated again, as in the paper

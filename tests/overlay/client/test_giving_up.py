@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
+from tables import grown, tables
 
 from covey.overlay import Client, ClosedError, NotSettledError
+
+CLIENT = "covey.overlay.client"
 
 
 @on_a_loop
@@ -84,12 +87,14 @@ async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> N
         mine = await me.subscribe(QUOTE, "volume >= $least", least=0)
         await overlay.crash("b1")
         await until(lambda: not me.connected)
+        before = tables(me, CLIENT)
         for least in range(1, 4):
             with pytest.raises(NotSettledError):
                 await mine.update(least=least, timeout=0.01)
-        assert len(me._driver.waiters) == 0
+        assert not grown(before, tables(me, CLIENT))
         for volume in range(10):
             await me.publish("Quote", volume=volume)
+        before = tables(me, CLIENT)
         for volume in range(3_000):
             one = asyncio.create_task(me.publish("Quote", volume=volume))
             many = asyncio.create_task(me.publish_batch("Quote", [{"volume": volume}]))
@@ -98,7 +103,7 @@ async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> N
                 given_up.cancel()
         await asyncio.sleep(0)
         assert me.pending == 10
-        assert not me._driver.publishing._room
+        assert not grown(before, tables(me, CLIENT))
         last = asyncio.create_task(me.publish("Quote", volume=7_000))
         await overlay.start("b1")
         await last

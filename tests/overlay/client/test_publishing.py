@@ -69,9 +69,12 @@ def mixed(large: int, small: int) -> list[dict[str, object]]:
 @pytest.mark.parametrize("way", ["batch", "single"])
 async def test_events_of_mixed_sizes_are_cut_to_fit_frames(way: str) -> None:
     rows = mixed(362, 3_734)
-    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
-        broken: list[str] = []
-        client._driver.reports.on_state = lambda connected, why: broken.append(why)
+    broken: list[str] = []
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1"), on_state=lambda connected, why: broken.append(why)) as client,
+    ):
+        broken.clear()
         await client.advertise(NOTE)
         mine = await client.subscribe("Note", 'text == "y"')
         if way == "batch":

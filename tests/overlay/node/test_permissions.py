@@ -164,8 +164,8 @@ async def test_a_token_that_ends_takes_what_the_next_one_does_not_allow() -> Non
             assert (await asyncio.wait_for(anext(hidden), 60))["x"] == 1
             with pytest.raises(RefusedError, match="may not subscribe"):
                 await asyncio.wait_for(anext(hidden), 60)
-            await until(lambda: None not in (asking._driver.error, fixed._driver.error))
-            for error in (asking._driver.error, fixed._driver.error):
+            await until(lambda: None not in (asking.error, fixed.error))
+            for error in (asking.error, fixed.error):
                 assert isinstance(error, ConnectError)
                 assert error.status == "UNAUTHENTICATED"
 
