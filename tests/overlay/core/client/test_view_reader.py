@@ -60,6 +60,17 @@ def test_of_more_keys_than_are_kept_those_that_left_last_are(monkeypatch: pytest
     assert view.arrive(1, ("a", 1), ("b", 1)) == [("enter", "a")]
 
 
+def test_moves_that_nobody_has_read_take_the_room_of_one() -> None:
+    view = _View()
+    view.arrive(1, ("k", 1))
+    for a in range(10, 110):
+        view.update(a)
+    assert view.reader.waiting == 1
+    view.update(0)
+    assert view.told() == [("leave", "k")]
+    assert view.reader.waiting == 0
+
+
 def test_after_a_loss_an_update_has_keys_leave_that_are_not_sent_again() -> None:
     view = _View()
     view.arrive(1, ("gone", 1), ("stays", 1))
