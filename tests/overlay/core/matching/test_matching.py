@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
+from tables import grown, tables
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.overlay.core.covering.interest import Interest, Registry
@@ -276,8 +277,10 @@ def test_what_comes_and_goes_between_events_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: False)
     registry, matching = Registry(), Matching(engine, QUOTE)
+    before = tables(matching)
     for number in range(600):
         interest = registry.make("client/h", 1, number, parse(f"price == {number}", QUOTE), {})
         matching.put(interest, 1)
         matching.discard(interest)
-    assert (len(matching._dirty), len(matching._pending_filters), matching.pending) == (0, 0, 0)
+    assert matching.pending == 0
+    assert not grown(before, tables(matching))

@@ -114,6 +114,10 @@ def test_an_operator_is_off_while_too_many_of_its_calls_go_on() -> None:
 
 def test_budgets_of_old_calls_are_forgotten() -> None:
     limiter = Limiter(LIMITS)
-    for key in range(10_000):
-        limiter.grant("f", key, 1, key)
-    assert len(limiter._calls) == 4_096
+    for key in range(5_000):
+        limiter.begin_turn()
+        assert limiter.grant(f"f{key}", key, 1, 0).events == 1
+        limiter.succeeded(f"f{key}", key, 1, 250 * MS)
+    limiter.begin_turn()
+    known = [key for key in reversed(range(5_000)) if not limiter.grant(f"f{key}", key, 1, 0).events]
+    assert known == [*reversed(range(5_000 - 4_096, 5_000))]

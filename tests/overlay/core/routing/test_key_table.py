@@ -1,8 +1,10 @@
 """The last events of keys: joined batches, bounds, and what eviction tells views."""
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from core_driven import Driven, sent
 
@@ -19,7 +21,6 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.routing import key_table
 from covey.overlay.core.routing.key_columns import NumberedHolders
 from covey.overlay.core.routing.key_table import KeyTable
 from covey.sim.invariants import check
@@ -56,9 +57,17 @@ def test_a_table_has_the_last_event_of_each_key_however_batches_come() -> None:
             assert content(table) == expected
     assert content(table) == expected
     assert len(table) == len(expected)
-    held = sum(each.held for each in table._chunks.values())
-    assert table.inspect()["bytes"] == held + len(table) * key_table._ROW_BYTES
-    assert len(table._chunks) < 500
+    table.drop(table.everything())
+    assert (len(table), table.inspect()["bytes"]) == (0, 0)
+
+
+def test_single_events_take_little_more_than_together() -> None:
+    apart, together = KeyTable("id"), KeyTable("id")
+    together.take(batch(0, *[(key, key) for key in range(5_000)]), 1)
+    for key in range(5_000):
+        apart.take(batch(key, (key, key)), 1)
+    assert content(apart) == content(together)
+    assert apart.inspect()["bytes"] < 1.1 * together.inspect()["bytes"]
 
 
 def test_bytes_are_bounded() -> None:
@@ -78,9 +87,9 @@ def evict(table: KeyTable) -> None:
 class Counting(KeyTable):
     joins = 0
 
-    def _join(self, *, every: bool = False) -> None:
-        self.joins += every
-        super()._join(every=every)
+    def joined(self, rows: npt.NDArray[np.int64]) -> Iterator[tuple[EventBatch, npt.NDArray[np.int64]]]:
+        self.joins += len(rows) == len(self)
+        return super().joined(rows)
 
 
 def test_what_nearly_fills_a_table_is_not_joined_again_at_every_batch() -> None:
