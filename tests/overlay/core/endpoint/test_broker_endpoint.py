@@ -6,7 +6,7 @@ from core_endpoints import Noted, broker_endpoint, connected, frame_of
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
-from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.state import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello
@@ -20,18 +20,23 @@ S = 1_000_000_000
 
 def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> None:
     """The refusal left the call of a timer, with the other timers that were due, and the connection hung."""
-    options = EndpointOptions(bounds=Bounds(sessions=1))
-    broker = broker_endpoint("b1", options=options)
+    options = EndpointOptions(bounds=Bounds(sessions=1), sessions=SessionLimits(queue_events=1))
+    broker = broker_endpoint("b1", neighbours=("b2",), options=options)
     holder, claimant, other = Noted(), Noted(), Noted()
-    broker.accept(ConnectRequest("client/a", Hello(1)), holder, 0)
+    ends = SlowConsumer.DISCONNECT
+    broker.accept(ConnectRequest("client/a", Hello(1), slow_consumer=ends), holder, 0)
+    note = EventType("Note", {"x": "int64"})
+    broker.receive("client/a", holder, [frame_of(1, Subscribe(1, 1, parse("", note), {}))], 0)
     broker.accept(ConnectRequest("client/a", Hello(2)), claimant, 0)
     assert claimant.answer is None
-    broker._interfaces.end_session(broker.queues["client/a"], "it does not keep up", "RESOURCE_EXHAUSTED")
+    events = Publish(EventBatch.from_pylist(note, [{"x": 1}] * 2, publisher="p", first_sequence=1))
+    broker.receive("broker/b2", connected(broker, "broker/b2"), [frame_of(1, Advertise(1, note), events)], 0)
+    assert holder.end == "RESOURCE_EXHAUSTED"
     broker.accept(ConnectRequest("client/b", Hello(3)), other, 1)
     assert other.resumed is False
     broker.handle_timer(10 * S)
     assert (claimant.end, claimant.answer) == ("RESOURCE_EXHAUSTED", None)
-    assert list(broker.queues) == ["client/b"]
+    assert list(broker.queues) == ["broker/b2", "client/b"]
 
 
 def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() -> None:
