@@ -191,6 +191,10 @@ class LocalOverlay:
         """The directory in which a broker stores the events of durable types."""
         return self._folder / "storage" / broker
 
+    def file(self, broker: str) -> Path:
+        """The overlay file of one broker, which it reads again at SIGHUP."""
+        return self._folder / f"{broker}.yaml"
+
     def configuration(self, broker: str) -> dict[str, Any]:
         """The overlay file of one broker, as plain values."""
         dialled = self.link_addresses
@@ -199,7 +203,7 @@ class LocalOverlay:
         return {**self._configuration, "brokers": brokers}
 
     async def _spawn(self, broker: str) -> None:
-        file = self._folder / f"{broker}.yaml"
+        file = self.file(broker)
         file.write_text(yaml.safe_dump(self.configuration(broker), sort_keys=False))
         with (self._folder / f"{broker}.log").open("ab") as log:
             self._processes[broker] = await asyncio.create_subprocess_exec(

@@ -1,6 +1,6 @@
 """Messages of a call that arrive in pieces."""
 
-import sys
+import tracemalloc
 
 from covey.overlay.http2.messages import MessageReader, frame_message
 
@@ -10,10 +10,15 @@ def test_a_message_in_pieces_of_two_bytes_takes_little_more_memory_than_its_byte
     data = frame_message(message)
     reader = MessageReader(1 << 20)
     most = 0
-    for start in range(0, len(data), 2):
-        reader.feed(data[start : start + 2])
-        if start % 1_000 == 0:
-            most = max(most, sum(map(sys.getsizeof, reader._chunks + reader._small_chunks)) - reader.size)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for start in range(0, len(data), 2):
+            reader.feed(data[start : start + 2])
+            if start % 1_000 == 0:
+                most = max(most, tracemalloc.get_traced_memory()[0] - before - reader.size)
+    finally:
+        tracemalloc.stop()
     assert reader.cut(10) == ([message], -len(message) + 2 - len(data) % 2)
     assert most < 50_000
     assert reader.size == 0

@@ -14,9 +14,8 @@ from covey.overlay.core.messages import Publish
 from covey.overlay.node.node import Node
 
 
-def fail_at_events(node: Node) -> list[BaseException]:
-    """Have the core of a node fail at the next events; the failures that it was stopped for."""
-    failures: list[BaseException] = []
+def fail_at_events(node: Node) -> None:
+    """Have the core of a node fail at the next events."""
     handle_all = node.core.handle_all
 
     def fail(messages: list[Any], *arguments: Any, **named: Any) -> Any:
@@ -25,25 +24,29 @@ def fail_at_events(node: Node) -> list[BaseException]:
         return handle_all(messages, *arguments, **named)
 
     node.core.handle_all = fail
-    node._on_failure = failures.append
-    return failures
+
+
+def stops(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What brokers say that they stop for."""
+    return [message for message in caplog.messages if " stops: " in message]
 
 
 @on_a_loop
 @pytest.mark.parametrize("link", [("b1", "b2"), ("b2", "b1")], ids=["dialled", "accepted"])
-async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tuple[str, str]) -> None:
+async def test_events_that_a_broker_failed_at_arrive_after_its_restart(
+    link: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     async with two_clients(QUOTE, [link], "b1", "b2") as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
         assert (await asyncio.wait_for(anext(mine), 60))["volume"] == 0
         failed = overlay.nodes["b2"]
-        failures = fail_at_events(failed)
+        fail_at_events(failed)
         for volume in range(1, 101):
             await feed.publish("Quote", volume=volume)
-        await until(lambda: bool(failures))
-        (failure,) = failures
-        assert isinstance(failure, MemoryError)
+        await until(lambda: failed.failed)
+        assert stops(caplog) == ["broker b2 stops: MemoryError('no room')"]
         await until(lambda: not failed.queues["broker/b1"].connected)
         with pytest.raises(ConnectError):
             await Client(overlay.address("b2"), connect_timeout=0.3).open()
@@ -56,19 +59,21 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
 
 
 @on_a_loop
-async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -> None:
+async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with two_clients(QUOTE) as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")
         await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
         await feed.flush()
         node = overlay.nodes["b1"]
-        failures = fail_at_events(node)
+        fail_at_events(node)
         received = node.queues[f"client/{feed.name}"].link.received
         node.fail(RuntimeError("something else"))
         await feed.publish("Quote", volume=1)
         await until(lambda: not feed.connected)
-        assert len(failures) == 1
+        assert stops(caplog) == ["broker b1 stops: RuntimeError('something else')"]
         assert node.queues[f"client/{feed.name}"].link.received == received
         assert (await asyncio.wait_for(anext(mine), 60))["volume"] == 0
         await feed.close(grace=0.0)

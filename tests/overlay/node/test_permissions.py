@@ -21,6 +21,7 @@ from covey.overlay.core.access.rights import Permission, Rule
 from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Refuse
 from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.overlay.node.broker_storage import Retention
+from covey.overlay.transport.credentials import credentials
 from covey.overlay.transport.packets import RELOAD, encode_reload
 
 SECRET = "t" * 40
@@ -96,8 +97,9 @@ async def test_who_gets_in_and_what_it_may_do() -> None:
             for call in (alice.inspect(), bob.inspect()):
                 with pytest.raises(RefusedError, match="may not inspect the broker"):
                     await call
+            asking = credentials(tls, token("alice"))
             with pytest.raises(RefusedError, match="'alice' may not have the broker reload its overlay file"):
-                await call_broker(near, RELOAD, encode_reload(leave=True), alice._credentials)
+                await call_broker(near, RELOAD, encode_reload(leave=True), asking)
         denials = overlay.nodes["b1"].denials
         assert (denials["subscribe"], denials["publish"], denials["administer"]) == (6, 1, 3)
         _, state = await inspect_broker(near, tls=tls, token=token("root"))
@@ -114,7 +116,7 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
         client = Client(overlay.address("b1"), token=secret, name="mallory")
         with pytest.raises(ConnectError) as refusal:
             await client.open()
-        said = [caplog.text, str(refusal.value), repr(client), repr(client._credentials), repr(vars(client))]
+        said = [caplog.text, str(refusal.value), repr(client), repr(vars(client))]
         assert not [part for part in parts for text in said if part in text]
 
 
@@ -246,7 +248,7 @@ async def test_durable_sessions_are_of_subjects_that_may_have_all_they_have(tmp_
 
         async def restart(clients: ClientRules) -> None:
             await overlay.crash("b2")
-            overlay._options["clients"] = clients
+            overlay.differing["b2"] = {"clients": clients}
             await overlay.start("b2")
             await overlay.linked()
 

@@ -19,7 +19,7 @@ import yaml
 from bystanders import FLOOD, Flood, Reader, Tasks
 from running import on_a_loop, run_on_loop, until
 
-from covey.overlay import Client, RefusedError
+from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.node.config import ConfigError, load_overlay
@@ -436,12 +436,16 @@ async def test_clients_whose_permissions_change_come_back_and_others_notice_noth
             theirs = await bob.subscribe(FLOOD)
             tasks.start(Flood(publisher, 500).run())
             await until(lambda: len(reader.numbers) > 10, "alice reads")
+            with pytest.raises(ConnectError):
+                async with Client(address, token=token("carol")):
+                    pass
 
             await broker.reload(file(rule("alice", "Flood"), rule("bob", "Other"), rule("carol", "*")))
             other = Reader()
             with pytest.raises(RefusedError, match="'bob' may not subscribe to events of type 'Flood'"):
                 await asyncio.wait_for(other.read(theirs), 60)
-            assert broker.node.authentication._clients == broker.node.overlay.clients
+            async with Client(address, token=token("carol")) as carol:
+                assert await carol.event_type("Flood") == FLOOD
             seen = len(reader.numbers)
             await until(lambda: len(reader.numbers) > seen + 10, "alice reads on")
             assert reader.numbers == list(range(len(reader.numbers)))
@@ -487,7 +491,7 @@ def test_processes_reload_at_sighup() -> None:
                 seen = len(reader.numbers)
                 configuration = {**overlay.configuration("b1"), "limits": {"session_lease_s": lease_s}}
                 for name, process_id in overlay.process_ids().items():
-                    (overlay._folder / f"{name}.yaml").write_text(yaml.safe_dump(configuration))
+                    overlay.file(name).write_text(yaml.safe_dump(configuration))
                     os.kill(process_id, signal.SIGHUP)
                 await until(lambda seen=seen: len(reader.numbers) > seen, "events go on", 60)
             await until(lambda: "changed: limits.session_lease_s" in overlay.log("b2", 1_000), "reloads", 60)

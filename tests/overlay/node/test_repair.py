@@ -157,7 +157,7 @@ async def recovery_s(disturb: int, restore: int | None, overlay: LocalOverlay, p
         if restore is not None:
             os.kill(process_id, restore)
         else:
-            await overlay._processes["b2"].wait()
+            await overlay.exit_status("b2")
             await overlay.start("b2")
         await exchange(first, to_third, 3_000_000)
         await exchange(third, to_first, 4_000_000)

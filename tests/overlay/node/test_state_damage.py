@@ -45,7 +45,8 @@ def directory(tmp_path: Path) -> Path:
     killed.mkdir()
     with closing(StateStore(str(running / "state.sqlite"))) as store:
         fill(store)
-        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with closing(sqlite3.connect(running / "state.sqlite", isolation_level=None)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for offset in range(6, 12):
             store.save({("client/a", "T"): offset}, {}, {})
         for path in running.iterdir():
@@ -103,7 +104,8 @@ def test_a_flipped_bit_in_a_row_of_any_table_is_told_and_not_served(directory: P
 def test_a_flipped_bit_anywhere_is_told_or_was_of_no_use(directory: Path) -> None:
     with closing(StateStore(str(directory / "state.sqlite"))) as store:
         sound = content(store)
-        store._db.execute("PRAGMA journal_mode = DELETE")
+    with closing(sqlite3.connect(directory / "state.sqlite", isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
     draw, refused = random.Random(3), 0
 
     def check(path: Path) -> None:

@@ -4,6 +4,7 @@
 """
 
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_its_methods_are_those_of_the_contract() -> None:
 
 def test_its_timers_are_those_of_the_code() -> None:
     options, limits = Http2Options(), SessionLimits()
-    of_client = Http2Connection(client=True, now_ns=0)._keepalive_ns
+    of_client = Http2Connection(client=True, now_ns=0).next_timer()
+    assert of_client is not None
     first, longest = event_loop._FIRST_PAUSE_S, event_loop._LONGEST_PAUSE_S
     assert node_connection._HELLO_WITHIN_S == rpc_server._REQUEST_WITHIN_S
     expected = {
@@ -183,7 +185,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"still taken, up to {of_bytes(ours.after_hold_bytes)} per client and type",
         f"more than {interface_queue.MAX_SESSION_CONTROL:,} control messages pending",
         f"{client_endpoint.MAX_CONTROL:,} in a client without a connection",
-        f"{Link(1)._max_control:,} for an interface out of reach",
+        f"{signature(Link).parameters['max_control'].default:,} for an interface out of reach",
         f"{outbox.OUTBOX_EVENTS:,} events and {of_bytes(outbox.OUTBOX_BYTES)} (`outbox_events`",
         f"{rpc_server._OTHER_DESCRIPTORS} descriptors of the process",
     ):
@@ -231,11 +233,11 @@ class _Conversation:
         self.client = ClientEndpoint(ClientSession("trader/1"), Link(7, window_bytes=1 << 20))
         self.now_ns = 0
         hello = self.client.hello()
-        self._packet("client", encode_greeting(Greeting(Role.CLIENT, "trader", hello)))
+        self.note("client", encode_greeting(Greeting(Role.CLIENT, "trader", hello)))
         self.broker.accept(ConnectRequest("client/trader", hello), self, 0)
 
     def opened(self, answer: Hello, resumed: bool) -> None:
-        self._packet("broker", encode_greeting(Greeting(Role.BROKER, "b1", answer, "example")))
+        self.note("broker", encode_greeting(Greeting(Role.BROKER, "b1", answer, "example")))
         self.client.open(answer, Limits())
 
     def wake(self) -> None:
@@ -246,7 +248,7 @@ class _Conversation:
 
     def charge(self, permits: float) -> None: ...
 
-    def _packet(self, side: str, data: bytes) -> None:
+    def note(self, side: str, data: bytes) -> None:
         self.packets.append((side, data))
 
     def exchange(self) -> None:
@@ -255,14 +257,14 @@ class _Conversation:
             to_broker = self.client.next_frame(self.now_ns)
             if to_broker is not None:
                 data = encode_frame(to_broker, schemas=True)
-                self._packet("client", data)
+                self.note("client", data)
                 self.broker.receive("client/trader", self, [decode_packet(data)], self.now_ns)
                 if self.broker.deferred:
                     self.broker.deliver()
             to_client = self.broker.next_frame("client/trader", self)
             if to_client is not None:
                 data = encode_frame(to_client)
-                self._packet("broker", data)
+                self.note("broker", data)
                 frame: Any = decode_packet(data)
                 for wire in self.client.receive(frame, self.now_ns):
                     known = self.client.session.event_type
@@ -293,7 +295,7 @@ def conversation() -> str:
     client.publish("Tick", {"price": 9.5, "firm": "IBM"})
     both.exchange()
     both.later()
-    both._packet("client", encode_goodbye(Goodbye("OK", "closed by the client")))
+    both.note("client", encode_goodbye(Goodbye("OK", "closed by the client")))
     lines = []
     for side, data in both.packets:
         packet = pb.Packet.FromString(data)
