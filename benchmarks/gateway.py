@@ -275,7 +275,7 @@ class Browsers:
             self._arrived.append(arrived)
             self._runs.append(of_run)
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         """Returns when all have subscribed."""
         descriptor_limit()
         gc.disable()  # its pauses would be taken for the gateway's
@@ -286,12 +286,8 @@ class Browsers:
                 await browser.connect()
 
         await asyncio.gather(*(connect(browser) for of_run in self._runs for browser in of_run))
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await (self._until(**arguments) if command == "until" else self._listen(**arguments))
-
-    async def _until(self, run: int, first: int, last: int, events: int) -> dict[str, Any]:
+    async def until(self, run: int, first: int, last: int, events: int) -> dict[str, Any]:
         """What the browsers that read have got of some batches, once these are so many events; or what came
         within a minute."""
         deadline = time.perf_counter() + _WITHIN_S
@@ -304,7 +300,7 @@ class Browsers:
         frames, got = len(numbers), int(counts.sum())
         return {"frames": frames, "events": got, "p50_ns": float(p50), "p99_ns": float(p99), "max_ns": most}
 
-    async def _listen(self, run: int) -> dict[str, Any]:
+    async def listen(self, run: int) -> dict[str, Any]:
         """What those get that have not read so far, and are told."""
         silent = [each for each in self._runs[run] if not each.reads]
         await asyncio.gather(*(each.listen() for each in silent))

@@ -180,12 +180,11 @@ class Hostile:
         self._subscriptions = subscriptions
         self._filter_bytes = filter_bytes
         self._channel = Channel(address)
-        self._tasks: list[asyncio.Task[None]] = []
         self.done = 0
         self.closed: dict[str, int] = {}
         """How the connections of a flood have ended."""
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         """Returns when it is prepared."""
         await self._channel.__aenter__()
         session = self._session = Session(self._channel)
@@ -198,15 +197,16 @@ class Hostile:
             await session.send([session.advertise()])
         await session.until_settled()
         self.done = 0
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        for task in self._tasks if command == "attack" else ():
-            task.cancel()
-        if command != "end":
-            self._tasks.append(asyncio.create_task(_compute() if command == "compute" else self._begin()))
-            return {}
-        attacking = self._tasks[-1]
+    async def compute(self) -> None:
+        self._computing = asyncio.create_task(_compute())
+
+    async def attack(self) -> None:
+        self._computing.cancel()
+        self._attacking = asyncio.create_task(self._begin())
+
+    async def end(self) -> dict[str, Any]:
+        attacking = self._attacking
         self._ends = True  # of a flood, which has results; other attacks go on until their process ends
         await asyncio.wait({attacking}, timeout=1.0)
         if attacking.done():

@@ -265,14 +265,10 @@ class Publisher:
         self._system = FLEETING[system](port=port)
         self._server = server
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         await self._system.open_publisher()
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await self._publish(**arguments)
-
-    async def _publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
+    async def publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
         """So many events, so many per second; a rate of 0 is a loop of publish."""
         own, before, began = _user_us(), user_system_ns(self._server), time.perf_counter()
         for index in range(events):
@@ -315,14 +311,10 @@ class Reader:
         if len(times) >= self._expected.get(phase, 0):
             self._last[phase] = now_ns, _user_us()
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         await self._system.open_reader(self._take)
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await self._read(**arguments)
-
-    async def _read(self, phase: int, events: int) -> dict[str, Any]:
+    async def read(self, phase: int, events: int) -> dict[str, Any]:
         """Once the events of a phase have come: what they cost, and their latencies."""
         self._expected[phase] = events
         deadline = time.monotonic() + _PATIENCE_S

@@ -75,11 +75,10 @@ class Visitors:
         self._sessions = 0
         self._repeated = 0
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         self._tasks = [asyncio.create_task(self._place()) for _ in range(self._places)]
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def close(self) -> dict[str, Any]:
         """The clients close."""
         self._going.set()
         _, stuck = await asyncio.wait(self._tasks, timeout=_GOING_S)

@@ -121,11 +121,11 @@ def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Itera
 
 
 class Role(Protocol):
-    """The work of a `Worker`: `start`, then `execute` per command, then `stop`. Results are plain values."""
+    """The work of a `Worker`: `start`, then a method per command, of its name, then `stop`. Those that return
+    something return plain values by name.
+    """
 
-    async def start(self) -> dict[str, Any]: ...
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
+    async def start(self) -> dict[str, Any] | None: ...
 
     async def stop(self) -> None: ...
 
@@ -203,11 +203,12 @@ def serve(
 
 
 async def _serve(role: Role) -> None:
-    print(json.dumps(await role.start()), flush=True)
+    print(json.dumps(await role.start() or {}), flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         request = json.loads(line)
-        print(json.dumps(await role.execute(request["command"], request["arguments"])), flush=True)
+        result = await getattr(role, request["command"])(**request["arguments"])
+        print(json.dumps(result or {}), flush=True)
     await role.stop()
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Self
 
 import numpy as np
@@ -50,28 +50,25 @@ def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
     )
 
 
-class Publisher(ABC):
-    """Publishes batches at full speed, single events one after the other, or single events at a rate.
+def undisturbed(command: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
+    """A command of a worker during which no garbage is collected."""
+
+    @wraps(command)
+    async def run(*given: Any, **arguments: Any) -> dict[str, Any]:
+        gc.disable()
+        response = await command(*given, **arguments)
+        gc.enable()
+        return response
+
+    return run
+
+
+class Publisher(Role):
+    """Publishes batches at full speed, single events one after the other, or single events at a rate; returns
+    when the first was sent.
 
     How an event is sent is up to the subclass.
     """
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        commands: dict[str, Callable[..., Awaitable[int]]] = {
-            "batches": self._batches,
-            "sequence": self._sequence,
-            "trickle": self._trickle,
-        }
-        gc.disable()
-        first_ns = await commands[command](**arguments)
-        gc.enable()
-        return {"first_ns": first_ns}
-
-    @abstractmethod
-    async def start(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    async def stop(self) -> None: ...
 
     @abstractmethod
     async def send(self, batch: pa.RecordBatch) -> None: ...
@@ -79,22 +76,25 @@ class Publisher(ABC):
     @abstractmethod
     async def send_event(self, event: dict[str, Any]) -> None: ...
 
-    async def _batches(self, events: int, batch: int) -> int:
+    @undisturbed
+    async def batches(self, events: int, batch: int) -> dict[str, Any]:
         prepared = ticks(events)
         batches = [prepared.slice(start, batch) for start in range(0, events, batch)]
         first_ns = time.time_ns()
         for each in batches:
             await self.send(each)
-        return first_ns
+        return {"first_ns": first_ns}
 
-    async def _sequence(self, events: int) -> int:
+    @undisturbed
+    async def sequence(self, events: int) -> dict[str, Any]:
         prepared = ticks(events).to_pylist()
         first_ns = time.time_ns()
         for event in prepared:
             await self.send_event(event)
-        return first_ns
+        return {"first_ns": first_ns}
 
-    async def _trickle(self, events: int, rate: int) -> int:
+    @undisturbed
+    async def trickle(self, events: int, rate: int) -> dict[str, Any]:
         prepared = ticks(events).to_pylist()
         clock = asyncio.get_running_loop().time
         sent = 0
@@ -107,7 +107,7 @@ class Publisher(ABC):
                 await self.send_event(event)
             sent = due
             await asyncio.sleep(max(_TURN_S, began + sent / rate - clock()))
-        return first_ns
+        return {"first_ns": first_ns}
 
 
 class Arrivals:
@@ -132,22 +132,8 @@ class Arrivals:
         return {"last_ns": self._last_ns, "p50_ms": p50, "p99_ms": p99}
 
 
-class Sink(ABC):
+class Sink(Role):
     """The far end of a chain: receives events, and reports their arrival times and latencies."""
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        gc.disable()
-        response = await (
-            self._receive(**arguments) if command == "receive" else self._one_by_one(**arguments)
-        )
-        gc.enable()
-        return response
-
-    @abstractmethod
-    async def start(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    async def stop(self) -> None: ...
 
     @abstractmethod
     async def arrived(self) -> pa.RecordBatch:
@@ -157,13 +143,15 @@ class Sink(ABC):
     def source(self, address: str) -> Publisher:
         """A publisher in this process."""
 
-    async def _receive(self, events: int) -> dict[str, Any]:
+    @undisturbed
+    async def receive(self, events: int) -> dict[str, Any]:
         arrivals = Arrivals(events)
         while not arrivals.add(await self.arrived()):
             pass
         return arrivals.as_response()
 
-    async def _one_by_one(self, events: int, address: str) -> dict[str, Any]:
+    @undisturbed
+    async def one_by_one(self, events: int, address: str) -> dict[str, Any]:
         """Publish an event at the near end, wait for its arrival here, and go on with the next."""
         source = self.source(address)
         await source.start()
@@ -218,11 +206,10 @@ class ClientPublisher(Publisher):
     def __init__(self, address: str) -> None:
         self._client = Client(address)
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         await self._client.open()
         await self._client.advertise(TICK)
         await self._client.advertise(SPOT)
-        return {}
 
     async def stop(self) -> None:
         await self._client.close()
@@ -241,18 +228,15 @@ class Subscriber(Sink):
         self._client = Client(address)
         self._updates: AwaitedUpdates | None = None
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         await self._client.open()
         subscription: Subscription = await self._client.subscribe(TICK, "price >= $floor", floor=0.0)
         self._batches = subscription.batches()
-        return {}
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        if command != "updates":
-            return await super().execute(command, arguments)
+    async def updates(self, updates: int, concurrent: int) -> dict[str, Any]:
         if self._updates is None:
             self._updates = await AwaitedUpdates.of(self._client)
-        return await self._updates.measure(**arguments)
+        return await self._updates.measure(updates, concurrent)
 
     async def arrived(self) -> pa.RecordBatch:
         return (await anext(self._batches)).record_batch
@@ -273,7 +257,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
         self._matches = 0
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         rng = np.random.default_rng(SEED)
         for client in self._clients:
             await client.open()
@@ -290,13 +274,12 @@ class Crowd:
                     for i, limit in enumerate(limits)
                 )
             )
-        return {}
 
     async def _count_matches(self, deliveries: Deliveries) -> None:
         async for delivery in deliveries:
             self._matches += len(delivery.ids)
 
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def count(self) -> dict[str, Any]:
         for task in self._tasks:
             if task.done():
                 task.result()  # a task ends only by an exception
@@ -315,12 +298,8 @@ class IdleClients:
     def __init__(self, address: str, clients: int) -> None:
         self._clients = [Client(address) for _ in range(clients)]
 
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         await asyncio.gather(*(client.open() for client in self._clients))
-        return {}
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"connected": sum(client.connected for client in self._clients)}
 
     async def stop(self) -> None:
         await asyncio.gather(*(client.close() for client in self._clients))

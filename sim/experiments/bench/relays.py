@@ -77,10 +77,9 @@ FORWARD = f"/{SERVICE}/Forward"
 
 
 class GrpcSource(RelaySource):
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         self._channel = grpc.aio.insecure_channel(self.address)
         self._call = self._channel.stream_stream(FORWARD)()
-        return {}
 
     async def stop(self) -> None:
         await self._channel.close()
@@ -104,9 +103,6 @@ class GrpcRelay:
             call = channel.stream_stream(FORWARD)()
             while (message := await context.read()) is not grpc.aio.EOF:
                 await call.write(forwarded(message))
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {}
 
     async def stop(self) -> None:
         await self._server.stop(None)
@@ -197,11 +193,10 @@ async def listen_tcp(made: Callable[[], Messages]) -> tuple[asyncio.Server, str]
 
 
 class TcpSource(RelaySource):
-    async def start(self) -> dict[str, Any]:
+    async def start(self) -> None:
         self._room = asyncio.Event()
         self._room.set()
         self._next = await connect(self.address, self._set_paused)
-        return {}
 
     def _set_paused(self, paused: bool) -> None:
         if paused:
@@ -243,9 +238,6 @@ class TcpRelay:
                 source.transport.pause_reading()
             else:
                 source.transport.resume_reading()
-
-    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {}
 
     async def stop(self) -> None:
         self._server.close()
