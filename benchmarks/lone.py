@@ -21,29 +21,25 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 
-from benchmarks.harness import p50_p99_ms
+from benchmarks.harness import command, p50_p99_ms
 from benchmarks.systems import FLEETING, ORDER, TEXT, System
-from covey.cli.support.options import Json, choices
-from covey.cli.support.output import compile_once, print_json, print_table, progress
+from covey.cli.support.options import choices
+from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
-from covey.overlay.node.config import load_overlay
-from covey.overlay.node.dialer import keep_connected
-from covey.overlay.node.node import Node
-from covey.overlay.node.server import Server
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.local_overlay import free_addresses
 from covey.sim.experiments.processes import Worker, serve, user_system_ns
 from covey.sim.progress import Progress, silent
+from covey.testing import LocalBrokers
 
 _ROOT = Path(sys.modules["covey.matcher.errors"].__file__ or "").parent.parent
 _SETTLED_S = 0.1
@@ -117,10 +113,10 @@ def _folder(file: str) -> str:
 async def trace_ways(ways: int = 5) -> dict[str, Trace]:
     """The ways of a lone event and of a lone awaited update, each the mean of a few."""
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
-        first, second = await _brokers(stack, folder)
-        publisher = await stack.enter_async_context(Client(first))
-        subscriber = await stack.enter_async_context(Client(second))
+        addresses = dict(zip(("b1", "b2"), free_addresses(2), strict=True))
+        await stack.enter_async_context(LocalBrokers([("b1", "b2")], addresses=addresses))
+        publisher = await stack.enter_async_context(Client(addresses["b1"]))
+        subscriber = await stack.enter_async_context(Client(addresses["b2"]))
         await publisher.advertise(ORDER)
         subscription = await subscriber.subscribe(ORDER, "number >= $low", low=0)
         arrived = 0
@@ -154,25 +150,6 @@ async def _traced(way: Callable[[int], Awaitable[None]], ways: int) -> Trace:
     return calls.trace(ways)
 
 
-async def _brokers(stack: AsyncExitStack, folder: Path) -> list[str]:
-    addresses = free_addresses(2)
-    file = folder / "overlay.yaml"
-    brokers = {f"b{at + 1}": {"address": address} for at, address in enumerate(addresses)}
-    file.write_text(yaml.safe_dump({"overlay": "lone", "brokers": brokers, "links": [["b1", "b2"]]}))
-    overlay = load_overlay(file)
-    for name in overlay.brokers:
-        node = Node(overlay, name)
-        server = Server(node, overlay.brokers[name])
-        await server.start()
-        dialers = [
-            asyncio.create_task(keep_connected(node, neighbour))
-            for neighbour, dials in overlay.neighbours(name).items()
-            if dials
-        ]
-        stack.push_async_callback(server.stop, 0.0, dialers)
-    return list(addresses)
-
-
 _PHASE = 1 << 32
 _WARM_RATE, _WARM = 1_000, 500
 _QUIET_S = 0.3
@@ -183,16 +160,29 @@ _LOOP_BURST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LonePlan:
-    """Rounds through the systems; events per second, for so many seconds each; events of a loop; readers
-    beside which the loop is repeated.
+    """Measure what one event costs that comes alone, beside NATS, mosquitto and a bare relay of bytes.
+
+    User time per event of the server, the publisher and the subscriber, and latency, at 100 and 1,000
+    events per second; events delivered per second by a loop of publish, with one subscriber and with four.
+    Then the calls of functions that one publish and one update make in Covey, over two brokers. Needs
+    Covey's extra `bench`.
+
+    Example: python -m benchmarks lone --systems covey,nats
     """
 
-    systems: tuple[str, ...]
-    rounds: int = 3
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of {', '.join(FLEETING)}; several separated by commas.",
+            show_default="those that are installed",
+        ),
+    ] = None
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 4.0
+    loop: Annotated[int, typer.Option(min=100, help="Events of a loop of publish.")] = 50_000
     rates: tuple[int, ...] = (100, 1_000)
-    seconds: float = 4.0
-    loop: int = 50_000
     readers: tuple[int, ...] = (1, 4)
+    """Beside which the loop is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +193,27 @@ class LoneResult:
     figures: dict[str, float]
 
 
-async def measure_lone(plan: LonePlan, progress: Progress = silent) -> list[LoneResult]:
-    """A result per system. `CoveyError` where events do not arrive."""
-    figures: dict[str, list[dict[str, float]]] = {name: [] for name in plan.systems}
-    steps = plan.rounds * len(plan.systems)
+async def measure_lone(plan: LonePlan, progress: Progress = silent) -> dict[str, Any]:
+    """A result per system, and the traces of Covey. `CoveyError` where events do not arrive."""
+    if plan.systems is None:
+        chosen = tuple(name for name, system in FLEETING.items() if not system.missing())
+    else:
+        chosen = choices("systems", plan.systems, tuple(FLEETING))
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
+    steps = plan.rounds * len(chosen)
     for step in range(steps):
-        number, at = divmod(step, len(plan.systems))
-        name = plan.systems[at]
+        number, at = divmod(step, len(chosen))
+        name = chosen[at]
         progress(f"round {number + 1}: {FLEETING[name].label}", step / steps)
         figures[name].append(await _round(name, plan))
-    return [
+    results = [
         LoneResult(
             FLEETING[name].label,
             {figure: float(np.median([each[figure] for each in rounds])) for figure in rounds[0]},
         )
         for name, rounds in figures.items()
     ]
+    return {"systems": results, "trace": await trace_ways() if "covey" in chosen else {}}
 
 
 async def _round(name: str, plan: LonePlan) -> dict[str, float]:
@@ -336,49 +331,12 @@ def _user_us() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime * 1e6
 
 
-def lone(
-    systems: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Of {', '.join(FLEETING)}; several separated by commas.",
-            show_default="those that are installed",
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 4.0,
-    loop: Annotated[int, typer.Option(min=100, help="Events of a loop of publish.")] = 50_000,
-    json_output: Json = False,
-) -> None:
-    """Measure what one event costs that comes alone, beside NATS, mosquitto and a bare relay of bytes.
-
-    User time per event of the server, the publisher and the subscriber, and latency, at 100 and 1,000
-    events per second; events delivered per second by a loop of publish, with one subscriber and with four.
-    Then the calls of functions that one publish and one update make in Covey, over two brokers. Needs
-    Covey's extra `bench`.
-
-    Example: python -m benchmarks lone --systems covey,nats
-    """
-    compile_once()
-    if systems is None:
-        chosen = tuple(name for name, system in FLEETING.items() if not system.missing())
-    else:
-        chosen = choices("systems", systems, tuple(FLEETING))
-    plan = LonePlan(chosen, rounds=rounds, seconds=seconds, loop=loop)
-    with progress() as on_progress:
-        results = asyncio.run(measure_lone(plan, on_progress))
-        traces = asyncio.run(trace_ways()) if "covey" in chosen else {}
-    if json_output:
-        print_json(
-            {
-                "systems": [asdict(each) for each in results],
-                "trace": {way: asdict(each) for way, each in traces.items()},
-            }
-        )
-        return
-    rows = [[figure, *(_shown(each.figures[figure]) for each in results)] for figure in results[0].figures]
-    print_table("One event at a time", ["", *(each.label for each in results)], rows)
-    if traces:
-        _print_traces(traces)
+def show(plan: LonePlan, results: dict[str, Any]) -> None:
+    systems = results["systems"]
+    rows = [[figure, *(_shown(each.figures[figure]) for each in systems)] for figure in systems[0].figures]
+    print_table("One event at a time", ["", *(each.label for each in systems)], rows)
+    if results["trace"]:
+        _print_traces(results["trace"])
 
 
 def _print_traces(traces: dict[str, Trace]) -> None:
@@ -394,6 +352,8 @@ def _print_traces(traces: dict[str, Trace]) -> None:
 def _shown(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"
 
+
+lone = command(LonePlan, measure_lone, show, loop=asyncio.run)
 
 if __name__ == "__main__":
     serve({"publisher": Publisher, "reader": Reader}, run)

@@ -25,16 +25,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import yaml
 
-from benchmarks.lone_relay import Frames
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
+from covey.overlay.transport.event_loop import run
+from covey.sim.experiments.bench.relays import Messages
 from covey.sim.experiments.local_overlay import LocalOverlay, broker_command, free_addresses
 
 TEXT = "x" * 112
@@ -598,32 +599,62 @@ class RabbitMq(System):
         await self._reader.close()
 
 
+class Relay(asyncio.Protocol):
+    """One connection of a process that hands every chunk of bytes of a connection to all others, and looks at
+    none: what any broker in Python costs before it does anything.
+    """
+
+    def __init__(self, others: set[Relay]) -> None:
+        self._others = others
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._others.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        for other in self._others:
+            if other is not self:
+                other.transport.write(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._others.discard(self)
+
+
+async def _relay(port: int) -> None:
+    others: set[Relay] = set()
+    server = await asyncio.get_running_loop().create_server(lambda: Relay(others), "127.0.0.1", port)
+    await server.serve_forever()
+
+
 class Sockets(System):
-    """A bare relay: what any broker in Python costs before it does anything."""
+    """The bare relay."""
 
     label = "relay of bytes in Python"
     program = "covey"
 
     def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "benchmarks.lone_relay", str(self.port)]
+        return [sys.executable, "-m", "benchmarks.systems", str(self.port)]
 
     async def ready(self) -> None:
         """It takes connections."""
 
-    async def open_publisher(self) -> None:
+    async def _connect(self, take: Callable[[bytes], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        _, self._frames = await loop.create_connection(Frames, "127.0.0.1", self.port)
+        _, self._connection = await loop.create_connection(lambda: Messages(take), "127.0.0.1", self.port)
+
+    async def open_publisher(self) -> None:
+        await self._connect()
 
     async def publish(self, number: int, sent_ns: int) -> None:
-        self._frames.send(body(number, sent_ns))
+        self._connection.write(body(number, sent_ns))
 
     async def close_publisher(self) -> None:
         await asyncio.sleep(0.1)
-        self._frames.transport.close()
+        self._connection.transport.close()
 
     async def open_reader(self, take: Take) -> None:
-        await self.open_publisher()
-        self._frames.take = lambda frame: take(*read_body(frame))
+        await self._connect(lambda message: take(*read_body(message)))
 
     async def close_reader(self) -> None:
         await self.close_publisher()
@@ -636,3 +667,6 @@ FLEETING: dict[str, type[System]] = {
     "nats": FleetingNats,
     "mosquitto": FleetingMosquitto,
 }
+
+if __name__ == "__main__":
+    run(_relay(int(sys.argv[1])))
