@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 
 EXTRAS = {
     "bokeh": "bokeh",
@@ -32,23 +32,19 @@ INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-1
 _JAVA_S = 20.0
 
 
-class PackageError(CoveyError, ValueError):
-    """A package is missing, or too old."""
-
-
 def missing(what: str, error: ModuleNotFoundError) -> Exception:
-    """A `PackageError` that names the package to install for `what`; other modules' errors unchanged."""
+    """An `InputError` that names the package to install for `what`; other modules' errors unchanged."""
     module = (error.name or "").partition(".")[0]
     package, extra = (module, "gateway") if module in GATEWAY else (EXTRAS.get(module), "sim")
     if module in MQTT:
         package, extra = "aiomqtt", "mqtt"
     if package is None:
         return error
-    return PackageError(f"{what} needs {package}: `pip install '.[{extra}]'` in the clone")
+    return InputError(f"{what} needs {package}: `pip install '.[{extra}]'` in the clone")
 
 
 def need(what: str, *modules: str) -> None:
-    """Raise `PackageError` unless all `modules` can be imported and are new enough; before long work."""
+    """Raise `InputError` unless all `modules` can be imported and are new enough; before long work."""
     for module in modules:
         _check_version(what, module)
         try:
@@ -65,7 +61,7 @@ def _check_version(what: str, module: str) -> None:
         return
     if least and tuple(map(int, re.findall(r"\d+", installed)[:2])) < least:
         wanted = ".".join(map(str, least))
-        raise PackageError(
+        raise InputError(
             f"{what} needs {EXTRAS[module]} {wanted} or newer, and {installed} is installed: "
             f"`pip install '{EXTRAS[module]}>={wanted}'`"
         )

@@ -241,10 +241,6 @@ _POLL_S = 0.1
 _NOTHING = "nothing has changed"
 
 
-class MembershipError(CoveyError):
-    """The running brokers do not let a broker join or leave."""
-
-
 class Change:
     """One broker that joins or leaves, `name`, as `edit` of the file says; `skipped` do not run."""
 
@@ -259,7 +255,7 @@ class Change:
                 raise InputError(f"--skip is {each!r}: expected one of {known}")
 
     async def make(self, wait_s: float) -> None:
-        """Make the change, and print what happens. `MembershipError`, one sentence, where it fails."""
+        """Make the change, and print what happens. `CoveyError`, one sentence, where it fails."""
         before, after, file = self.edit.before, self.edit.after, self.edit.path
         name, links = self._name, new_links(before, after)
         leaves = name in before.brokers
@@ -281,7 +277,7 @@ class Change:
             failures += filter(None, await asyncio.gather(*map(self._reload, group)))
         self.edit.release()
         if failures:
-            raise MembershipError("; ".join(failures))
+            raise CoveyError("; ".join(failures))
         if staying:
             print(f"{', '.join(staying)} {'has' if len(staying) == 1 else 'have'} reloaded the file")
         if not leaves:
@@ -295,17 +291,17 @@ class Change:
         return state
 
     async def _state(self, broker: str) -> dict[str, Any]:
-        """What a running broker says of itself; `MembershipError` if it is not that broker."""
+        """What a running broker says of itself; `CoveyError` if it is not that broker."""
         before = self.edit.before
         address = before.brokers[broker].address
         try:
             state = await self._inspected(address)
         except CoveyError as error:
-            raise MembershipError(
+            raise CoveyError(
                 f"broker {broker}: {error}; {_NOTHING} (--skip {broker} if it does not run)"
             ) from None
         if (state["broker"], state["overlay"]) != (broker, before.name):
-            raise MembershipError(
+            raise CoveyError(
                 f"broker {state['broker']} of overlay {state['overlay']} answers at {address}: expected "
                 f"{broker} of {before.name}; {_NOTHING}"
             )
@@ -330,7 +326,7 @@ class Change:
         if state["durable_sessions"] or state["missing"]:
             missing = [f"{each['what']}: {each['why']}" for each in state["missing"]]
             found = [f"durable sessions: {state['durable_sessions']}"] if state["durable_sessions"] else []
-            raise MembershipError(
+            raise CoveyError(
                 f"broker {name} stores events for others ({'; '.join(found + missing)}): expected it to be "
                 f"ready, and durable sessions to have moved or ended; {_NOTHING}"
             )
@@ -349,7 +345,7 @@ class Change:
         except RefusedError as error:
             self.edit.put_back()
             then = f"{file} is as before: start {name} again" if error.status == "ABORTED" else _NOTHING
-            raise MembershipError(f"{error}; {then}") from None
+            raise CoveyError(f"{error}; {then}") from None
         except ConnectError as error:
             answers = await self._answers(name, state["process"])
             if not answers and not self.edit.before.durable:
@@ -357,10 +353,10 @@ class Change:
             elif not answers or time.monotonic() < deadline - 1:
                 self.edit.put_back()
                 then = _NOTHING if answers else f"{file} is as before: start {name} again"
-                raise MembershipError(f"broker {name} has not left: {error}; {then}") from None
+                raise CoveyError(f"broker {name} has not left: {error}; {then}") from None
         while await self._answers(name, state["process"]):
             if time.monotonic() > deadline:
-                raise MembershipError(
+                raise CoveyError(
                     f"broker {name} is still sending on what it has: expected it to end; once it has, send "
                     f"each other broker SIGHUP, and they are linked without it ({file} has changed)"
                 )
@@ -400,7 +396,7 @@ class Change:
         for upper, lower in links:
             while not await self._linked(upper, lower):
                 if time.monotonic() > deadline:
-                    raise MembershipError(
+                    raise CoveyError(
                         f"{lower} is not linked to {upper} within {wait_s:g} s: expected it to run; covey "
                         f"health --ready says what is missing"
                     )

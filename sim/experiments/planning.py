@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from covey.matcher import EventBatch
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Update
 from covey.overlay.documents import Section, read_document, validated
@@ -50,10 +50,6 @@ _CALIBRATED = Scenario(
 _CHAIN = Topology("calibration", ("b1", "b2", "b3"), (TreeLink("b1", "b2"), TreeLink("b2", "b3")))
 
 
-class CalibrationError(CoveyError, ValueError):
-    """A file of `Calibration` is wrong, or cannot be written."""
-
-
 class Calibration(Section):
     """Of a machine: what a message costs a broker beside its core, and the memory of a broker without
     clients."""
@@ -63,14 +59,14 @@ class Calibration(Section):
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """`CalibrationError` for a file that has none."""
-        return validated(cls, read_document(path, CalibrationError), path, CalibrationError)
+        """`InputError` for a file that has none."""
+        return validated(cls, read_document(path, InputError), path, InputError)
 
     def write(self, path: Path) -> None:
         try:
             path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise CalibrationError(f"{path}: cannot be written: {error.strerror}") from None
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.overlay.documents import Section, read_document, validated
 from covey.sim.experiments.runs.run_all import PlannedRun
 from covey.sim.scenario.scenario import (
@@ -43,10 +43,6 @@ from covey.sim.scenario.scenario import (
 RUNS = 100_000
 """Maximum number of runs of a sweep."""
 _FIELDS = tuple(field.name for field in fields(Scenario))
-
-
-class SweepError(CoveyError, ValueError):
-    """A sweep is invalid; the message names the file, the key, the value and the expectation."""
 
 
 class _SweepFile(Section):
@@ -78,13 +74,13 @@ class _Choice:
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """Read a sweep file (YAML). Raises `SweepError` or `ScenarioError`."""
-    file = validated(_SweepFile, read_document(path, SweepError), path, SweepError)
+    """Read a sweep file (YAML). Raises `InputError` or `ScenarioError`."""
+    file = validated(_SweepFile, read_document(path, InputError), path, InputError)
     try:
         sweep = Sweep(list(_grid(file, Path(path).parent)))
         _check_differ(sweep.runs)
         return sweep
-    except (SweepError, ScenarioError) as error:
+    except (InputError, ScenarioError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
@@ -96,10 +92,10 @@ def _grid(file: _SweepFile, folder: Path) -> Iterator[PlannedRun]:
         dimensions.append("seed")
         choices.append([_Choice(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
     elif seeds > 1:
-        raise SweepError(f"seeds is {seeds!r}, and seed varies: expected one of them")
+        raise InputError(f"seeds is {seeds!r}, and seed varies: expected one of them")
     count = prod(map(len, choices))
     if count > RUNS:
-        raise SweepError(f"vary makes {count:,} runs: expected at most {RUNS:,}")
+        raise InputError(f"vary makes {count:,} runs: expected at most {RUNS:,}")
     for combination in product(*choices):
         changes: dict[str, Any] = {}
         for choice in combination:
@@ -117,7 +113,7 @@ def _base(scenario: Any, folder: Path) -> Scenario:
     if isinstance(scenario, str):
         return load_scenario(folder / scenario)
     if not isinstance(scenario, dict):
-        raise SweepError(f"scenario is {scenario!r}: expected a mapping from field to value, or a file")
+        raise InputError(f"scenario is {scenario!r}: expected a mapping from field to value, or a file")
     _check_fields(scenario, "scenario")
     return Scenario(**with_paths(scenario, folder))
 
@@ -127,11 +123,11 @@ def _choices(field: str, values: Any, folder: Path) -> list[_Choice]:
     if isinstance(values, dict) and values:
         for name, change in values.items():
             if not isinstance(change, dict):
-                raise SweepError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
+                raise InputError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
             _check_fields(change, f"vary.{field}.{name}")
             if "seed" in change:
                 where = f"vary.{field}.{name}"
-                raise SweepError(f"{where} has a seed: expected it in seeds, or a list as vary.seed")
+                raise InputError(f"{where} has a seed: expected it in seeds, or a list as vary.seed")
         texts, names = [str(name) for name in values], [str(name) for name in values]
         changes = [with_paths(change, folder) for change in values.values()]
     elif isinstance(values, list) and values:
@@ -140,9 +136,9 @@ def _choices(field: str, values: Any, folder: Path) -> list[_Choice]:
         names = [""] * len(values)
         changes = [with_paths({field: value}, folder) for value in values]
     else:
-        raise SweepError(f"vary.{field} is {values!r}: expected a list of values, or choices by name")
+        raise InputError(f"vary.{field} is {values!r}: expected a list of values, or choices by name")
     if len(set(texts)) < len(texts):
-        raise SweepError(f"vary.{field} is {values!r}: expected each value once")
+        raise InputError(f"vary.{field} is {values!r}: expected each value once")
     return [_Choice(*choice) for choice in zip(_words(texts), changes, names, strict=True)]
 
 
@@ -150,11 +146,11 @@ def _check_fields(names: Iterable[object], where: str) -> None:
     try:
         check_fields(names)
     except ScenarioError as error:
-        raise SweepError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
 
 
 def _check_differ(runs: Mapping[str, Scenario]) -> None:
-    """`SweepError` for two runs that do the same, since what varies has no effect in them."""
+    """`InputError` for two runs that do the same, since what varies has no effect in them."""
     first: dict[Scenario, str] = {}
     for name, scenario in runs.items():
         other = first.setdefault(effective(scenario), name)
@@ -163,7 +159,7 @@ def _check_differ(runs: Mapping[str, Scenario]) -> None:
             differing = [field for field in _FIELDS if getattr(scenario, field) != getattr(twin, field)]
             reasons = without_effect(scenario, differing)
             why = "".join(f": {field} has no effect: {reason}" for field, reason in reasons.items())
-            raise SweepError(f"the runs {other} and {name} are the same{why}")
+            raise InputError(f"the runs {other} and {name} are the same{why}")
 
 
 def _words(texts: Sequence[str]) -> list[str]:

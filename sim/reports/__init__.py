@@ -17,7 +17,7 @@ from covey.sim.reports.content import (
     mean_interval,
     number,
 )
-from covey.sim.reports.html import ReportError, html, write_report
+from covey.sim.reports.html import html, write_report
 from covey.sim.reports.png import png
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Plot",
     "Point",
     "Report",
-    "ReportError",
     "Section",
     "Table",
     "Tile",

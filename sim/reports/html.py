@@ -37,18 +37,13 @@ _FOLDED, _SHOWN = 30, 500
 _TONES = {None: "", True: " good", False: " bad"}
 
 
-class ReportError(CoveyError, OSError):
-    """The report file cannot be written."""
-
-
 def write_report(path: str | Path, report: Report) -> None:
-    """Write a report as one HTML file. Raises `ReportError` if that fails, `CoveyError` if Bokeh is
-    missing."""
+    """Write a report as one HTML file. Raises `CoveyError` if that fails, or if Bokeh is missing."""
     page = html(report)
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
-        raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise CoveyError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def html(report: Report) -> str:

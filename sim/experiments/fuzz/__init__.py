@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from covey.sim.experiments.fuzz.options import FuzzError, FuzzOptions, HistoryOutcome
+from covey.sim.experiments.fuzz.options import FuzzOptions, HistoryOutcome
 from covey.sim.experiments.processes import Workers
 
 if TYPE_CHECKING:
     from covey.sim.experiments.fuzz.history import FuzzHistory
     from covey.sim.experiments.fuzz.stalling import StallingHistory
 
-__all__ = ["FuzzError", "FuzzOptions", "HistoryOutcome", "play_histories", "play_history"]
+__all__ = ["FuzzOptions", "HistoryOutcome", "play_histories", "play_history"]
 
 
 def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 
 if TYPE_CHECKING:
     from covey.sim.checkers import Finding
@@ -29,10 +29,6 @@ FAULTS = {
 """The faults of `covey sim fuzz --faults`."""
 REFUSED_TOGETHER = (frozenset({"durable", "repair"}),)
 """Options of which a history draws one, since an overlay file cannot have both."""
-
-
-class FuzzError(CoveyError, ValueError):
-    """An option has an unknown value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +104,29 @@ class FuzzOptions:
         ):
             if value not in expected:
                 known = ", ".join(each for each in expected if each is not None)
-                raise FuzzError(f"{name} is {value!r}: expected one of {known}")
+                raise InputError(f"{name} is {value!r}: expected one of {known}")
         for name in self.fault_kinds:
             if name not in FAULTS:
-                raise FuzzError(f"faults has {name!r}: expected all, or some of {', '.join(FAULTS)}")
+                raise InputError(f"faults has {name!r}: expected all, or some of {', '.join(FAULTS)}")
         if self.faults and not self.crashes:
-            raise FuzzError("crashes is off: expected it on with faults, which name crashes or do not")
+            raise InputError("crashes is off: expected it on with faults, which name crashes or do not")
         if self.faults and (self.stalls or self.motion):
             name = "stalls" if self.stalls else "motion"
-            raise FuzzError(f"{name} is on: expected it off with faults, which have slow clients and clocks")
+            raise InputError(f"{name} is on: expected it off with faults, which have slow clients and clocks")
         if self.motion and self.routing == "static":
-            raise FuzzError("motion is on: expected routing parametric, since static routing has no motion")
+            raise InputError("motion is on: expected routing parametric, since static routing has no motion")
         if self.service != "broker" and (self.durable or self.faults):
             name = "durable" if self.durable else "faults"
-            raise FuzzError(
+            raise InputError(
                 f"service is {self.service!r}: expected broker with {name}, since the other services accept "
                 "events before they store them"
             )
         without = [name for name in ("widen", "calls", "repair", "stalls") if getattr(self, name)]
         without += ["routing static"] * (self.routing == "static")
         if self.views and without:
-            raise FuzzError(f"views is on with {without[0]}: expected it off, as it is not played")
+            raise InputError(f"views is on with {without[0]}: expected it off, as it is not played")
         if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
-            raise FuzzError("repair is on: expected durable off, since links of durable types do not move")
+            raise InputError("repair is on: expected durable off, since links of durable types do not move")
 
     @property
     def fault_kinds(self) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from draws import seeds, some_seeds
 from histories import kind, play_all
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.matcher.errors import InputError
 from covey.sim.checkers import Findings, Judge
-from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
+from covey.sim.experiments.fuzz import FuzzOptions, play_history
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.defects import SwapOrder
@@ -169,13 +170,13 @@ def test_a_refusal_that_comes_when_its_client_leaves_is_no_failure() -> None:
 
 
 def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(FuzzError, match="defect is 'gremlin': expected one of drop-update"):
+    with pytest.raises(InputError, match="defect is 'gremlin': expected one of drop-update"):
         FuzzOptions(defect="gremlin")
-    with pytest.raises(FuzzError, match="routing is 'guess'"):
+    with pytest.raises(InputError, match="routing is 'guess'"):
         FuzzOptions(routing="guess")
-    with pytest.raises(FuzzError, match="engine is 'foo': expected one of"):
+    with pytest.raises(InputError, match="engine is 'foo': expected one of"):
         FuzzOptions(engine="foo")
-    with pytest.raises(FuzzError, match="motion is on: expected routing parametric"):
+    with pytest.raises(InputError, match="motion is on: expected routing parametric"):
         FuzzOptions(routing="static", motion=True)
 
 

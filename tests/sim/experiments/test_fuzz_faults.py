@@ -12,13 +12,14 @@ from draws import ALL, some_seeds
 from histories import play_all
 
 from covey.matcher import compile_kernels
+from covey.matcher.errors import InputError
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.client import reception
 from covey.overlay.core.messages import Message
 from covey.overlay.node.broker_storage import BrokerStorage
 from covey.overlay.storage import log, recovery, segment
 from covey.overlay.storage.files import StorageError
-from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
+from covey.sim.experiments.fuzz import FuzzOptions, play_history
 from covey.sim.experiments.fuzz.faulty import FaultyHistory
 from covey.sim.experiments.fuzz.options import FAULTS, HistoryOutcome
 from covey.sim.simulator.defects import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
@@ -115,11 +116,11 @@ def test_one_seed_gives_one_history_byte_for_byte() -> None:
 
 
 def test_an_unknown_fault_is_named() -> None:
-    with pytest.raises(FuzzError, match="faults has 'gremlins': expected all, or some of crashes, power"):
+    with pytest.raises(InputError, match="faults has 'gremlins': expected all, or some of crashes, power"):
         FuzzOptions(faults="crashes,gremlins")
-    with pytest.raises(FuzzError, match="stalls is on: expected it off with faults"):
+    with pytest.raises(InputError, match="stalls is on: expected it off with faults"):
         FuzzOptions(faults="all", stalls=True)
-    with pytest.raises(FuzzError, match="service is 'two-lanes': expected broker with faults"):
+    with pytest.raises(InputError, match="service is 'two-lanes': expected broker with faults"):
         FuzzOptions(faults="all", service="two-lanes")
 
 

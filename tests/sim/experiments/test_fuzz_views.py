@@ -5,7 +5,8 @@ from commands import run
 from draws import some_seeds
 from histories import kind, play_all
 
-from covey.sim.experiments.fuzz import FuzzError, FuzzOptions
+from covey.matcher.errors import InputError
+from covey.sim.experiments.fuzz import FuzzOptions
 
 
 @some_seeds("fuzzer, views", parts=4, stated=True)
@@ -53,9 +54,9 @@ def test_histories_that_have_failed(options: FuzzOptions, seed: int) -> None:
 
 
 def test_views_are_refused_with_what_has_none() -> None:
-    with pytest.raises(FuzzError, match="views is on with widen: expected it off"):
+    with pytest.raises(InputError, match="views is on with widen: expected it off"):
         FuzzOptions(views=True, widen=True)
-    with pytest.raises(FuzzError, match="views is on with routing static"):
+    with pytest.raises(InputError, match="views is on with routing static"):
         FuzzOptions(views=True, routing="static")
 
 

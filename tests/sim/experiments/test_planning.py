@@ -9,11 +9,11 @@ import commands
 import pytest
 from running import free_ports
 
+from covey.matcher.errors import InputError
 from covey.overlay.node.config import load_overlay
 from covey.sim.experiments import planning
 from covey.sim.experiments.planning import (
     Calibration,
-    CalibrationError,
     calibrate,
     load_plan,
     measure,
@@ -87,12 +87,12 @@ def test_a_calibration_is_a_file(tmp_path: Path) -> None:
     CALIBRATION.write(path)
     assert Calibration.read(path) == CALIBRATION
     path.write_text('{"message_ns": -1, "idle_bytes": 0}')
-    with pytest.raises(CalibrationError, match=r"machine\.json: message_ns is -1: expected a number greater"):
+    with pytest.raises(InputError, match=r"machine\.json: message_ns is -1: expected a number greater"):
         Calibration.read(path)
     path.write_text('{"message": 1, "idle_bytes": 0}')
-    with pytest.raises(CalibrationError, match="message is unknown"):
+    with pytest.raises(InputError, match="message is unknown"):
         Calibration.read(path)
-    with pytest.raises(CalibrationError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         CALIBRATION.write(tmp_path / "nowhere" / "machine.json")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from covey.matcher.errors import CoveyError
 from covey.sim.metrics.across import parameters
 from covey.sim.reports import (
     Badge,
@@ -15,7 +16,6 @@ from covey.sim.reports import (
     Figure,
     Origin,
     Report,
-    ReportError,
     Section,
     Table,
     Tile,
@@ -161,7 +161,7 @@ def test_numbers_are_rounded_and_separated(value: object, shown: str) -> None:
 
 
 def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="cannot be written: No such file"):
+    with pytest.raises(CoveyError, match="cannot be written: No such file"):
         write_report(tmp_path / "no" / "where.html", Report("t", [], Origin("", ()), []))
 
 
