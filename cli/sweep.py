@@ -39,10 +39,10 @@ def sweep(
     from covey.sim.trace.storage import Folder, StorageError, reason_of
 
     need("a sweep", "bokeh", "pyspark")
-    plan = load_sweep(file)
+    planned = load_sweep(file)
     check_spark(master)
     with progress() as on_progress:
-        outcomes = run_all(plan.planned, out, executor_at(master), on_progress)
+        outcomes = run_all(planned, out, executor_at(master), on_progress)
     failed: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.error:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -52,18 +52,6 @@ class _SweepFile(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """The runs of a sweep, in the order of the grid."""
-
-    planned: list[PlannedRun]
-
-    @property
-    def runs(self) -> dict[str, Scenario]:
-        """The scenarios by name."""
-        return {run.name: run.scenario for run in self.planned}
-
-
-@dataclass(frozen=True, slots=True)
 class _Choice:
     """One value of a dimension: as a part of the run's name, the fields that it sets, and the name that the
     file gives it, if it does."""
@@ -73,13 +61,13 @@ class _Choice:
     name: str = ""
 
 
-def load_sweep(path: str | Path) -> Sweep:
-    """Read a sweep file (YAML). Raises `InputError` or `ScenarioError`."""
+def load_sweep(path: str | Path) -> list[PlannedRun]:
+    """The runs of a sweep file (YAML), in the order of the grid. Raises `InputError` or `ScenarioError`."""
     file = validated(_SweepFile, read_document(path, InputError), path, InputError)
     try:
-        sweep = Sweep(list(_grid(file, Path(path).parent)))
-        _check_differ(sweep.runs)
-        return sweep
+        planned = list(_grid(file, Path(path).parent))
+        _check_differ(planned)
+        return planned
     except (InputError, ScenarioError) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -149,17 +137,16 @@ def _check_fields(names: Iterable[object], where: str) -> None:
         raise InputError(f"{where}: {error}") from None
 
 
-def _check_differ(runs: Mapping[str, Scenario]) -> None:
+def _check_differ(planned: Sequence[PlannedRun]) -> None:
     """`InputError` for two runs that do the same, since what varies has no effect in them."""
-    first: dict[Scenario, str] = {}
-    for name, scenario in runs.items():
-        other = first.setdefault(effective(scenario), name)
-        if other != name:
-            twin = runs[other]
-            differing = [field for field in _FIELDS if getattr(scenario, field) != getattr(twin, field)]
+    first: dict[Scenario, PlannedRun] = {}
+    for run in planned:
+        scenario, twin = run.scenario, first.setdefault(effective(run.scenario), run)
+        if twin is not run:
+            differing = [each for each in _FIELDS if getattr(scenario, each) != getattr(twin.scenario, each)]
             reasons = without_effect(scenario, differing)
             why = "".join(f": {field} has no effect: {reason}" for field, reason in reasons.items())
-            raise InputError(f"the runs {other} and {name} are the same{why}")
+            raise InputError(f"the runs {twin.name} and {run.name} are the same{why}")
 
 
 def _words(texts: Sequence[str]) -> list[str]:

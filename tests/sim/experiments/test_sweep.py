@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sweep.yaml"
 def sweep_of(folder: Path, text: str) -> dict[str, Scenario]:
     file = folder / "sweep.yaml"
     file.write_text(text)
-    return load_sweep(file).runs
+    return {run.name: run.scenario for run in load_sweep(file)}
 
 
 def test_the_grid_has_every_combination_in_order(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_names_that_differ_in_what_a_folder_cannot_have_are_those_of_different_r
     assert len({name.lower() for name in runs}) == len(choices)
     assert "plain_seed-0" in runs
     assert list(sweep_of(tmp_path, text)) == list(runs)
-    assert [run.choices["size"]["name"] for run in load_sweep(tmp_path / "sweep.yaml").planned] == choices
-    _check_names(load_sweep(tmp_path / "sweep.yaml").planned)
+    assert [run.choices["size"]["name"] for run in load_sweep(tmp_path / "sweep.yaml")] == choices
+    _check_names(load_sweep(tmp_path / "sweep.yaml"))
 
 
 def test_a_scenario_file_is_relative_to_the_sweep(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_the_documented_sweep_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_example_is_a_valid_sweep() -> None:
-    runs = load_sweep(EXAMPLE).runs
+    runs = load_sweep(EXAMPLE)
     assert len(runs) == 18
-    assert {scenario.routing for scenario in runs.values()} == {"static", "parametric"}
+    assert {run.scenario.routing for run in runs} == {"static", "parametric"}
 
 
 @pytest.mark.parametrize(

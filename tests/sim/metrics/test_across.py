@@ -27,7 +27,7 @@ def runs_of(folder: Path, text: str = SWEEP, seeds: int = 2) -> list[dict[str, A
     (folder / "sweep.yaml").write_text(text.replace("SEEDS", str(seeds)))
     return [
         summary(run.name, run.scenario, 10.0 * run.scenario.seed, run.choices)
-        for run in load_sweep(folder / "sweep.yaml").planned
+        for run in load_sweep(folder / "sweep.yaml")
     ]
 
 

@@ -420,8 +420,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     file.write_text(SWEEP)
     steps: list[str] = []
-    sweep = load_sweep(file)
-    good, impossible = run_all(sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step))
+    good, impossible = run_all(load_sweep(file), out, SparkTasks(), lambda step, _: steps.append(step))
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
@@ -432,8 +431,10 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     printed = capsys.readouterr()
     assert re.fullmatch(r"( *\d+ ?%  .*\n)*", printed.err), "nothing but progress"
     assert "1 of 2 runs were in the folder already" in printed.out
-    assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == set(load_sweep(file).runs)
+    assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == {
+        run.name for run in load_sweep(file)
+    }
     assert "bokeh" in (out / "report.html").read_text()
     file.write_text(SWEEP.replace("0.5", "0.6"))
-    again = run_all(load_sweep(file).planned, out, SparkTasks())
+    again = run_all(load_sweep(file), out, SparkTasks())
     assert [outcome.reused for outcome in again] == [False, False]
