@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -29,12 +29,7 @@ def overlay() -> Iterator[StartOverlay]:
     """Starts overlays that run until the end of the test: `overlay(brokers=3)`."""
     with ExitStack() as running:
 
-        def start(
-            brokers: int = 1,
-            *,
-            links: Sequence[tuple[str, str]] | None = None,
-            event_types: Sequence[EventType] = (),
-        ) -> RunningOverlay:
-            return running.enter_context(running_overlay(brokers, links=links, event_types=event_types))
+        def start(*brokers: Any, **options: Any) -> RunningOverlay:
+            return running.enter_context(running_overlay(*brokers, **options))
 
         yield start

@@ -57,10 +57,7 @@ class LocalBrokers:
         *,
         names: Sequence[str] = ("b1",),
         addresses: Mapping[str, str] | None = None,
-        routing: str = "parametric",
         event_types: Sequence[EventType] = (),
-        limits: Limits | None = None,
-        sessions: SessionLimits | None = None,
         tracing: Mapping[str, Tracing] | None = None,
         **options: Any,
     ) -> None:
@@ -68,13 +65,15 @@ class LocalBrokers:
         self.nodes: dict[str, Node] = {}
         """The brokers that run."""
         self.addresses = dict(addresses or {})
-        self._links = tuple(links)
-        self._routing = routing
-        self._event_types = tuple(event_types)
-        self._limits = limits or Limits()
-        self._sessions = sessions or SessionLimits()
         self._tracing = tracing or {}
-        self._options = options
+        self._links = tuple(links)
+        self._fields: dict[str, Any] = {
+            "routing": "parametric",
+            "limits": Limits(),
+            "sessions": SessionLimits(),
+            "event_types": tuple(event_types),
+            **options,
+        }
         self._brokers: dict[str, LocalBroker] = {}
         self._cleanup = ExitStack()
 
@@ -111,19 +110,7 @@ class LocalBrokers:
     def overlay(self, name: str) -> Overlay:
         """The overlay as the broker of this name has it."""
         brokers = {each: BrokerAddress(each, *2 * (self.address(each),)) for each in self.names}
-        return self._overlay_of(brokers)
-
-    def _overlay_of(self, brokers: Mapping[str, BrokerAddress]) -> Overlay:
-        return Overlay(
-            "test",
-            self._routing,
-            self._event_types,
-            brokers,
-            self._links,
-            self._limits,
-            self._sessions,
-            **self._options,
-        )
+        return Overlay("test", brokers=brokers, links=self._links, **self._fields)
 
     async def start(self, name: str) -> None:
         """Start a broker that does not run, with nothing in its memory."""
