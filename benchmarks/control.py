@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import Words, command
+from benchmarks.harness import Words, command, show_fields
 from covey.cli.support.options import Seed
-from covey.cli.support.output import print_table
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
@@ -62,24 +61,21 @@ class ControlPlan:
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """The counts of one load in one mode."""
+    """The counts of one load in one mode; `parametric_ratio` is of the link messages of mode parametric to
+    these.
+    """
 
     load: str
     mode: str
-    links: int
+    links: Annotated[int, ""]
     changes: int
-    link_messages: int
-    client_messages: int
-    events_over_links: int
+    link_messages: Annotated[int, "link messages"]
+    per_change_and_link: Annotated[float, "per change and link"]
+    client_messages: Annotated[int, "client messages"]
+    events_over_links: Annotated[int, "events over links"]
     delivered: int
     spurious: int
-
-    @property
-    def per_change_and_link(self) -> float:
-        return self.link_messages / max(1, self.changes * self.links)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"per_change_and_link": round(self.per_change_and_link, 5)}
+    parametric_ratio: Annotated[float | None, "parametric / this"] = None
 
 
 class _Counter(Observer):
@@ -175,7 +171,13 @@ def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[Cont
     for load, mode in cases:
         progress(f"{load}, {mode}", len(results) / len(cases))
         results.append(_Case(plan, load, mode).run())
-    return results
+    parametric = {each.load: each.link_messages for each in results if each.mode == "parametric"}
+    return [
+        replace(each, parametric_ratio=parametric[each.load] / each.link_messages)
+        if each.link_messages and each.load in parametric
+        else each
+        for each in results
+    ]
 
 
 class _Case:
@@ -239,12 +241,14 @@ class _Case:
             simulation.run(begin_ns + (second + 1) * NS_PER_S)
         simulation.run(clock.now_ns + NS_PER_S)
         counter = self._counter
+        links, changes = 2 * len(simulation.links), self._plan.seconds * len(members)
         return ControlResult(
             self._name,
             self._mode,
-            2 * len(simulation.links),
-            self._plan.seconds * len(members),
+            links,
+            changes,
             counter.link_messages,
+            round(counter.link_messages / max(1, changes * links), 5),
             counter.client_messages,
             counter.events,
             counter.delivered_events,
@@ -271,24 +275,7 @@ class _Case:
 
 
 def show(plan: ControlPlan, results: list[ControlResult]) -> None:
-    columns = {
-        "load": "load",
-        "mode": "mode",
-        "changes": "changes",
-        "link messages": "link_messages",
-        "per change and link": "per_change_and_link",
-        "client messages": "client_messages",
-        "events over links": "events_over_links",
-        "delivered": "delivered",
-        "spurious": "spurious",
-    }
-    parametric = {result.load: result.link_messages for result in results if result.mode == "parametric"}
-    rows = []
-    for result in results:
-        known = result.link_messages and result.load in parametric
-        ratio = parametric[result.load] / result.link_messages if known else None
-        rows.append([*(getattr(result, name) for name in columns.values()), ratio])
-    print_table("Control messages of moving subscriptions", [*columns, "parametric / this"], rows)
+    show_fields("Control messages of moving subscriptions", results)
 
 
 control = command(ControlPlan, measure_control, show, prepare=lambda: None)
