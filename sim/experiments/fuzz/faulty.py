@@ -23,7 +23,7 @@ from covey.overlay.core.link.link import Frame
 from covey.sim.checkers import Damage, check_quiet, check_rebuilt
 from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES
 from covey.sim.experiments.fuzz.history import FuzzHistory, Paces
-from covey.sim.experiments.fuzz.options import REFUSED_TOGETHER, FuzzOptions, HistoryOutcome
+from covey.sim.experiments.fuzz.options import FuzzOptions, HistoryOutcome
 from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.defects import RECEIVED_KINDS, SENT_KINDS, CrashPoint, Moment
@@ -95,11 +95,10 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
     drawn = {"durable": draw.random() < 0.75, "repair": draw.random() < 0.3, "gapless": draw.random() < 0.25}
     validity = options.validity or random.Random(f"validity {seed}").random() < 0.3
     on = {name: drawn[name] or getattr(options, name) for name in drawn}
-    for refused in REFUSED_TOGETHER:
-        if all(on[name] for name in refused):
-            given = [name for name in sorted(refused) if getattr(options, name)]
-            kept = given[0] if given else draw.choice(sorted(refused))
-            on |= {name: name == kept for name in refused}
+    if on["durable"] and on["repair"]:  # an overlay file cannot have both
+        given = [name for name in ("durable", "repair") if getattr(options, name)]
+        kept = given[0] if given else draw.choice(("durable", "repair"))
+        on |= {"durable": kept == "durable", "repair": kept == "repair"}
     on["validity"] = validity
     on["widen"] = options.widen or random.Random(f"wider {seed}").random() < 0.15
     kinds = options.fault_kinds

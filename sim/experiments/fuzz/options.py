@@ -27,8 +27,6 @@ FAULTS = {
     "floods": "clients send frames that change nothing",
 }
 """The faults of `covey sim fuzz --faults`."""
-REFUSED_TOGETHER = (frozenset({"durable", "repair"}),)
-"""Options of which a history draws one, since an overlay file cannot have both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class FuzzOptions:
         without += ["routing static"] * (self.routing == "static")
         if self.views and without:
             raise InputError(f"views is on with {without[0]}: expected it off, as it is not played")
-        if self.repair and self.durable and frozenset({"durable", "repair"}) in REFUSED_TOGETHER:
+        if self.repair and self.durable:
             raise InputError("repair is on: expected durable off, since links of durable types do not move")
 
     @property
