@@ -62,7 +62,7 @@ def verify_command(
     with progress() as on_progress:
         reports = list(verify_directory(directory, on_progress))
     if json_output:
-        print_json([report.as_dict() for report in reports])
+        print_json([asdict(report) for report in reports])
     else:
         for report in reports:
             print(report.line())
@@ -159,9 +159,6 @@ class StoredReport:
     @property
     def sound(self) -> bool:
         return not self.damage
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
     def line(self) -> str:
         torn = f", {self.torn_bytes:,} bytes torn or being written" if self.torn_bytes else ""

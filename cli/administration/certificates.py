@@ -29,11 +29,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Authority:
-    """Signs certificates. `name` is its own in them."""
+    """Signs certificates."""
 
-    def __init__(self, name: str = "Covey development authority") -> None:
+    def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        subject = _name(name)
+        subject = _name("Covey development authority")
         self.certificate = (
             _certificate(subject, subject, self._key.public_key(), datetime.timedelta(days=_AUTHORITY_DAYS))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

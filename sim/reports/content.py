@@ -262,7 +262,6 @@ class Section:
     text: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
-    tiles: Sequence[Tile] = ()
     badge: Badge | None = None
 
 

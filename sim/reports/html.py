@@ -100,7 +100,6 @@ def _contents(sections: Sequence[Section]) -> str:
 
 def _section(section: Section, anchor: str, place: Iterator[str]) -> str:
     parts = [f"<h2>{escape(section.title)}{_badge(section.badge)}</h2>", *map(_paragraph, section.text)]
-    parts.append(_tiles(section.tiles))
     figures = [
         _figure(figure, next(place), f"{anchor}-{at}")
         for at, figure in enumerate(section.figures)

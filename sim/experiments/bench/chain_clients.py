@@ -36,9 +36,9 @@ _TURN_S = 0.001
 
 
 @lru_cache(maxsize=2)
-def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
+def ticks(count: int) -> pa.RecordBatch:
     """Events with uniform symbols and prices, and the current time."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     return pa.record_batch(
         [
             pa.array([SYMBOLS[number] for number in rng.integers(0, len(SYMBOLS), count)]),

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from covey.sim.experiments.pages.live_oracle import LiveOracle, Recipient, Recta
 from covey.sim.experiments.pages.moving_boxes import VEHICLE, BoxClient, Change, Statistics, mark_of
 from covey.sim.experiments.pages.site import OverlayCounters
 from covey.sim.experiments.processes import every
+
+if TYPE_CHECKING:
+    from covey.testing import LocalBrokers
 
 EXTENT = 1000.0
 """The edge of the city."""
@@ -214,23 +217,14 @@ class Settings:
                 raise InputError(f"{name} is {value}: expected {low:g} to {high:g}")
 
 
-class Overlay(Protocol):
-    """Brokers that run within an `async with` block, by default those of `LocalOverlay`."""
-
-    @property
-    def addresses(self) -> Mapping[str, str]: ...
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, *raised: Any) -> None: ...
-
-
 class City:
-    """Runs within the block of `running`. `resize` and `switch` follow changes of `settings`."""
+    """Runs within the block of `running`, by default over broker processes. `resize` and `switch` follow
+    changes of `settings`.
+    """
 
-    def __init__(self, settings: Settings, overlay: Overlay | None = None) -> None:
+    def __init__(self, settings: Settings, overlay: LocalBrokers | None = None) -> None:
         self.settings = settings
-        self.overlay: Overlay = overlay or LocalOverlay(LINKS, compiled=False, drain_s=END_S)
+        self.overlay = overlay or LocalOverlay(LINKS, compiled=False, drain_s=END_S)
         self.roads = RoadNetwork()
         self.fleet = Fleet(self.roads, settings.vehicles)
         self.statistics = Statistics()

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import Client, ClosedError, Subscription
@@ -121,22 +121,18 @@ class ObservedSession(ClientSession):
         return actions
 
 
-class Open(Protocol):
-    """Opens a client of this name at a broker, a new one or one that goes on with a session."""
-
-    async def __call__(self, name: str, broker: str, session: ObservedSession | None = None, /) -> Client: ...
-
-
-class OnEvents(Protocol):
-    """Called with every batch of delivered events."""
-
-    def __call__(self) -> None: ...
-
-
 class RealSubscriber:
-    """One subscriber, which calls `on_events` with every batch of delivered events."""
+    """One subscriber. `open_client` opens a client of a name at a broker, which goes on with a session if one
+    is given; `on_events` is called at every batch of delivered events.
+    """
 
-    def __init__(self, name: str, state: SubscriberState, open_client: Open, on_events: OnEvents) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: SubscriberState,
+        open_client: Callable[..., Awaitable[Client]],
+        on_events: Callable[[], None],
+    ) -> None:
         self.state = state
         self._values = dict(state.values)
         self._open_client = open_client

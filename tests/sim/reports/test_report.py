@@ -60,11 +60,10 @@ def test_a_report_is_one_self_contained_file(tmp_path: Path) -> None:
         ["Set `price < $limit`; 3 > 2."],
         [Figure(plot, 'a "plot"')],
         [Table(["run", "events/s", "missed"], [["<script>", 1234.5, 0], ["b", None, 0]], "counts")],
-        [Tile("missed", 0, good=True)],
         Badge("differs", False),
     )
     origin = Origin("2 runs", (1, 2), {"brokers": 5}, command="covey sim <file>")
-    tiles, terms = [Tile("rate", 1_234_567)], [("<term>", "meaning")]
+    tiles, terms = [Tile("rate", 1_234_567), Tile("missed", 0, good=True)], [("<term>", "meaning")]
     path = tmp_path / "report.html"
     write_report(path, Report("Title <x>", ["It <holds>."], origin, [section] * 3, tiles, ["note"], terms))
     reader = Reader()
