@@ -29,14 +29,13 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
 from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.bench.relays import Messages
-from covey.sim.experiments.local_overlay import LocalOverlay, broker_command, free_addresses
+from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 
 TEXT = "x" * 112
 WINDOW = 256
@@ -88,16 +87,17 @@ class System(ABC):
             return f"{cls.package}, the client of {cls.program}, is missing: `pip install '.[bench]'`"
         return ""
 
-    @abstractmethod
     def command(self) -> Sequence[str]:
-        """The command of the server, which listens at `port`."""
+        """The command of the server, which listens at `port`; of Covey a `LocalOverlay` has it."""
+        raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    @abstractmethod
-    async def ready(self) -> None:
-        """Connect and close; any exception means that the server does not serve yet."""
+    async def ready(self) -> None:  # noqa: B027
+        """Connect and close, if it is not enough that it takes connections; any exception means that the
+        server does not serve yet.
+        """
 
     @abstractmethod
     async def open_publisher(self) -> None:
@@ -182,26 +182,28 @@ class Covey(System):
     label = "Covey"
     program = "covey"
     storing = "fdatasync, one for all events that have arrived"
+    durable: Sequence[str] = (ORDER.name,)
+    _overlay: LocalOverlay | None = None
 
-    def command(self) -> Sequence[str]:
-        file = self.folder / "overlay.yaml"
-        overlay = {
-            "overlay": "one",
-            "event_types": {ORDER.name: {name: str(kind) for name, kind in ORDER.attributes.items()}},
-            "brokers": {"b1": {"address": self._address}},
-            "durable": {ORDER.name: None},
-            "storage": str(self.folder / "storage"),
-        }
-        file.write_text(yaml.safe_dump(overlay))
-        return broker_command(file, "b1")
+    async def start(self) -> None:
+        if self._overlay is not None:
+            return await self._overlay.start("b1")
+        self._overlay = LocalOverlay((), event_types=[ORDER], durable=self.durable)
+        await self._overlay.__aenter__()
+        self.port = int(self._overlay.addresses["b1"].rpartition(":")[2])
+
+    async def end(self, how: signal.Signals) -> None:
+        if self._overlay is not None:
+            await (self._overlay.kill("b1") if how is signal.SIGKILL else self._overlay.stop())
+
+    @property
+    def process_id(self) -> int:
+        assert self._overlay is not None
+        return self._overlay.process_ids()["b1"]
 
     @property
     def _address(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    async def ready(self) -> None:
-        async with Client(self._address, connect_timeout=1.0):
-            pass
 
     async def open_publisher(self) -> None:
         self._publisher = Client(self._address)
@@ -259,21 +261,10 @@ class CoveyBatches(Covey):
 
 
 class FleetingCovey(Covey):
-    """A broker that has loaded its kernels."""
+    """Without durable types."""
 
     storing = "nothing"
-
-    async def start(self) -> None:
-        self._overlay = LocalOverlay((), event_types=[ORDER])
-        await self._overlay.__aenter__()
-        self.port = int(self._overlay.addresses["b1"].rpartition(":")[2])
-
-    @property
-    def process_id(self) -> int:
-        return self._overlay.process_ids()["b1"]
-
-    async def end(self, how: signal.Signals) -> None:
-        await self._overlay.stop()
+    durable = ()
 
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._publisher.publish("Order", firm="IBM", number=number, sent_ns=sent_ns, text=TEXT)
@@ -635,9 +626,6 @@ class Sockets(System):
 
     def command(self) -> Sequence[str]:
         return [sys.executable, "-m", "benchmarks.systems", str(self.port)]
-
-    async def ready(self) -> None:
-        """It takes connections."""
 
     async def _connect(self, take: Callable[[bytes], None] | None = None) -> None:
         loop = asyncio.get_running_loop()

@@ -44,5 +44,5 @@ export class FrameRate {
   }
 }
 
-// For a screenshot: the page has loaded when the server says so (screenshot.py).
+// For a screenshot: the page has loaded when the server says so (site.py).
 if (location.search === "?hold") document.body.append(Object.assign(new Image(), { src: "hold", hidden: true }));
