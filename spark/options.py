@@ -18,6 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.documents import Section, complaint, one_of, validated
+from covey.overlay.transport.address import parse_address, split_addresses
 from covey.overlay.transport.credentials import Credentials, Token, TokenFile, credentials
 from covey.overlay.transport.tls import Tls
 
@@ -26,19 +27,17 @@ class SourceError(CoveyError, ValueError):
     """An option, a schema or a column does not fit; or events are gone that a query asks for again."""
 
 
-_ADDRESS = re.compile(r"unix:.+|[^\s:,/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
-_LAST_PORT = 65_535
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 """Options that Spark adds by itself; those that a purpose does not use are ignored."""
 
 
 def _addresses(text: str) -> str:
-    for address in text.split(","):
-        port = address.rpartition(":")[2]
-        unix = address.strip().startswith("unix:")
-        if not _ADDRESS.fullmatch(address.strip()) or (not unix and int(port) > _LAST_PORT):
-            raise ValueError("expected HOST:PORT or unix:PATH, several separated by commas")
+    try:
+        for address in split_addresses(text):
+            parse_address(address)
+    except ValueError:
+        raise ValueError("expected HOST:PORT or unix:PATH, several separated by commas") from None
     return text
 
 
@@ -111,7 +110,7 @@ class BrokerOptions(_Options):
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(address.strip() for address in self.broker.split(",")))
+        return tuple(dict.fromkeys(split_addresses(self.broker)))
 
 
 class StreamOptions(BrokerOptions):
