@@ -4,10 +4,10 @@ connection, hostile packets and filters of clients.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +45,8 @@ def fuzz(
     Example: covey sim fuzz --seeds 1000 --routing static
     """
     from covey.cli.support.output import print_json, progress
-    from covey.sim.experiments.fuzz import play_histories, play_history
+    from covey.sim.experiments.fuzz import play_history
+    from covey.sim.experiments.processes import each
 
     options = FuzzOptions(**given)
     if options.routing == "static" and options.damping:
@@ -57,11 +58,10 @@ def fuzz(
     else:
         outcomes = []
         with progress() as on_progress:
-            for outcome in play_histories(
-                range(first, first + seeds), options, jobs=jobs or os.cpu_count() or 1
-            ):
-                outcomes.append(outcome)
+            for _, future in each(partial(play_history, options=options), range(first, first + seeds), jobs):
+                outcomes.append(future.result())
                 on_progress("running histories", len(outcomes) / seeds)
+        outcomes.sort(key=lambda outcome: outcome.seed)
     failed = [outcome for outcome in outcomes if outcome.failed]
     if json_output:
         print_json(_as_json(outcomes, failed, options))

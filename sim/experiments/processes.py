@@ -1,7 +1,8 @@
 """Processes and tasks beside this one, and what a process of this machine uses, as /proc shows it.
 
-`Workers` is a pool. A `Worker` has a role and its settings: it prints a line of JSON when it is ready, and
-then answers each line of JSON on standard input with one on standard output, until the input ends.
+`each` calls a function with many items. A `Worker` has a role and its settings: it prints a line of JSON when
+it is ready, and then answers each line of JSON on standard input with one on standard output, until the input
+ends.
 
 A forked process would have the objects of gRPC without their threads, and crash or hang when it frees them;
 so each worker is spawned. Ctrl-C reaches all processes of a terminal: workers block SIGINT, from before they
@@ -35,14 +36,11 @@ _PAUSE_S = 0.1
 _STOPPED_S = 20.0
 
 
-class Workers(ProcessPoolExecutor):
-    """A pool of `jobs` spawned processes (0: one per core). A `with` block that is interrupted terminates
-    them."""
+class _Process(ProcessPoolExecutor):
+    """A pool of one process, which is spawned."""
 
-    def __init__(self, jobs: int = 0) -> None:
-        super().__init__(
-            jobs or os.cpu_count() or 1, mp_context=get_context("spawn"), initializer=_end_with_parent
-        )
+    def __init__(self) -> None:
+        super().__init__(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
@@ -52,14 +50,9 @@ class Workers(ProcessPoolExecutor):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def terminate(self) -> None:
-        """End the processes at once."""
+        """End it at once."""
         for process in list((self._processes or {}).values()):
             process.terminate()
-
-    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool | None:
-        if kind is not None and not issubclass(kind, Exception):
-            self.terminate()
-        return super().__exit__(kind, *error)
 
 
 def _end_with_parent() -> None:
@@ -83,10 +76,10 @@ def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Itera
     or takes no more results, terminates the processes.
     """
     count = jobs or os.cpu_count() or 1
-    idle: SimpleQueue[Workers] = SimpleQueue()
+    idle: SimpleQueue[_Process] = SimpleQueue()
     for _ in range(count):
-        idle.put(Workers(1))
-    busy: set[Workers] = set()
+        idle.put(_Process())
+    busy: set[_Process] = set()
 
     def call(item: T) -> R:
         pool = idle.get()
@@ -96,7 +89,7 @@ def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Itera
         except BrokenProcessPool:
             busy.discard(pool)
             pool.shutdown(wait=False)
-            pool = Workers(1)
+            pool = _Process()
             raise
         finally:
             busy.discard(pool)

@@ -1,20 +1,17 @@
-"""The fuzzer: random histories of whole overlays, judged by the checkers; of every kind, one or many."""
+"""The fuzzer: random histories of whole overlays, of every kind, judged by the checkers."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from covey.sim.experiments.fuzz.options import FuzzOptions, HistoryOutcome
-from covey.sim.experiments.processes import Workers
 
 if TYPE_CHECKING:
     from covey.sim.experiments.fuzz.history import FuzzHistory
     from covey.sim.experiments.fuzz.stalling import StallingHistory
 
-__all__ = ["FuzzOptions", "HistoryOutcome", "play_histories", "play_history"]
+__all__ = ["FuzzOptions", "HistoryOutcome", "play_history"]
 
 
 def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
@@ -47,13 +44,3 @@ def _history(seed: int, options: FuzzOptions) -> FuzzHistory | StallingHistory:
     if options.repair:
         return RepairHistory(seed, options)
     return FuzzHistory(seed, options)
-
-
-def play_histories(seeds: Iterable[int], options: FuzzOptions, *, jobs: int = 1) -> Iterator[HistoryOutcome]:
-    """Run many histories in `jobs` processes; the outcomes are in the order of their seeds."""
-    if jobs == 1:
-        yield from map(partial(play_history, options=options), seeds)
-        return
-    with Workers(jobs) as pool:
-        for outcome in [pool.submit(play_history, seed, options) for seed in seeds]:
-            yield outcome.result()

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from interrupting import interrupted
 
-from covey.sim.experiments.processes import Workers
+from covey.sim.experiments.processes import each
 
 
 def test_workers_start_afresh() -> None:
     gc.disable()
     try:
-        with Workers(1) as pool:
-            assert pool.submit(gc.isenabled).result(timeout=60)
+        ((_, collects),) = each(eval, ["__import__('gc').isenabled()"], 1)
+        assert collects.result()
     finally:
         gc.enable()
 
 
 _INTERRUPTED = """
 import os, signal, sys, time
-from covey.sim.experiments.processes import Workers, each
+from covey.sim.experiments.processes import each
 
 
 def work(path):
@@ -30,39 +30,31 @@ def work(path):
     time.sleep(600)
 
 if __name__ == "__main__":
-    folder, way = sys.argv[1:]
-    paths = [f"{folder}/{number}" for number in range(4)]
     try:
-        if way == "each":
-            for path, future in each(work, paths, 2):
-                pass
-        else:
-            with Workers(2) as pool:
-                for future in [pool.submit(work, path) for path in paths]:
-                    future.result()
+        for path, future in each(work, [f"{sys.argv[1]}/{number}" for number in range(4)], 2):
+            pass
     except KeyboardInterrupt:
         sys.exit(130)
 """
 
 
-@pytest.mark.parametrize("way", ["each", "pool"])
-def test_ctrl_c_ends_the_workers_and_prints_nothing(way: str, tmp_path: Path) -> None:
-    assert _interrupted(way, tmp_path) == (130, "", 2)
+def test_ctrl_c_ends_the_workers_and_prints_nothing(tmp_path: Path) -> None:
+    assert _interrupted(tmp_path) == (130, "", 2)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_the_process_that_started_them(ending: signal.Signals, tmp_path: Path) -> None:
-    status, _, begun = _interrupted("each", tmp_path, ending)
+    status, _, begun = _interrupted(tmp_path, ending)
     assert (status, begun) == (-ending, 2)
 
 
-def _interrupted(way: str, folder: Path, only_first: signal.Signals | None = None) -> tuple[int, str, int]:
+def _interrupted(folder: Path, only_first: signal.Signals | None = None) -> tuple[int, str, int]:
     """Status, output, and how many calls have begun."""
     script, begun = folder / "script.py", folder / "begun"
     script.write_text(_INTERRUPTED)
     begun.mkdir()
     status, output = interrupted(
-        [sys.executable, str(script), str(begun), way],
+        [sys.executable, str(script), str(begun)],
         lambda: len([*begun.iterdir()]) >= 2,
         only_first=only_first,
     )
