@@ -7,18 +7,12 @@ from draws import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.matcher import compile_kernels
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.ranks import SPAN, Ranks
 from covey.matcher.events.int64 import FIRST, LAST, MISSING
 
 near = st.text(alphabet="ab\0\x7f\x80é\ud7ff\ue000\uffff\U0010ffff", max_size=4)
 texts = st.one_of(near, st.text(max_size=6))
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def strings(values: list[str | None]) -> pa.StringArray:
@@ -72,9 +66,9 @@ def test_a_missing_string_has_no_rank() -> None:
 def test_constants_in_their_order_leave_room_for_more(step: int) -> None:
     ranks = Ranks()
     ranks.enter(strings(["a", "z"]))
-    for i in range(5000)[::step]:
+    for i in range(900)[::step]:
         assert ranks.enter(strings([f"m{i:04}"])) is None
-    assert len(ranks) == 5002
+    assert len(ranks) == 902
 
 
 def test_single_constants_do_not_copy_the_others() -> None:

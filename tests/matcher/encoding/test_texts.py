@@ -2,23 +2,16 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from draws import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.matcher import compile_kernels
 from covey.matcher.encoding.texts import Texts
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.expressions.operators import PASSES, Operator
 
 texts = st.text(alphabet="ab\0é\u20ac\U0010ffff", max_size=5)
 tests = st.tuples(st.sampled_from([Operator.CONTAINS, Operator.SUFFIX]), texts)
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def columns_of(entered: Texts, strings: list[str | None], width: int) -> list[list[int]]:

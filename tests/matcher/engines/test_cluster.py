@@ -47,20 +47,6 @@ def test_texts_over_their_number_are_refused_before_anything_changes() -> None:
     assert engine.match(batch).ordered()[1].tolist() == [0, 1, 3, 4, 5]
 
 
-def test_filters_over_the_cap_free_their_columns() -> None:
-    engine = ClusterEngine(QUOTE)
-    wide = parse(" and ".join(f"(volume == {i} or firm suffix $p)" for i in range(7)), QUOTE)
-    engine.add(1, wide, {"p": "a"})
-    assert engine.trees is not None
-    engine.update(1, {"p": "b"})
-    assert engine.trees.columns.derived == 1
-    assert "as trees, in trees: 1 subscriptions" in engine.render()
-    assert "of these predicates" in engine.explain({"firm": "b"}, 1)
-    engine.remove(1)
-    assert engine.trees is None
-    assert len(engine) == 0
-
-
 def test_empty_buckets_are_freed() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add_many(
@@ -128,16 +114,6 @@ def test_the_number_of_tables_is_bounded() -> None:
     offsets, ids = engine.match(batch).ordered()
     assert (offsets.tolist(), ids[-1]) == ([0, 91, 92], 903)
     assert 1 <= engine.store.arrays.state[TABLES] <= MOST_SCHEMAS
-
-
-def test_unordered_answers_have_the_same_ids() -> None:
-    engine = ClusterEngine(QUOTE)
-    engine.add_many(np.arange(500)[::-1].copy(), parse("price > $x", QUOTE), {"x": np.arange(500.0)})
-    batch = EventBatch.from_pylist(QUOTE, [{"price": 400.5}, {"price": 10.5}])
-    offsets, ids = engine.match(batch)
-    same, ascending = engine.match(batch).ordered()
-    assert offsets.tolist() == same.tolist() == [0, 401, 412]
-    assert sorted(ids[:401].tolist()) == ascending[:401].tolist()
 
 
 def test_render_and_explain_show_tables_tests_and_values() -> None:
@@ -249,17 +225,6 @@ def test_wrong_configurations_and_thread_counts_are_refused() -> None:
         ClusterEngine(QUOTE, configuration="fast")
     with pytest.raises(CoveyError, match="threads 0: expected 1 to"):
         ClusterEngine(QUOTE, threads=0)
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_several_threads_give_the_answers_of_one(threads: int) -> None:
-    one, several = ClusterEngine(QUOTE), ClusterEngine(QUOTE, threads=threads)
-    rows = [{"price": i * 0.37 % 10, "volume": i % 7} for i in range(1000)]
-    batch = EventBatch.from_pylist(QUOTE, rows)
-    for engine in (one, several):
-        engine.add_many(np.arange(500), parse("price < $x or volume == 3", QUOTE), {"x": np.arange(500) / 50})
-    for ours, theirs in zip(one.match(batch).ordered(), several.match(batch).ordered(), strict=True):
-        assert ours.tolist() == theirs.tolist()
 
 
 def test_maintenance_that_moves_most_rows_chooses_first_tests_anew() -> None:

@@ -4,9 +4,7 @@ import random
 from itertools import combinations
 
 import numpy as np
-import pytest
 
-from covey.matcher import compile_kernels
 from covey.matcher.compile.plan import Shape
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning import schema_kernels as k
@@ -20,11 +18,6 @@ from covey.matcher.engines.cluster.tuning.costs import (
     table_cost,
 )
 from covey.matcher.engines.cluster.tuning.steps import finish
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def signature(columns: list[int], shapes: list[Shape], width: int) -> list[int]:

@@ -57,7 +57,7 @@ def events() -> EventBatch:
     choose = random.Random(5)
     rows = [{"firm": "a", "price": price, "volume": choose.choice(VOLUMES)} for price in PRICES]
     rows += [{"firm": choose.choice("ab"), "price": 10.0, "volume": volume} for volume in VOLUMES]
-    rows += [{"firm": "a", "price": choose.randrange(400) / 4, "volume": 10 * i} for i in range(40)]
+    rows += [{"firm": "a", "price": choose.randrange(400) / 4, "volume": 10 * i} for i in range(0, 40, 3)]
     return EventBatch.from_pylist(QUOTE, rows)
 
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from covey.matcher import EventBatch, EventType, compile_kernels, create_engine, parse
+from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.compile.form_model import Parameters, conjunction_count, parameters_of
 from covey.matcher.covering.boxes import conjunctions
 from covey.matcher.engines.cluster.engine import ClusterEngine
@@ -13,11 +13,6 @@ from covey.matcher.errors import CoveyError
 
 T = EventType("T", {"firm": "string", "a": "int64", "b": "int64", "c": "int64"})
 MANY = 'firm == "x" and ' + " and ".join(f"(a == {i} or b < {i} and c > {i})" for i in range(30))
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def test_the_papers_equations_at_its_widths() -> None:
@@ -83,6 +78,7 @@ def test_the_engine_chooses_and_says_why() -> None:
         each.add_many(np.arange(2, 5), parse(several, T), {"a": 3, "b": 1, "c": 2})
     assert engine.trees is not None
     assert len(engine.trees) == 3
+    assert "as trees, in trees: 3 subscriptions" in engine.render()
     assert normal.trees is None
     event = {"firm": "x", "a": 5, "b": 2, "c": 4}
     batch = EventBatch.from_pylist(T, [event])

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from covey.matcher import EventBatch, EventType, compile_kernels
+from covey.matcher import EventBatch, EventType
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.engines.rows.row_kernels import NONE
@@ -20,11 +20,6 @@ from covey.matcher.jit.kernel import INTERPRETED
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def numbers(values: object) -> Numbers:

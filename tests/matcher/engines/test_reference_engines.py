@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from covey.matcher import CoveyError, EventBatch, EventType, create_engine, parse
+from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import Engine, engine_names
 from covey.matcher.engines.reference import scan_kernels
@@ -65,35 +65,6 @@ def test_memory_is_bounded_under_updates_without_matches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_single_calls_and_columns_give_equal_engines(name: str) -> None:
-    one, many = create_engine(name, QUOTE), create_engine(name, QUOTE)
-    filter = parse("firm == $firm and (price between $low and $low + 1.0 or volume in (7, 8))", QUOTE)
-    firms = np.array([f"F{i % 7}" for i in range(700)], dtype=object)
-    lows = np.random.default_rng(2).random(700) * 4
-    many.add_many(np.arange(700), filter, {"firm": firms, "low": lows})
-    for i in range(700):
-        one.add(i, filter, {"firm": firms[i], "low": lows[i]})
-    rows = [{"firm": f"F{i % 9}", "price": i / 10, "volume": i % 9} for i in range(50)]
-    batch = EventBatch.from_pylist(QUOTE, rows)
-    for ours, theirs in zip(one.match(batch).ordered(), many.match(batch).ordered(), strict=True):
-        assert ours.tolist() == theirs.tolist()
-    many.remove_many(np.arange(0, 700, 2))
-    for i in range(0, 700, 2):
-        one.remove(i)
-    for ours, theirs in zip(one.match(batch).ordered(), many.match(batch).ordered(), strict=True):
-        assert ours.tolist() == theirs.tolist()
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_an_event_that_everything_matches(name: str) -> None:
-    engine = create_engine(name, QUOTE)
-    engine.add_many(np.arange(5000), parse("price > $p", QUOTE), {"p": np.zeros(5000)})
-    offsets, ids = engine.match(prices([1.0] * 20)).ordered()
-    assert offsets.tolist() == list(range(0, 100_001, 5000))
-    assert ids.tolist() == 20 * list(range(5000))
-
-
-@pytest.mark.parametrize("name", RIVALS)
 def test_render_shows_the_structure(name: str) -> None:
     engine = create_engine(name, QUOTE)
     engine.add_many(
@@ -104,15 +75,6 @@ def test_render_shows_the_structure(name: str) -> None:
     assert text.startswith(f"{name}: 600 subscriptions to Quote")
     assert len(text.splitlines()) > 1
     assert all(size >= 0 for size in engine.memory_bytes().values())
-
-
-def test_a_filter_that_has_no_normal_form_under_the_cap() -> None:
-    engine = create_engine("noncanonical", QUOTE)
-    halves = [f"(price > {i} or volume > {i})" for i in range(12)]
-    engine.add(1, parse(" and ".join(halves), QUOTE))
-    rows = [{"price": 12.0, "volume": 0}, {"price": 0.0, "volume": 12}, {"price": 11.0, "volume": 5}]
-    assert counts(engine, EventBatch.from_pylist(QUOTE, rows)) == [1, 1, 0]
-    assert "1 shapes of trees" in engine.render()
 
 
 class TestSearchTreeOptions:
@@ -168,11 +130,6 @@ class TestSearchTreeOptions:
     def test_a_wrong_number_of_factors(self) -> None:
         with pytest.raises(ValueError, match="factoring 9: expected 0 to 4"):
             create_engine("search_tree", QUOTE, factoring=9)
-
-
-def test_unknown_engine() -> None:
-    with pytest.raises(CoveyError, match="engine 'siena': expected one of cluster, counting"):
-        create_engine("siena", QUOTE)
 
 
 @pytest.mark.parametrize("name", engine_names())

@@ -152,7 +152,7 @@ def test_names_of_unknown_variables_are_not_kept() -> None:
 @pytest.mark.parametrize("together", [True, False])
 def test_a_peak_of_strings_leaves_no_memory(together: bool) -> None:
     engine = create_engine("cluster", QUOTE)
-    count, kept = 40_000, 300
+    count, kept = (40_000, 300) if together else (12_000, 90)
     texts = [f"firm number {n}" for n in range(count)]
     engine.add_many(np.arange(0, kept), FILTERS[0], {"f": texts[:kept], "p": 1})
     before = engine.memory_bytes()["strings"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from covey.matcher import EventType, compile_kernels, create_engine, parse
+from covey.matcher import EventType, create_engine, parse
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.configuration import Policy
 from covey.matcher.engines.reference.counting import CountingStore
@@ -42,11 +42,6 @@ STORES: dict[str, Callable[[], RowStore]] = {
     "search_tree, as the first paper has it": lambda: SearchTreeStore(TYPE, 0, False, False),
     "search_tree, star edges always followed": lambda: SearchTreeStore(TYPE, 1, True, False),
 }
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def interval(choose: random.Random, column: int) -> Interval:

@@ -9,15 +9,10 @@ import pytest
 from draws import each_seed
 from random_trees import T, Truth, bushy, deep, events, joined
 
-from covey.matcher import EventBatch, EventType, compile_kernels, create_engine, parse
+from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.compile.tree_plan import AND, OR, access_rows, inner_word
 from covey.matcher.engine import engine_names
 from covey.matcher.engines.trees.engine import TreeEngine
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 @pytest.mark.parametrize("name", engine_names())
