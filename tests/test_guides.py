@@ -10,15 +10,16 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from subprocess import Popen
 from textwrap import dedent
 from time import monotonic, sleep
 
 import pytest
 import yaml
 from chromium import chromium
-from commands import run
+from commands import COMMAND, line_with, run, started
 from mosquitto import PROGRAM, needs_mosquitto
 from running import free_port_of_init, free_ports
 
@@ -27,7 +28,7 @@ from covey.overlay.node.config import load_overlay
 ROOT = Path(__file__).resolve().parent.parent
 PORTS = (1883, *range(7001, 7006), *range(9101, 9106), 7501, 8000, 8080)
 PROGRAMS = {
-    "covey": [sys.executable, "-m", "covey.cli.main"],
+    "covey": COMMAND,
     "mosquitto": [PROGRAM or "mosquitto"],
     "python": [sys.executable],
     "python3": [sys.executable],
@@ -37,48 +38,14 @@ _PATIENCE_S = 60
 pytestmark = pytest.mark.xdist_group("guides")  # one overlay serves all
 
 
-class Terminal:
-    """A command of a page that runs, with its output so far."""
-
-    def __init__(self, command: str, folder: Path) -> None:
-        program, *words = shlex.split(command)
-        self._process = subprocess.Popen(
-            [*PROGRAMS[program], *words],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            bufsize=1,
-        )
-
-    def type(self, line: str) -> None:
-        self._process.stdin.write(line + "\n")
-
-    def line(self, text: str) -> str:
-        """The next line with this text."""
-        seen = []
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            seen.append(line)
-            if text in line:
-                return line
-        raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
-
-    def end(self) -> int:
-        """Ended by SIGTERM, its exit status."""
-        self._process.terminate()
-        self._process.communicate(timeout=100)
-        return self._process.returncode
+def terminal(command: str, folder: Path) -> AbstractContextManager[Popen[str]]:
+    """A command of a page that runs."""
+    program, *words = shlex.split(command)
+    return started(*words, program=PROGRAMS[program], cwd=folder)
 
 
-@contextmanager
-def terminal(command: str, folder: Path) -> Iterator[Terminal]:
-    running = Terminal(command, folder)
-    try:
-        yield running
-    finally:
-        running.end()
+def write(process: Popen[str], line: str) -> None:
+    process.stdin.write(line + "\n")
 
 
 class Pages:
@@ -132,7 +99,7 @@ def answer(url: str) -> str:
 def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     pages = Pages(tmp_path_factory.mktemp("guides"))
     with terminal("covey up examples/five.yaml", pages.folder) as up:
-        up.line("ready: ")
+        line_with(up, "ready: ")
         yield pages
 
 
@@ -146,15 +113,15 @@ def test_the_tutorial(five: Pages) -> None:
     (event,), (python,), (page,) = (blocks(text, language) for language in ("json", "python", "html"))
     (move,) = blocks(text, "text")
     with terminal(subscribe, five.folder) as reader, terminal(publish, five.folder) as writer:
-        reader.line("subscribed to Quote")
-        writer.type(event.strip())
-        assert "price=95.0" in reader.line("Quote ")
-        writer.type(event.strip().replace("95.0", "105.0"))
-        reader.type(move.strip())
-        reader.line("applied in")
-        writer.type(event.strip())
-        writer.type(event.strip().replace("95.0", "85.0"))
-        assert "price=85.0" in reader.line("Quote ")
+        line_with(reader, "subscribed to Quote")
+        write(writer, event.strip())
+        assert "price=95.0" in line_with(reader, "Quote ")
+        write(writer, event.strip().replace("95.0", "105.0"))
+        write(reader, move.strip())
+        line_with(reader, "applied in")
+        write(writer, event.strip())
+        write(writer, event.strip().replace("95.0", "85.0"))
+        assert "price=85.0" in line_with(reader, "Quote ")
     (five.folder / "drive.py").write_text(python)
     (five.folder / "page").mkdir()
     (five.folder / "page" / "index.html").write_text(page)
@@ -163,7 +130,7 @@ def test_the_tutorial(five: Pages) -> None:
         for command in (drive, gateway, serve):
             running.enter_context(terminal(command, five.folder))
         with terminal(look, five.folder) as looking:
-            looking.line("Vehicle id=v")
+            line_with(looking, "Vehicle id=v")
         (url,), (listen,) = re.findall(r"<(http://\S+)>", text), re.findall(r"--listen (\S+)", text)
         answer(f"http://{listen}/health")
         answer(url)
@@ -197,13 +164,13 @@ def test_browser(five: Pages) -> None:
         tab = running.enter_context(chromium()).new_page()
         tab.call("Page.navigate", url=url)
         tab.until("typeof document.getElementById('limit')?.oninput === 'function'")
-        writer.type(event)
+        write(writer, event)
         tab.until("quotes.textContent.includes('IBM 9.5')")
         tab.value("limit.value = 90; limit.oninput({target: limit})")
         deadline = monotonic() + _PATIENCE_S
         while not tab.value("quotes.textContent.includes('IBM 50')"):
             assert monotonic() < deadline
-            writer.type(event.replace("9.5", "50.0"))
+            write(writer, event.replace("9.5", "50.0"))
             sleep(0.2)
 
 
@@ -221,12 +188,12 @@ def test_mqtt(five: Pages) -> None:
     install, serve, up, connect = commands(text)
     assert (install, up) == ("pip install '.[mqtt]'", "covey up examples/five.yaml")
     with terminal(serve, five.folder) as server:
-        server.line("running")
-        bridge = Terminal(connect, five.folder)
-        bridge.line("bridge between MQTT and")
-        done = execute("-c", code, folder=five.folder)
-        fleet = execute("examples/sensors.py", folder=five.folder)
-        assert bridge.end() == 0
+        line_with(server, "running")
+        with terminal(connect, five.folder) as bridge:
+            line_with(bridge, "bridge between MQTT and")
+            done = execute("-c", code, folder=five.folder)
+            fleet = execute("examples/sensors.py", folder=five.folder)
+        assert bridge.returncode == 0
     assert done.stdout == '{"celsius":31.5}\n', done.stderr
     alarms = [
         'alarms/oven {"sensor":"oven","celsius":85.0}',
@@ -251,9 +218,9 @@ def test_monitoring(five: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     subscribing = five.moved("covey subscribe --broker localhost:7001 --name trader-1 Quote 'price < 10'")
     publishing = five.moved("covey publish --broker localhost:7005 Quote")
     with terminal(subscribing, five.folder) as reader, terminal(publishing, five.folder) as writer:
-        reader.line("subscribed to Quote")
-        writer.type('{"firm": "IBM", "price": 9.5}')
-        reader.line("price=9.5")
+        line_with(reader, "subscribed to Quote")
+        write(writer, '{"firm": "IBM", "price": 9.5}')
+        line_with(reader, "price=9.5")
         for line in commands(text):
             program, *words = shlex.split(line)
             if program == "curl":
@@ -278,7 +245,7 @@ def test_secure(five: Pages, tmp_path: Path) -> None:
         command = line.replace("covey ", f"{shlex.join(PROGRAMS['covey'])} ", 1)
         subprocess.run(command, shell=True, cwd=tmp_path, check=True, timeout=200)
     with terminal(up, tmp_path) as overlay:
-        overlay.line("ready: ")
+        line_with(overlay, "ready: ")
         done = execute("-c", code, folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, "500.0\n"), done.stderr
 
@@ -306,18 +273,20 @@ def test_simulating_over_real_brokers(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_beginning_with_an_overlay_of_one_s_own(tmp_path: Path) -> None:
-    """The first block of docs/operations.md: its questions are answered by a broker at a free port."""
+    """The first block of docs/operations.md: its questions are answered by a broker at a free port, with
+    TLS, tokens and a durable type.
+    """
     page = (ROOT / "docs" / "operations.md").read_text()
     init, doctor, up = [line.partition("  ")[0] for line in blocks(page, "sh")[0].splitlines()]
     port = free_port_of_init()
     command = [*PROGRAMS["covey"], *shlex.split(init)[1:]]
-    answers = f"\n1\n\n{port}\n\n\n\n"
+    answers = f"\n1\n\n{port}\ny\ny\nQuote\n"
     done = subprocess.run(command, cwd=tmp_path, input=answers, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     checked = execute("-m", "covey.cli.main", *shlex.split(doctor)[1:], folder=tmp_path)
     assert checked.stdout.endswith("nothing is wrong\n"), checked.stdout + checked.stderr
     with terminal(up, tmp_path) as overlay:
-        overlay.line("ready: b1 at ")
+        line_with(overlay, "ready: b1 at ")
 
 
 @pytest.mark.thorough  # a process for each broker

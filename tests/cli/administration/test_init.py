@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import commands
 import pytest
-from running import free_port_of_init
 
 from covey.cli.administration.first_overlay import Wanted, overlay_text
 from covey.overlay.node.config import (
@@ -116,19 +114,3 @@ def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / "nowhere" / "overlay.yaml"
     assert commands.run("init", file, "--yes") == 2
     assert capsys.readouterr().err == f"covey: {file}: cannot be written: No such file or directory\n"
-
-
-def test_up_runs_the_file_as_it_is(tmp_path: Path) -> None:
-    port = free_port_of_init()
-    command = [sys.executable, "-m", "covey.cli.main"]
-    options = ["--brokers", "1", "--port", str(port), "--tls", "--tokens", "--durable", "Quote", "--yes"]
-    file = tmp_path / "overlay.yaml"
-    subprocess.run([*command, "init", file, *options], check=True, capture_output=True)
-    up = subprocess.Popen([*command, "up", file], stdout=subprocess.PIPE, text=True)
-    try:
-        assert up.stdout is not None
-        assert any(line.startswith("ready: b1 at localhost:") for line in up.stdout)
-    finally:
-        up.terminate()
-        up.communicate(timeout=100)
-    assert up.returncode == 0

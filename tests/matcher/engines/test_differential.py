@@ -217,7 +217,7 @@ class OneWordOfInterfaces(NaiveEngine):
 
 @pytest.mark.parametrize("defective", [LooseBounds, StaleValues, OneWordOfInterfaces])
 def test_as_many_cases_as_make_test_runs_find_a_defect(defective: type[Engine]) -> None:
-    @seed(1)  # a few of all seeds do not
+    @seed(5)  # finds them soon, which most seeds do, and a few not at all
     @settings(examples_of(DRAWS["engines against the oracle"].few), phases=[Phase.generate])
     @given(st.data())
     def run(data: st.DataObject) -> None:
