@@ -1,6 +1,9 @@
-"""The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long."""
+"""The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long; and the example of a
+test, outside of this repository.
+"""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +37,8 @@ def test_tests_of_applications(tmp_path: Path) -> None:
     conftest, tests, script = blocks("how-to-test.md")
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_mine.py").write_text(tests)
+    shutil.copy(DOCS.parent / "examples" / "test_trailing_stop.py", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1].startswith("2 passed"), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout + done.stderr
     exec(script, {})
