@@ -154,16 +154,16 @@ WRONG: list[Callable[[Matcher], object]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(WRONG)))
 @pytest.mark.parametrize("engine", ["naive", "cluster"])
-def test_a_wrong_call_changes_nothing(engine: str, number: int) -> None:
+def test_a_wrong_call_changes_nothing(engine: str) -> None:
     matcher = Matcher(engine=engine)
     matcher.add(1, BELOW, {"firm": "IBM", "limit": 10}, interface=3)
     matcher.add_many([2, 3], LARGE, {"limit": [100, 200]})
     before = state(matcher)
-    with pytest.raises(CoveyError):
-        WRONG[number](matcher)
-    assert state(matcher) == before
+    for call in WRONG:
+        with pytest.raises(CoveyError):
+            call(matcher)
+        assert state(matcher) == before
 
 
 def test_a_failed_call_brings_no_event_type() -> None:

@@ -9,6 +9,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from oracles import compare
 
 from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
 from covey.matcher.engines.cluster.engine import ClusterEngine
@@ -107,12 +108,6 @@ def points(count: int = 60) -> EventBatch:
     return EventBatch.from_pylist(POINT, rows)
 
 
-def compare(engines: list[Engine], batch: EventBatch) -> None:
-    for ours, theirs in zip(*(engine.match(batch).ordered() for engine in engines), strict=True):
-        assert ours.tolist() == theirs.tolist()
-    assert np.array_equal(*(engine.match(batch).interfaces() for engine in engines))
-
-
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
     "text",
@@ -141,7 +136,7 @@ def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
     count, engines = 620, [one, oracle]
     for engine in engines:
         engine.add_many(np.arange(count), filter, values(1, count, 1.0), interface=np.arange(count) % 90)
-    compare(engines, batch)
+    compare(*engines, batch)
     assert check_leaves(one) >= 2
     for step in range(3):
         for engine in engines:
@@ -150,16 +145,16 @@ def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
             engine.update(int(chosen[0]), {name: value[0] for name, value in values(9, 1, 1.0).items()})
             engine.remove_many(chosen[:100])
             engine.add_many(chosen[:100], filter, values(step + 50, 100, 0.1), interface=3)
-        compare(engines, batch)
+        compare(*engines, batch)
         assert check_leaves(one) >= 2
     for engine in engines:
         engine.remove_many(np.arange(0, count, 2))
     check_leaves(one)
-    compare(engines, batch)
+    compare(*engines, batch)
     for engine in engines:
         engine.remove_many(np.arange(1, count, 2))
     assert check_leaves(one) == 0
-    compare(engines, batch)
+    compare(*engines, batch)
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -170,12 +165,12 @@ def test_structures_that_come_later_share_the_leaves() -> None:
     low = rng.random(600)
     for engine in engines:
         engine.add_many(np.arange(600), parse("x between $l and $u", POINT), {"l": low, "u": low + 0.1})
-    compare(engines, points(16))
+    compare(*engines, points(16))
     for engine in engines:
         engine.add_many(np.arange(600, 630), parse("y > $l and z > 3", POINT), {"l": low[:30]})
         engine.add_many(np.arange(630, 640), parse("exists z", POINT))
         engine.add_many(np.arange(640, 650), parse('name == "a" and x > $l', POINT), {"l": low[:10]})
-    compare(engines, points(16))
+    compare(*engines, points(16))
     check_leaves(one)
     assert "bitmaps (x) of 64 bins: " in one.render()
     assert "table (name)" in one.render()
@@ -216,7 +211,7 @@ def test_ranges_on_many_columns_use_leaves_and_boxes_do_not() -> None:
     oracle = create_engine("scan", BOX.event_type)
     for group in BOX.subscriptions(6000, seed=1):
         oracle.add_many(group.ids, group.filter, dict(group.values))
-    compare([engine, oracle], BOX.events(300, seed=1))
+    compare(engine, oracle, BOX.events(300, seed=1))
     assert "a15) of 16 bins: " in engine.render()
     narrow = np.full((10, 2), 0.01)
     assert leaf_cost(100_000, 3, 0.01, 0.003) > min(range_costs(100_000, 1.0, narrow, [0, 3, 6]))
@@ -231,4 +226,4 @@ def test_threads_share_leaves() -> None:
     engines = [ClusterEngine(POINT), ClusterEngine(POINT, threads=2)]
     for engine in engines:
         engine.add_many(np.arange(2000), parse("x between $l and $u", POINT), {"l": low, "u": low + 0.1})
-    compare(list(engines), points(400))
+    compare(*engines, points(400))

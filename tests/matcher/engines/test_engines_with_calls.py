@@ -323,10 +323,7 @@ def raising(n: pa.Array) -> Any:
 FAULTY = {
     "raises": raising,
     "wrong type": lambda n: [True] * len(n),
-    "wrong length": lambda n: np.ones(len(n) + 1, np.bool_),
     "nulls": lambda n: pa.nulls(len(n), pa.bool_()),
-    "not a number": lambda n: np.full(len(n), np.nan),
-    "lists for truths": lambda n: pa.array([[1]] * len(n)),
 }
 
 

@@ -1,7 +1,7 @@
 """Event batches: round trips, refusals that name what does not fit, and damaged bytes."""
 
 import random
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -53,21 +53,6 @@ def test_a_missing_key_is_an_absent_attribute() -> None:
     assert EventBatch.from_pylist(QUOTE, [{}, {"firm": "IBM"}]).to_pylist() == [NONE, NONE | {"firm": "IBM"}]
 
 
-@pytest.mark.parametrize(
-    "given_time",
-    [
-        "2026-01-31T12:00:00Z",
-        "2026-01-31T12:00:00",
-        "2026-01-31T13:00:00+01:00",
-        datetime(2026, 1, 31, 12),
-        datetime(2026, 1, 31, 10, tzinfo=timezone(timedelta(hours=-2))),
-        np.datetime64("2026-01-31T12:00:00"),
-    ],
-)
-def test_times_may_be_written_in_several_ways(given_time: object) -> None:
-    assert EventBatch.from_pylist(QUOTE, [{"time": given_time}]).to_pylist()[0]["time"] == NOON
-
-
 def test_times_finer_than_a_microsecond_are_refused() -> None:
     moment = pd.Timestamp("2026-01-31T12:00:00.000001001")
     for finer in (moment, moment.to_datetime64()):
@@ -76,13 +61,6 @@ def test_times_finer_than_a_microsecond_are_refused() -> None:
     assert EventBatch.from_pylist(QUOTE, [{"time": moment.floor("us")}]).to_pylist()[0]["time"] == (
         NOON + timedelta(microseconds=1)
     )
-
-
-def test_numpy_scalars_are_accepted() -> None:
-    row = {"price": np.float32(1.5), "volume": np.int16(3), "open": np.bool_(True), "firm": np.str_("x")}
-    assert EventBatch.from_pylist(QUOTE, [row]).to_pylist() == [
-        NONE | {"price": 1.5, "volume": 3, "open": True, "firm": "x"}
-    ]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +77,7 @@ def test_numpy_scalars_are_accepted() -> None:
         ({"volume": 2**63 - 1}, ["volume", str(2**63 - 1), "-2**63 + 1 to 2**63 - 2"]),
         ({"volume": -(2**63)}, ["volume", str(-(2**63)), "-2**63 + 1 to 2**63 - 2"]),
         ({"open": 1}, ["open", "bool", "1"]),
+        ({"firm": 1}, ["firm", "string", "1"]),
         ({"firm": b"x"}, ["firm", "string"]),
         ({"firm": "\ud800"}, ["firm", "Unicode"]),
         ({"time": 3}, ["time", "timestamp", "3"]),

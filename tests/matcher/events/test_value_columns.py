@@ -45,6 +45,11 @@ class Polars:
         return pa.chunked_array([column[:1], column[1:]])
 
 
+def narrow(column: pa.Array, kind: type[np.number[Any]]) -> Any:
+    values = column.to_numpy(zero_copy_only=False)
+    return values.astype(kind) if values.dtype == np.int64 else column
+
+
 def pandas_series(column: pa.Array) -> Any:
     return pytest.importorskip("pandas").Series(column.to_pylist())
 
@@ -57,6 +62,10 @@ FORMS = {
     "list": lambda column: column.to_pylist(),
     "tuple": lambda column: tuple(column.to_pylist()),
     "numpy": lambda column: np.array(column.to_pylist()),
+    "objects": lambda column: np.array(column.to_pylist(), dtype=object),
+    "int32": lambda column: narrow(column, np.int32),
+    "uint64": lambda column: narrow(column, np.uint64),
+    "float32": lambda column: narrow(column, np.float32),
     "masked": lambda column: np.ma.masked_array(column.to_numpy(zero_copy_only=False)),
     "arrow": lambda column: column,
     "arrow slice": lambda column: pa.concat_arrays([column[:1], column])[1:],
