@@ -25,7 +25,7 @@ from covey.sim.metrics import SparkError, compare, spark_session, summarise
 from covey.sim.metrics.spark_jobs import watched
 from covey.sim.scenario.loads import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.finding import TracesError, find_traces
+from covey.sim.trace.finding import find_traces
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
@@ -40,7 +40,6 @@ SCENARIOS = {
 TYPES = {f"Trade{i:03d}": EventType(f"Trade{i:03d}", {"price": "int64", "volume": "int64"}) for i in range(4)}
 TYPES["Traffic"] = HighwayLoad.TRAFFIC
 MINE = {"client": "client/s", "subscription": 1}
-EVENT = {"publisher": "p", "sequence": 1}
 INT = {"event_type": "T", "filter": "x < $1"}
 UNKNOWN = {"filter": "no_such_operator(x)", "version": 1, "values": "{}"}
 KINDS = {"event_types": {"T": {"x": "int64"}}}
@@ -73,7 +72,9 @@ def arrived(source: str, target: str, kind: str, messages: int, events: int = 0,
     return row("messages", 1, **columns, **others)
 
 
-BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
+NOBODY = {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
+BY_HAND: dict[str, tuple[list[Row], dict[str, Any], dict[str, Any]]] = {
+    # rows, fields of the manifest, and the metrics that follow from them
     "broken off": (
         [
             row("work", 0, broker="broker/b", busy_ns=5),
@@ -83,6 +84,8 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
             row("history", 400, what="settled"),
         ],
         {"state": "running", "phases": {"running": 0}},
+        {"complete": False, "missed": None, "expected": 1, "duration_s": 0.4}
+        | {"brokers": {"b": {"events": 1, "control_messages": 0, "busy_share": None}}},
     ),
     "missed": (
         [
@@ -94,11 +97,16 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
             delivered(3, 3, subscription=2),
         ],
         RUNNING,
+        {"expected": 5, "excused": 2, "missed": 2, "delivered": 3, "duplicate": 1, "clock_steps": 0},
     ),
+    # Rates exclude events after the measured phase.
     "late": (
         [row("spurious", 500, **MINE, events=3), row("spurious", 2_100, phase="resting", **MINE, events=5)],
         {"phases": {"running": 0, "resting": 2_000_000_000}, "clock_steps": 2},
+        {"duration_s": 2.0, "spurious": 8, "spurious_per_s": 1.5, "clock_steps": 2}
+        | {"control_busiest_link": 0},
     ),
+    # The busiest link is one between brokers.
     "control": (
         [
             arrived("broker/a", "broker/b", "Update", 2),
@@ -108,7 +116,9 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
             arrived("broker/a", "broker/b", "Subscribe", 4, phase="subscribing"),
         ],
         RUNNING,
+        {"control_messages": 10, "control_between_brokers": 3, "control_busiest_link": 2},
     ),
+    # The warm-up is cut from delay, latency and control messages.
     "warmed": (
         [
             published(0, 1, phase="warming up"),
@@ -124,8 +134,14 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
             arrived("broker/a", "broker/b", "Update", 3),
         ],
         RUNNING | KINDS,
+        {"delivered": 3, "changes": 2, "control_messages": 3, "control_per_change": 3.0}
+        | {"latency_ms": {"count": 2, "mean": 2.0}, "delay_ms": {"count": 1, "max": 3.0}},
     ),
-    "unknown": ([change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))], RUNNING | KINDS),
+    "unknown": (
+        [change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))],
+        RUNNING | KINDS,
+        {"unmeasured": 1},
+    ),
     # One event answers one change, and none but the 256 newest: the event n change n + 1.
     "many": (
         [
@@ -134,8 +150,14 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
             *(delivered(number, 700 + number, version=599) for number in range(599)),
         ],
         RUNNING | KINDS,
+        {"unmeasured": 0, "delay_ms": {"count": 256, "max": 699.0}},
     ),
-    "empty": ([], {}),
+    "empty": (
+        [],
+        {},
+        {"complete": True, "delivered": 0, "duration_s": None, "throughput_events_per_s": None}
+        | {"delay_ms": NOBODY},
+    ),
 }
 
 
@@ -154,32 +176,39 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs [a] + {b}, 100%20 ü")
     for name, scenario in SCENARIOS.items():
         SimulatedRun(scenario).run(folder / name)
-    for name, (written, manifest) in BY_HAND.items():
+    for name, (written, manifest, _) in BY_HAND.items():
         write(folder / name, written, parts=2, **manifest)
+    (folder / "missed" / ATTEMPT / "obligations" / "part-00009.parquet").write_bytes(b"not in the manifest")
     return folder
 
 
 @pytest.fixture(scope="module")
 def summaries(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
-    return {each["run"]: each for each in summarise([traces], exact=True)}
+    """The metrics of all runs, in two queries."""
+    tracker = spark_session().sparkContext.statusTracker()
+    steps: list[str] = []
+    with watched(spark_session(), lambda tasks: None):
+        before = set(tracker.getJobIdsForGroup(None))
+    found = summarise([traces], exact=True, progress=lambda step, share: steps.append(step))
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) <= 2
+    assert steps[0] == "starting Spark"
+    assert any("tasks" in step for step in steps)
+    return {each["run"]: each for each in found}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_spark_and_pandas_agree_exactly(name: str, summaries: dict[str, Any], traces: Path) -> None:
-    assert summaries[name] == {"run": name} | cross_check.metrics_of(traces / name, TYPES)
-    if name != "nobody":
-        assert summaries[name]["delay_ms"]["count"] > 2
-        assert summaries[name]["expected"] > 20
-        assert summaries[name]["changes"] > 20
-    assert summaries[name]["latency_ms"]["count"] == summaries[name]["delivered"]
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_metrics_and_the_run_itself_count_the_same(
+def test_spark_and_pandas_agree_exactly_and_with_the_run_itself(
     name: str, summaries: dict[str, Any], traces: Path
 ) -> None:
+    run = summaries[name]
+    assert run == {"run": name} | cross_check.metrics_of(traces / name, TYPES)
+    if name != "nobody":
+        assert run["delay_ms"]["count"] > 2
+        assert run["expected"] > 20
+        assert run["changes"] > 20
+    assert run["latency_ms"]["count"] == run["delivered"]
     (manifest,) = find_traces([traces / name]).runs.values()
-    own, run = manifest.summary or {}, summaries[name]
+    own = manifest.summary or {}
     for count in ("published", "delivered", "spurious", "expected", "excused", "missed", "lost"):
         assert (count, run[count]) == (count, own[count])
     assert run["expected"] == own["fulfilled"] + run["excused"] + run["missed"]
@@ -195,73 +224,35 @@ def test_a_change_under_the_static_baseline_costs_more_messages(summaries: dict[
     assert "Update" in summaries["at"]["control_by_kind"]
 
 
-def test_expected_deliveries_that_did_not_happen_and_were_not_excused_are_missed(
-    summaries: dict[str, Any],
-) -> None:
-    run = summaries["missed"]
-    assert (run["expected"], run["excused"], run["missed"]) == (5, 2, 2)
-    assert (run["delivered"], run["duplicate"]) == (3, 1)
-
-
-def test_rates_exclude_events_after_the_measured_phase(summaries: dict[str, Any]) -> None:
-    run = summaries["late"]
-    assert (run["duration_s"], run["spurious"], run["spurious_per_s"]) == (2.0, 8, 1.5)
-
-
-def test_the_busiest_link_is_one_between_brokers(summaries: dict[str, Any]) -> None:
-    run = summaries["control"]
-    assert (run["control_messages"], run["control_between_brokers"]) == (10, 3)
-    assert run["control_busiest_link"] == 2
-    assert summaries["late"]["control_busiest_link"] == 0
-
-
-def test_an_incomplete_run_is_marked_and_has_unknown_missed(summaries: dict[str, Any]) -> None:
-    run = summaries["broken off"]
-    assert (run["complete"], run["missed"], run["expected"]) == (False, None, 1)
-    assert run["duration_s"] == 0.4
-    assert run["brokers"] == {"b": {"events": 1, "control_messages": 0, "busy_share": None}}
-
-
-def test_an_empty_trace_has_zero_counts_and_no_rates(summaries: dict[str, Any]) -> None:
-    run = summaries["empty"]
-    assert (run["complete"], run["delivered"], run["duration_s"]) == (True, 0, None)
-    assert run["throughput_events_per_s"] is None
-    assert run["delay_ms"] == {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
-
-
-def test_the_warm_up_is_cut_from_delay_latency_and_control_messages(summaries: dict[str, Any]) -> None:
-    run = summaries["warmed"]
-    assert (run["delivered"], run["changes"]) == (3, 2)
-    assert (run["control_messages"], run["control_per_change"]) == (3, 3.0)
-    assert (run["latency_ms"]["count"], run["latency_ms"]["mean"]) == (2, 2.0)
-    assert (run["delay_ms"]["count"], run["delay_ms"]["max"]) == (1, 3.0)
-
-
-def test_an_event_answers_none_but_the_newest_changes(summaries: dict[str, Any]) -> None:
-    delay = summaries["many"]["delay_ms"]
-    assert (delay["count"], delay["max"]) == (256, 699.0)
-
-
-def test_changes_of_a_filter_that_cannot_be_evaluated_are_counted(summaries: dict[str, Any]) -> None:
-    assert (summaries["unknown"]["unmeasured"], summaries["many"]["unmeasured"]) == (1, 0)
-
-
-def test_clock_steps_are_those_of_the_manifest(summaries: dict[str, Any]) -> None:
-    assert (summaries["late"]["clock_steps"], summaries["missed"]["clock_steps"]) == (2, 0)
+@pytest.mark.parametrize("name", BY_HAND)
+def test_metrics_of_traces_written_by_hand(name: str, summaries: dict[str, Any]) -> None:
+    run, expected = summaries[name], BY_HAND[name][2]
+    for metric, value in expected.items():
+        if metric in ("delay_ms", "latency_ms"):
+            assert run[metric] | value == run[metric], metric
+        else:
+            assert run[metric] == value, metric
 
 
 def test_results_are_written_as_tables_by_a_session_of_the_user_that_stays_as_it_is(
     traces: Path, summaries: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Percentiles, which are of close ranks unless they are to be exact, differ alone."""
     session = spark_session().newSession()
     own = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
     own |= {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7"}
     for name, value in own.items():
         session.conf.set(name, value)
     out = tmp_path / "tables [1] of {a}"
-    names = ("static", "missed", "broken off")
-    written = summarise([traces / name for name in names], spark=session, exact=True, out=out)
+    names = ("static", "missed", "broken off", "at", "many")
+    written = summarise([traces / name for name in names], spark=session, out=out)
     assert {name: session.conf.get(name) for name in own} == own
+    for each in written:
+        exact = summaries[each["run"]]
+        for times in ("delay_ms", "latency_ms"):
+            if each["run"] in ("at", "many"):
+                assert each[times]["p50"] == pytest.approx(exact[times]["p50"], rel=0.02)
+            each[times] |= {rank: exact[times][rank] for rank in ("p50", "p99")}
     assert written == [summaries[name] for name in names]
     tables = {name: pq.read_table(out / name).to_pandas() for name in OUT}
     for name, columns in OUT.items():
@@ -276,50 +267,11 @@ def test_results_are_written_as_tables_by_a_session_of_the_user_that_stays_as_it
     assert int(mine["control"]["messages"].sum()) == run["control_messages"]
 
 
-def test_a_summary_takes_two_queries_and_its_percentiles_are_of_close_ranks(
-    traces: Path, summaries: dict[str, Any]
-) -> None:
-    tracker = spark_session().sparkContext.statusTracker()
-    steps: list[str] = []
-    with watched(spark_session(), lambda tasks: None):
-        before = set(tracker.getJobIdsForGroup(None))
-    approximate = summarise([traces], progress=lambda step, share: steps.append(step))
-    assert len(set(tracker.getJobIdsForGroup(None)) - before) <= 2
-    assert steps[0] == "starting Spark"
-    assert any("tasks" in step for step in steps)
-    for each in approximate:
-        exact = summaries[each["run"]]
-        for name in ("delay_ms", "latency_ms"):
-            assert {**each[name], "p50": 0, "p99": 0} == {**exact[name], "p50": 0, "p99": 0}
-            if each["run"] in ("at", "many"):
-                assert each[name]["p50"] == pytest.approx(exact[name]["p50"], rel=0.02)
-
-
-def test_invalid_traces_are_named_and_the_others_are_read(tmp_path: Path, spark: None) -> None:
-    for name in ("good", "short", "gone", "cut"):
-        write(tmp_path / name, BY_HAND["missed"][0], **RUNNING)
-    part = f"{ATTEMPT}/obligations/part-00000.parquet"
-    whole = (tmp_path / "short" / part).read_bytes()
-    (tmp_path / "short" / part).write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "gone" / part).unlink()
-    (tmp_path / "cut" / "manifest.json").write_text("{")
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "part-00000.parquet").write_bytes(whole)
-    (tmp_path / "good" / ATTEMPT / "obligations" / "part-00009.parquet").write_bytes(b"not in the manifest")
-    traces = find_traces([tmp_path])
-    assert list(traces.runs) == ["good"]
-    assert "cut short" in traces.broken["short"]
-    assert f"{part} is missing" in traces.broken["gone"]
-    assert "manifest.json is damaged" in traces.broken["cut"]
-    assert "first version" in traces.broken["old"]
-    assert [each["missed"] for each in summarise(traces)] == [2]
-
-
 def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path, spark: None) -> None:
-    write(tmp_path / "run", BY_HAND["missed"][0], **RUNNING)
-    part = tmp_path / "run" / ATTEMPT / "obligations" / "part-00000.parquet"
+    write(tmp_path / "run", BY_HAND["unknown"][0], **RUNNING)
+    part = tmp_path / "run" / ATTEMPT / "versions" / "part-00000.parquet"
     part.write_bytes(bytes(part.stat().st_size))
-    with pytest.raises(SparkError, match=r"obligations/part-00000\.parquet"):
+    with pytest.raises(SparkError, match=r"versions/part-00000\.parquet"):
         summarise([tmp_path / "run"])
 
 
@@ -350,13 +302,6 @@ def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
     assert summary["delivered"] == manifest.rows("deliveries") > 10
     assert summary["published"] == manifest.rows("events")
     assert summary["duration_s"] > 1
-
-
-def test_a_path_without_traces_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TracesError, match="no such folder: expected a trace"):
-        summarise([tmp_path / "absent"])
-    with pytest.raises(TracesError, match="no traces: expected"):
-        summarise([tmp_path])
 
 
 def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str, Any]) -> None:
