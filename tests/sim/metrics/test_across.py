@@ -9,6 +9,7 @@ from run_summaries import summary
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.metrics import compare, write_csv
 from covey.sim.metrics.run_report import conclusion, label, looks, plots, report_of
+from covey.sim.reports import Bars
 from covey.sim.reports.colours import KNOWN, styles
 from covey.sim.scenario.scenario import Scenario
 
@@ -92,6 +93,15 @@ def test_a_single_run_has_the_colour_of_its_system() -> None:
         figure = plots(groups)["throughput_events_per_s"]
         assert figure.plot.styled == [system]
         assert styles(figure.plot.styled, looks(groups))[system].colour == KNOWN[system].colour
+
+
+def test_figures_of_many_settings_are_bounded(tmp_path: Path) -> None:
+    sizes = "".join(f"    s{n}: {{brokers: {n + 2}}}\n" for n in range(70))
+    for more, bound in (("", 60), ("  update_rate: [1, 2]\n", 24)):
+        runs = runs_of(tmp_path, f"vary:\n  size:\n{sizes}{more}")
+        figure = plots(compare(runs))["delay_ms_p50"]
+        assert len(figure.plot.groups if isinstance(figure.plot, Bars) else figure.plot.series) == bound
+        assert f"The first {bound} of 70 settings; the table has all." in figure.caption
 
 
 def test_a_page_says_what_can_be_compared_where_brokers_take_no_time() -> None:

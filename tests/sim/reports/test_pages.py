@@ -99,14 +99,18 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return path
 
 
+@pytest.fixture(scope="module")
+def page(browser: Browser, written: Path) -> Page:
+    return opened(browser, written)
+
+
 def opened(browser: Browser, path: Path, width: int = 1200) -> Page:
     page = browser.new_page()
     page.open(path, width)
     return page
 
 
-def test_a_page_draws_its_figures_without_errors_and_requests(browser: Browser, written: Path) -> None:
-    page = opened(browser, written)
+def test_a_page_draws_its_figures_without_errors_and_requests(page: Page, written: Path) -> None:
     assert page.logged == []
     outside = [address for address in page.requests if not address.startswith("data:")]
     assert outside == [written.resolve().as_uri()]
@@ -125,8 +129,7 @@ def test_a_page_draws_its_figures_without_errors_and_requests(browser: Browser, 
     assert painted
 
 
-def test_a_page_has_conclusion_origin_and_definitions(browser: Browser, written: Path) -> None:
-    page = opened(browser, written)
+def test_a_page_has_conclusion_origin_and_definitions(page: Page) -> None:
     assert 2 <= page.value("document.querySelectorAll('.conclusion p').length") <= 6
     top = [page.value(f"document.querySelector('{part}').offsetTop") for part in (".conclusion", ".origin")]
     assert top == sorted(top)
@@ -135,8 +138,7 @@ def test_a_page_has_conclusion_origin_and_definitions(browser: Browser, written:
     assert page.value("document.querySelectorAll('#definitions dt').length") >= 3
 
 
-def test_the_data_of_a_figure_is_in_the_page(browser: Browser, written: Path) -> None:
-    page = opened(browser, written)
+def test_the_data_of_a_figure_is_in_the_page(page: Page) -> None:
     files = page.value(
         "Promise.all([...document.querySelectorAll('figure a[download]')]"
         ".map(link => atob(link.href.split(',')[1])))"
@@ -159,9 +161,8 @@ def test_a_page_is_as_wide_as_a_phone(browser: Browser, written: Path) -> None:
     assert page.value(f"{shown}.every(each => each.clientWidth > 200)")
 
 
-def test_the_legend_hides_a_curve_and_the_pointer_shows_values(browser: Browser, tmp_path: Path) -> None:
-    write_report(tmp_path / "page.html", sweep())
-    page = opened(browser, tmp_path / "page.html")
+@pytest.mark.parametrize("written", ["sweep"], indirect=True)
+def test_the_legend_hides_a_curve_and_the_pointer_shows_values(page: Page) -> None:
     figure = f"{FIGURES}[0]"
     visible = f"{figure}.renderers.filter(each => each.visible).length"
     before = page.value(visible)
@@ -194,12 +195,3 @@ def test_the_legend_hides_a_curve_and_the_pointer_shows_values(browser: Browser,
             .some(text => text.includes('covey-parametric') && / to /.test(text)) }}"""
     )
     assert page.logged == []
-
-
-def test_a_page_of_many_settings_is_bounded(tmp_path: Path) -> None:
-    runs = []
-    for n in range(300):
-        scenario = Scenario(brokers=n + 1, update_rate=n % 3, routing=("parametric", "static")[n % 2])
-        runs.append(summary(f"run-{n}", scenario, float(n)))
-    write_report(tmp_path / "page.html", report_of(runs, compare(runs)))
-    assert (tmp_path / "page.html").stat().st_size < 2_000_000
