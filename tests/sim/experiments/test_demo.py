@@ -18,7 +18,7 @@ def replay(
     return asyncio.run(demonstration.run())
 
 
-QUOTES = 2000
+QUOTES = 1000
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_parametric_routing_misses_nothing_repeats_nothing_and_delivers_only_mat
     assert set(result["subscribers"]) == {strategy.name for strategy in STRATEGIES}
     assert all(counts["delivered"] for counts in result["subscribers"].values())
     assert result["published"] == QUOTES
-    assert result["updates"] >= 100
+    assert result["updates"] >= 50
     assert 0 < result["update_delay_ms"]["p50"] <= result["update_delay_ms"]["p99"]
     assert set(result["control_messages_per_broker"]) == {"b1", "b2", "b3", "b4", "b5"}
     assert (

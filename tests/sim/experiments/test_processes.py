@@ -1,6 +1,7 @@
 """Worker processes share no state with the process that starts them."""
 
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -18,6 +19,20 @@ def test_workers_start_afresh() -> None:
         assert collects.result()
     finally:
         gc.enable()
+
+
+def die_at_two(number: int) -> int:
+    if number == 2:
+        os._exit(9)
+    return number
+
+
+def test_a_process_that_dies_costs_its_item_alone() -> None:
+    results = {
+        number: None if future.exception() else future.result()
+        for number, future in each(die_at_two, [1, 2, 3], jobs=1)
+    }
+    assert results == {1: 1, 2: None, 3: 3}
 
 
 _INTERRUPTED = """

@@ -17,7 +17,7 @@ from covey.overlay.client import ClosedError
 from covey.sim.experiments.runs.real import ObservedSession, RealRun, RealSubscriber, received_since
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.loads import HighwayLoad, SubscriberState
-from covey.sim.scenario.scenario import Scenario, ScenarioError, find_system
+from covey.sim.scenario.scenario import Scenario, find_system
 from covey.sim.scenario.schedule import UpdateStep
 from covey.sim.simulator.observer import Observers
 from covey.sim.trace.finding import find_traces
@@ -191,8 +191,3 @@ def test_counters_of_a_new_session_count_from_zero() -> None:
     assert received_since(more, was) == ({"Publish": 2, "Update": 0, "Subscribe": 1}, 6)
     assert received_since(fewer, was) == ({"Subscribe": 1, "Publish": 3}, 11)
     assert received_since(more, None) == ({"Publish": 4, "Update": 3, "Subscribe": 1}, 15)
-
-
-def test_a_baseline_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"engine is .poset.: expected .cluster. or .* over real brokers"):
-        RealRun(find_system("siena-parametric").applied_to(TINY))

@@ -39,8 +39,7 @@ from covey.sim.experiments.papers.jayaram_prediction import (
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
 from covey.sim.experiments.papers.verdicts import Verdict
-from covey.sim.experiments.runs.run_all import PlannedRun, Processes, RunOutcome, run_all
-from covey.sim.progress import silent
+from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_one
 from covey.sim.simulator.costs import Calibrated, Sample
 
 
@@ -132,7 +131,7 @@ def test_the_rates_of_full_utilisation_are_those_of_pilots(tmp_path: Path) -> No
     calibrations = Calibrations.write(tmp_path, checked_in())
     pilot = Pilot(case, 2010)
     scenario = pilot_scenario(pilot, calibrations.files, calibrations.message_ns(pilot))
-    (outcome,) = run_all([PlannedRun(pilot.name, scenario)], tmp_path / "runs", Processes(1), silent)
+    outcome = run_one(PlannedRun(pilot.name, scenario), str(tmp_path))
     assert outcome.summary is not None
     per_broker = rate_for_one(outcome.summary) * scenario.subscribers / scenario.brokers
     assert per_broker * scenario.cpu_scale == pytest.approx(case.full_rate, rel=0.01)

@@ -1,7 +1,6 @@
-"""Planned runs in one folder: names, resuming, and processes that die."""
+"""Planned runs in one folder: names and resuming."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import pandas as pd
 import pytest
 
 from covey.matcher.errors import CoveyError, InputError
-from covey.sim.experiments.processes import each
 from covey.sim.experiments.runs.run_all import (
     PlannedRun,
     Processes,
@@ -128,20 +126,6 @@ def test_longer_runs_come_first() -> None:
     long = SMALL.having(duration_s=9.0)
     assert sorted([SMALL, long], key=expected_work) == [SMALL, long]
     assert expected_work(SMALL) < expected_work(SMALL.having(brokers=30))
-
-
-def die_at_two(number: int) -> int:
-    if number == 2:
-        os._exit(9)
-    return number
-
-
-def test_a_process_that_dies_costs_its_item_alone() -> None:
-    results = {
-        number: None if future.exception() else future.result()
-        for number, future in each(die_at_two, [1, 2, 3, 4], jobs=1)
-    }
-    assert results == {1: 1, 2: None, 3: 3, 4: 4}
 
 
 def test_an_attempt_that_was_broken_off_does_not_count(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ def test_every_row_is_that_of_a_field() -> None:
         ("cpu", "measured"),
         ("cpu", "costs.json"),
         ("cpu_scale", 2.0),
+        ("window", 3),
+        ("warm_up_s", 1.0),
+        ("service", "fifo"),
+        ("merge", False),
     ],
 )
 def test_a_field_that_real_brokers_cannot_have_is_refused(field: str, value: Any) -> None:
@@ -86,10 +90,3 @@ def test_paths_on_the_command_line_are_relative_to_the_working_directory(
     assert f"{tmp_path / 'in-the-file.json'}: cannot be read" in capsys.readouterr().err
     assert run("sim", "../mine.yaml", "--cpu", "here.json") == 2
     assert f"{folder / 'here.json'}: cannot be read" in capsys.readouterr().err
-
-
-def test_an_unknown_field_is_answered_with_the_closest(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("subscriber: 3\n")
-    with pytest.raises(ScenarioError) as raised:
-        load_scenario(tmp_path / "mine.yaml")
-    assert str(raised.value).endswith("mine.yaml: subscriber is unknown: did you mean subscribers?")

@@ -146,7 +146,7 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
         ("duration_s: .inf", "duration_s is inf: expected a finite number"),
         ("loss: 1", "expected a probability below 1"),
         ("load: cats", "load is 'cats': expected one of trading, highway"),
-        ("speed: 3", "speed is unknown: did you mean speeds"),
+        ("speed: 3", "scenario.yaml: speed is unknown: did you mean speeds?"),
         ("- 3", "expected a mapping"),
         ("a: [", "no YAML"),
         ("brokers: 3\nbrokers: 4", "no YAML at line 2, column 1: brokers is there twice"),
