@@ -1,6 +1,7 @@
 """Scenarios end to end: summary, trace, reproducibility, mistakes."""
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from read_traces import rows
 
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
+from covey.sim.experiments.runs.run import RunSummary
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.loads import LoadError
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
@@ -21,6 +23,12 @@ from covey.sim.topology import make_topology
 from covey.sim.trace.finding import find_traces
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
+
+
+def add_up(report: RunSummary) -> None:
+    assert report.expected == report.fulfilled + report.excused + report.missed
+    assert report.delivered == report.fulfilled + report.additional
+    assert report.missed == report.lost + report.counts.get("coverage", 0)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +67,7 @@ def test_a_run_is_judged_without_violations(scenario: Scenario) -> None:
     assert report.published > 50
     assert report.links_checked > 0
     assert report.cpu_s > 0
+    add_up(report)
     if scenario.subscribers:
         assert report.delivered > 50
         assert report.expected > 0 or scenario.crashes
@@ -74,9 +83,12 @@ def _delivery(row: Mapping[str, object]) -> tuple[object, ...]:
     return row["client"], row["subscription"], row["publisher"], row["sequence"]
 
 
-def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Path) -> None:
+def test_events_lost_to_changes_and_excused_by_crashes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = tmp_path / "trace"
     lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
+    lossy = lossy.having(brokers=6, subscribers=20)
     report = changed_run(lossy, link=SMALL_FRAMES).run(trace)
     owed: dict[bool, set[tuple[object, ...]]] = {False: set(), True: set()}
     for row in rows(trace, "obligations"):
@@ -84,10 +96,31 @@ def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Pat
     delivered = {_delivery(row) for row in rows(trace, "deliveries")}
     assert report.lost == len(owed[False] - owed[True] - delivered) > 0
     assert report.excused == len(owed[True])
+    add_up(report)
     assert f"{report.lost:,} lost to changes" in report.verdict
+    with monkeypatch.context() as patch:
+        patch.setattr(Scenario, "lossy", False)  # the same losses are violations
+        missing = changed_run(lossy, link=SMALL_FRAMES).run()
+    assert missing.missed > missing.lost == 0
+    add_up(missing)
     crashed = SimulatedRun(SMALL.having(crashes=1)).run()
     assert (crashed.lost, crashed.published > crashed.unjudged > 0) == (0, True)
     assert f"{crashed.unjudged:,} events published while none was expected; 11 of 11" in crashed.verdict
+
+
+def test_what_is_printed_adds_up_and_tells_routings_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    per_update = {}
+    for routing in ("parametric", "static"):
+        assert run("sim", "--routing", routing, "--subscribers", 60, "--duration", 1) == 0
+        text = capsys.readouterr().out
+        found = re.search(r"\(([\d,]+) deliveries expected: ([\d,]+) delivered", text)
+        assert found is not None
+        assert "cpu: free" in text
+        assert "--cpu measured" in text
+        excused = re.search(r"([\d,]+) excused", text)
+        assert int(found[1]) == int(found[2]) + (int(excused[1]) if excused else 0)
+        per_update[routing] = float(re.findall(r"([\d.]+) per update", text)[0])
+    assert per_update["static"] > 1.3 * per_update["parametric"]
 
 
 def test_a_saturated_broker_is_busy_at_most_all_of_the_time(tmp_path: Path) -> None:
@@ -183,7 +216,10 @@ def test_the_command_runs_scenario_files_and_overlay_files(
     assert run("topology", "make", "star", "--brokers", 5, "-o", overlay) == 0
     capsys.readouterr()
     assert run("sim", scenario, "--overlay", overlay, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["brokers"] == 5
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["brokers"] == 5
+    assert {"fulfilled", "additional", "excused", "lost", "missed", "unjudged", "spurious"} <= set(summary)
+    assert set(summary["control"]) >= {"Acknowledge", "Update"}
 
 
 def test_clients_have_the_delay_of_the_overlay_file(
