@@ -69,7 +69,7 @@ class Moves(Observer):
 @pytest.mark.parametrize("routing", ["parametric", "static"])
 def test_a_run_on_quotes_is_judged(routing: str) -> None:
     report = SimulatedRun(
-        Scenario(load="quotes", routing=routing, subscribers=60, duration_s=2.0, event_rate=100.0, batch=5)
+        Scenario(load="quotes", routing=routing, subscribers=30, duration_s=1.0, event_rate=100.0, batch=5)
     ).run()
     assert report.findings == []
     assert report.delivered > 100

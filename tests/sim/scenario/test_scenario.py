@@ -39,7 +39,7 @@ def add_up(report: RunSummary) -> None:
         SMALL.having(routing="static", resubscribe="unsubscribe-first"),
         SMALL.having(engine="cluster", batch=4),
         SMALL.having(crashes=2, partitions=2, loss=0.02, jitter_ms=5.0),
-        SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0, duration_s=1.0),
         pytest.param(
             SMALL.having(load="highway", publishers=24, event_rate=10.0, partitions=3, routing="static"),
             marks=pytest.mark.thorough,
@@ -145,7 +145,7 @@ def test_one_time_work_of_the_process_is_charged_to_no_broker(monkeypatch: pytes
     ) -> list[Action]:
         if isinstance(messages[0], Publish) and not slowed:
             slowed.append(messages)
-            until_s = time.thread_time() + 1.0
+            until_s = time.thread_time() + 0.5
             while time.thread_time() < until_s:
                 pass
         return handle_all(broker, messages, source, now_ns, **options)
@@ -155,7 +155,7 @@ def test_one_time_work_of_the_process_is_charged_to_no_broker(monkeypatch: pytes
     run.run()
     assert slowed
     assert isinstance(run.costs, Measured)
-    assert 0 < run.costs.took_ns["publish"] < 0.9e9
+    assert 0 < run.costs.took_ns["publish"] < 0.45e9
 
 
 def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """The guarantees for changing subscriptions, over random schedules with delays, jitter and loss.
 
-Each fails when its mechanism is switched off (`off`), by a seeded defect (`sim/simulator/defects.py`) if a
-broker implements it. Brokers, events and changes are drawn from a seed; the checkers of `covey sim` judge.
+Each fails at some seed when its mechanism is switched off (`off`), by a seeded defect
+(`sim/simulator/defects.py`) if a broker implements it. Brokers, events and changes are drawn from a seed; the
+checkers of `covey sim` judge.
 """
 
 import random
@@ -95,6 +96,8 @@ def test_strictness_only_events_that_match_the_newest_values_are_delivered(
             schedule.publish(*(schedule.random.randrange(10) for _ in range(3)))
             schedule.wait(20)
         violations |= schedule.rest()
+        if defect and violations:
+            break
     assert violations.keys() == (set() if defect is None else {"strictness"})
 
 
@@ -116,6 +119,8 @@ def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
             schedule.wait(60)
         assert schedule.judge.expected_events
         violations |= schedule.rest()
+        if defect and violations:
+            break
     assert violations.keys() == (set() if defect is None else {"coverage"})
 
 
@@ -137,6 +142,8 @@ def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[
                 assert defect or schedule.seen.events[subscription] >= {n for each in published for n in each}
         assert schedule.judge.expected_events
         violations |= schedule.rest()
+        if defect and violations:
+            break
     assert violations.keys() == (set() if defect is None else {"coverage"})
 
 
@@ -160,6 +167,8 @@ def test_make_before_break_events_that_old_and_new_match_are_not_missed(defect: 
         findings = schedule.rest()
         assert findings.keys() <= {"coverage"}
         missed += len(set(sent) - schedule.seen.events[1])
+        if defect and missed:
+            break
     assert (missed > 0) == (defect is not None)
 
 
@@ -179,7 +188,7 @@ def test_changes_become_visible_in_their_order(first: bool) -> None:
                 schedule.wait(5)
             tocks: list[int] = []
             ticks: list[int] = []
-            for _ in range(20):
+            for _ in range(10):
                 tocks += schedule.publish(moment, event_type=TOCK)
                 ticks += schedule.publish(moment)
                 schedule.wait(5)
@@ -189,6 +198,8 @@ def test_changes_become_visible_in_their_order(first: bool) -> None:
             shown += sum(of_b)
             unordered += sum(seen and not all(of_a[i:]) for i, seen in enumerate(of_b))
         assert not schedule.rest()
+        if unordered and not first:
+            break
     assert shown
     assert (unordered > 0) == (not first)
 
@@ -212,4 +223,6 @@ def test_several_variables_change_at_once(together: bool) -> None:
                 schedule.wait(4)
         assert not schedule.rest()
         missed += len(set(sent) - schedule.seen.events[subscription])
+        if missed and not together:
+            break
     assert (missed > 0) == (not together)

@@ -51,8 +51,8 @@ def test_a_moving_subscription_receives_exactly_its_events_without_updates(seed:
     subscription = car.subscribe(AROUND, {"x": Motion(0.0, speed)})
     simulation.run(simulation.clock.now_ns + NS_PER_S)
     matching = []
-    for _ in range(1500):
-        simulation.run(simulation.clock.now_ns + 50 * NS_PER_MS)  # far apart: no two share a batch
+    for _ in range(500):
+        simulation.run(simulation.clock.now_ns + 150 * NS_PER_MS)  # far apart: no two share a batch
         at = speed * (simulation.clock.now_ns - start_ns) / 1e9
         x = at + draw.uniform(-20.0, 20.0)
         batch = feed.publish(EventBatch.from_pylist(ROAD, [{"x": x}]))
@@ -60,7 +60,7 @@ def test_a_moving_subscription_receives_exactly_its_events_without_updates(seed:
             matching.append(batch.first_sequence)
     simulation.run(simulation.clock.now_ns + NS_PER_S)
     assert seen.events == matching
-    assert 300 < len(matching) < 1200
+    assert 100 < len(matching) < 400
     assert seen.updates <= 2 * 3, "two announcements, of a minute each, over three links"
     car.update(subscription, {"x": 0.0})
     simulation.run()
@@ -85,18 +85,18 @@ def test_the_judge_and_the_trace_follow_moving_values(join_events: int, tmp_path
         truck = simulation.join("client/t", "broker/b2")
         truck.subscribe(AROUND, {"x": Motion(500.0, -20.0)})
         start_ns, speed, start = 0, 0.0, 0.0
-        for step in range(3000):
+        for step in range(1000):
             simulation.run(clock.now_ns + draw.choice((0, 1, 2, 20)) * NS_PER_MS)
             at = start + speed * (clock.now_ns - start_ns) / NS_PER_S
             feed.publish(EventBatch.from_pylist(ROAD, [{"x": at + draw.uniform(-20.0, 20.0)}]))
-            if step % 300 == 150:
+            if step % 100 == 50:
                 start, speed, start_ns = at, draw.choice((0.0, 60.0, -60.0)), clock.now_ns
                 car.update(subscription, {"x": Motion(start, speed) if speed else start})
         simulation.run(clock.now_ns + 2 * NS_PER_S)
         judge.quiet()
         assert check_routes(simulation, findings) == 2
     assert not findings.counts, findings.first
-    assert judge.expected_events > 1000
+    assert judge.expected_events > 300
     updates = [json.loads(row["values"])["1"] for row in rows(tmp_path / "trace", "versions")]
     assert {type(value) for value in updates} == {dict, float}
     assert all(isinstance(x, float) or x.keys() == {"value", "rate", "since_ns"} for x in updates)

@@ -13,6 +13,7 @@ import pytest
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.moving.motion import Motion
+from covey.sim.experiments.runs.run import RunSummary
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator.observer import ObservedClient
@@ -47,7 +48,7 @@ def prices(*numbers: float, first: int = 1) -> EventBatch:
 
 
 def test_a_seed_determines_the_parts_byte_for_byte(tmp_path: Path) -> None:
-    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, partitions=1)
+    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, partitions=1, duration_s=1.0)
     for name, chosen in (("a", scenario), ("b", scenario), ("c", scenario.having(seed=1))):
         (tmp_path / name).mkdir()
         SimulatedRun(chosen).run(tmp_path / name / "run")
@@ -62,9 +63,15 @@ def test_a_seed_determines_the_parts_byte_for_byte(tmp_path: Path) -> None:
     assert a == b != c
 
 
-def test_a_trace_agrees_with_the_summary(tmp_path: Path) -> None:
-    report = SimulatedRun(SMALL).run(tmp_path / "one")
-    traces = find_traces([tmp_path / "one"])
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSummary, Traces]:
+    """A run, and its trace."""
+    folder = tmp_path_factory.mktemp("traces") / "one"
+    return SimulatedRun(SMALL.having(update_rate=8.0)).run(folder), find_traces([folder])
+
+
+def test_a_trace_agrees_with_the_summary(one: tuple[RunSummary, Traces]) -> None:
+    report, traces = one
     manifest = traces.runs["one"]
     assert (manifest.state, manifest.clock_steps) == ("complete", 0)
     assert manifest.summary == json.loads(json.dumps(report.as_json()))
@@ -98,9 +105,8 @@ def test_a_trace_agrees_with_the_summary(tmp_path: Path) -> None:
     assert sum(row["events"] for row in crossings) == report.crossings
 
 
-def test_a_delivery_has_the_newest_version_of_its_subscription(tmp_path: Path) -> None:
-    SimulatedRun(SMALL.having(update_rate=8.0)).run(tmp_path / "run")
-    traces = find_traces([tmp_path / "run"])
+def test_a_delivery_has_the_newest_version_of_its_subscription(one: tuple[RunSummary, Traces]) -> None:
+    _, traces = one
     changes = [(row["time_ns"], 0, row) for row in rows(traces, "versions")]
     deliveries = [(row["time_ns"], 1, row) for row in rows(traces, "deliveries")]
     newest: dict[str, int] = {}

@@ -8,7 +8,7 @@ from covey.sim.workload import TEXT_TESTS, WORKLOADS, Domain, Fabret, Subscripti
 from covey.sim.workload.fabret import W0, W2
 from covey.sim.workload.options import find_workload
 
-COUNT = 3000
+COUNT = 1000
 
 
 def everything(groups: list[SubscriptionGroup]) -> list[object]:
