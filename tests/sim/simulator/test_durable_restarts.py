@@ -1,60 +1,31 @@
 """Durable types in virtual time, step by step: publishers that were away, and brokers that restart."""
 
-from itertools import pairwise
-
 import pytest
+from simulated import JudgedOverlay, publish
 
-from covey.matcher import EventBatch, EventType, parse
+from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.state import EndpointOptions
-from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
-from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator import WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.wire import Wire
-from covey.sim.topology import Topology, TreeLink
 
 ORDER = EventType("Order", {"number": "int64"})
 
 
-class Overlay:
+class Overlay(JudgedOverlay):
     """b1 - b2 - ... in a row, with wires of 50 ms and leases of 2 s."""
 
     def __init__(self, brokers: int, sync_ns: int = NS_PER_MS) -> None:
-        self.findings = Findings()
-        self.simulation = Simulation(
-            1,
+        super().__init__(
+            ("Order",),
             engine="naive",
             wire=WireOptions(delay_ns=50 * NS_PER_MS),
             options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
-            durable=("Order",),
             sync_ns=sync_ns,
         )
-        clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns, durable=("Order",))
-        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
-        self.simulation.observers += [self.judge, self.traffic]
-        row = tuple(f"b{i + 1}" for i in range(brokers))
-        self.simulation.build(Topology("row", row, tuple(TreeLink(a, b, 50.0) for a, b in pairwise(row))))
-
-    def run(self, seconds: float) -> None:
-        self.simulation.run(self.simulation.clock.now_ns + round(seconds * NS_PER_S))
-
-    def client(self, name: str, broker: str, *, durable: bool = False) -> SimulatedClient:
-        return self.simulation.join(f"client/{name}", f"broker/{broker}", durable=durable)
-
-    def check(self) -> None:
-        """All is at rest, and as the checkers want it."""
-        self.judge.quiet()
-        self.traffic.quiet()
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        check_logs(self.simulation, self.findings)
-        assert not self.findings, self.findings.first
-
-
-def publish(client: SimulatedClient, *numbers: int) -> None:
-    client.publish(EventBatch.from_pylist(ORDER, [{"number": number} for number in numbers]))
+        self.build(brokers, 50.0)
 
 
 def test_a_broker_that_starts_for_the_first_time_takes_no_events_before_it_is_linked() -> None:
@@ -65,7 +36,7 @@ def test_a_broker_that_starts_for_the_first_time_takes_no_events_before_it_is_li
     reader = overlay.client("reader", "b2", durable=True)
     reader.subscribe(parse("number >= 0", ORDER))
     overlay.run(1)
-    publish(publisher, 1, 2, 3)
+    publish(publisher, ORDER, 1, 2, 3)
     overlay.run(15)
     assert overlay.simulation.brokers["broker/b1"].endpoint.recovering
     assert overlay.simulation.brokers["broker/b1"].endpoint.drops.by_reason == {}
@@ -83,10 +54,10 @@ def test_a_publisher_that_was_away_for_longer_than_its_lease_loses_nothing() -> 
     reader.subscribe(parse("number >= 0", ORDER))
     overlay.run(1.0)
     overlay.simulation.disconnect("client/publisher", 3 * NS_PER_S)
-    publish(publisher, 1, 2)
+    publish(publisher, ORDER, 1, 2)
     overlay.run(2.5)
     assert "client/publisher" not in overlay.simulation.brokers["broker/b1"].endpoint.queues
-    publish(publisher, 3)
+    publish(publisher, ORDER, 3)
     overlay.run(2.0)
     assert overlay.judge.expected_events == overlay.judge.fulfilled_events == 3
     overlay.check()
@@ -99,7 +70,7 @@ def test_events_may_be_published_before_their_advertisement_has_spread() -> None
     overlay.run(1.0)
     publisher = overlay.client("publisher", "b1")
     publisher.advertise(ORDER)
-    publish(publisher, 1)
+    publish(publisher, ORDER, 1)
     overlay.run(1.0)
     assert overlay.judge.expected_events == overlay.judge.fulfilled_events == 1
     overlay.check()
@@ -140,7 +111,7 @@ def test_a_restarted_broker_waits_for_no_client_whose_wishes_are_stored(
     overlay.run(2.0)
     late(overlay, 2.0, monkeypatch)
     overlay.simulation.crash("broker/b2", NS_PER_S)
-    publish(publisher, 1)
+    publish(publisher, ORDER, 1)
     overlay.run(1.0)
     assert overlay.simulation.brokers["broker/b2"].endpoint.recovering
     overlay.run(0.6)
@@ -163,7 +134,7 @@ def test_a_restarted_broker_has_the_values_of_acknowledged_updates(
     while reader.session.settled < reader.session.epoch:
         overlay.run(0.001)
     overlay.simulation.crash("broker/b2", NS_PER_S // 10, power=power)
-    publish(publisher, 5)
+    publish(publisher, ORDER, 5)
     overlay.run(2.0)
     assert not overlay.simulation.brokers["broker/b2"].endpoint.recovering
     overlay.run(5.0)

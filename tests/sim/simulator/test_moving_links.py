@@ -1,13 +1,13 @@
 """Links that move around dead brokers, in virtual time, step by step."""
 
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import pytest
+from simulated import JudgedOverlay, publish
 
-from covey.matcher import EventBatch, EventType, parse
+from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.intake import Repeats
-from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
-from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator import WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology, TreeLink
@@ -15,25 +15,16 @@ from covey.sim.topology import Topology, TreeLink
 TICK = EventType("Tick", {"x": "int64"})
 
 
-class Overlay:
-    """b1 - b2 - ... in a row, whose links move after a second."""
+class Overlay(JudgedOverlay):
+    """b1 - b2 - ... in a row, or another tree, whose links move after a second."""
 
     def __init__(self, brokers: int, topology: Topology | None = None) -> None:
-        self.findings = Findings()
-        self.simulation = Simulation(
-            1, engine="naive", wire=WireOptions(delay_ns=NS_PER_MS), repair_after_ns=NS_PER_S
-        )
-        clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns)
-        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
-        self.simulation.observers += [self.judge, self.traffic]
-        row = tuple(f"b{i + 1}" for i in range(brokers))
-        links = tuple(TreeLink(a, b, 1.0) for a, b in pairwise(row))
-        self.simulation.build(topology or Topology("row", row, links))
+        super().__init__(engine="naive", wire=WireOptions(delay_ns=NS_PER_MS), repair_after_ns=NS_PER_S)
+        if topology is None:
+            self.build(brokers, 1.0)
+        else:
+            self.simulation.build(topology)
         self.run(2.0)
-
-    def run(self, seconds: float) -> None:
-        self.simulation.run(self.simulation.clock.now_ns + round(seconds * NS_PER_S))
 
     @property
     def links(self) -> set[str]:
@@ -42,36 +33,25 @@ class Overlay:
             for upper, lower in self.simulation.links
         }
 
-    def client(self, name: str, broker: str) -> SimulatedClient:
-        client = self.simulation.join(f"client/{name}", f"broker/{broker}")
+    def member(self, name: str, broker: str) -> SimulatedClient:
+        """A client that publishes and subscribes."""
+        client = self.client(name, broker)
         client.advertise(TICK)
         client.subscribe(parse("x >= 0", TICK))
         return client
-
-    def check(self) -> None:
-        """All is at rest, and as the checkers want it."""
-        self.judge.quiet()
-        self.traffic.quiet()
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        assert not self.findings, self.findings.first
-
-
-def publish(client: SimulatedClient, x: int = 1) -> None:
-    client.publish(EventBatch.from_pylist(TICK, [{"x": x}]))
 
 
 def test_neighbours_of_a_dead_broker_are_linked_and_it_rejoins() -> None:
     overlay = Overlay(4)
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
-    clients = [overlay.client(name, name) for name in ("b1", "b3", "b4")]
+    clients = [overlay.member(name, name) for name in ("b1", "b3", "b4")]
     overlay.run(1.0)
     overlay.simulation.crash("broker/b2", 0)
     overlay.run(3.0)
     assert overlay.links == {"b3 to b1", "b4 to b3"}
     overlay.check()
     for client in clients:
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(1.0)
     assert overlay.judge.expected_events == 9
     overlay.check()
@@ -80,7 +60,7 @@ def test_neighbours_of_a_dead_broker_are_linked_and_it_rejoins() -> None:
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
     overlay.check()
     for client in clients:
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(1.0)
     assert overlay.judge.expected_events == 18
     overlay.check()
@@ -103,12 +83,12 @@ def _two_branches() -> Topology:
 
 def test_a_short_break_moves_no_link_and_loses_nothing() -> None:
     overlay = Overlay(3)
-    clients = [overlay.client(name, name) for name in ("b1", "b3")]
+    clients = [overlay.member(name, name) for name in ("b1", "b3")]
     overlay.run(1.0)
     moving = overlay.simulation.moving
     moving.keep_apart([("broker/b1", "broker/b2")])
     for client in clients:
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(0.5)
     moving.keep_apart([])
     overlay.run(2.0)
@@ -126,15 +106,15 @@ def test_an_event_that_comes_again_over_a_slower_way_goes_no_further(
     overlay = Overlay(4)
     moving = overlay.simulation.moving
     moving.delays_ns[frozenset(("broker/b1", "broker/b2"))] = 300 * NS_PER_MS
-    clients = [overlay.client(name, name) for name in ("b1", "b2", "b4")]
+    clients = [overlay.member(name, name) for name in ("b1", "b2", "b4")]
     overlay.run(1.0)
     overlay.simulation.crash("broker/b2", 0)
     overlay.run(3.0)
     assert overlay.links == {"b3 to b1", "b4 to b3"}
     overlay.simulation.restart("broker/b2")
     for _ in range(350):
-        publish(clients[0])
-        publish(clients[2])
+        publish(clients[0], TICK, 1)
+        publish(clients[2], TICK, 1)
         overlay.run(0.02)
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}
     if drops:
@@ -147,21 +127,21 @@ def test_an_event_that_comes_again_over_a_slower_way_goes_no_further(
 
 def test_parts_of_a_split_are_trees_and_become_one_again() -> None:
     overlay = Overlay(5)
-    clients = [overlay.client(name, name) for name in ("b1", "b2", "b4", "b5")]
+    clients = [overlay.member(name, name) for name in ("b1", "b2", "b4", "b5")]
     moving = overlay.simulation.moving
     one, other = ("broker/b1", "broker/b3", "broker/b5"), ("broker/b2", "broker/b4")
     moving.keep_apart([(a, b) for a, b in combinations((*one, *other), 2) if (a in one) != (b in one)])
     overlay.run(4.0)
     assert overlay.links == {"b3 to b1", "b5 to b3", "b4 to b2"}
     for client in clients:
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(1.0)
     moving.keep_apart([])
     overlay.run(6.0)
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3", "b5 to b4"}
     overlay.check()
     for client in clients:
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(1.0)
     assert overlay.judge.expected_events == 16
     overlay.check()
@@ -170,7 +150,7 @@ def test_parts_of_a_split_are_trees_and_become_one_again() -> None:
 def test_a_client_that_was_to_move_to_a_broker_which_stays_dead_disappears() -> None:
     """Its broker died before it could leave, and the other was given up meanwhile (seed 868061)."""
     overlay = Overlay(3)
-    client = overlay.client("mover", "b2")
+    client = overlay.member("mover", "b2")
     overlay.run(1.0)
     overlay.simulation.crash("broker/b2", 0)
     overlay.simulation.move("client/mover", "broker/b3")
@@ -185,9 +165,9 @@ def test_a_client_that_was_to_move_to_a_broker_which_stays_dead_disappears() -> 
 def test_brokers_join_and_leave() -> None:
     overlay = Overlay(4)
     simulation = overlay.simulation
-    here, there = overlay.client("here", "b1"), overlay.client("there", "b4")
+    here, there = overlay.member("here", "b1"), overlay.member("there", "b4")
     simulation.join_broker("broker/b5", "broker/b2")
-    new = overlay.client("new", "b5")
+    new = overlay.member("new", "b5")
     overlay.run(2.0)
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3"}  # the others have not read the file
     for name in simulation.brokers:
@@ -196,7 +176,7 @@ def test_brokers_join_and_leave() -> None:
     assert overlay.links == {"b2 to b1", "b3 to b2", "b4 to b3", "b5 to b2"}
     overlay.check()
     for client in (here, there, new):
-        publish(client)
+        publish(client, TICK, 1)
     overlay.run(1.0)
     assert overlay.judge.expected_events == 9
     overlay.check()
@@ -212,7 +192,7 @@ def test_brokers_join_and_leave() -> None:
     simulation.restart("broker/b2")
     assert not simulation.brokers["broker/b2"].alive
     for client in (here, there, new):
-        publish(client, 2)
+        publish(client, TICK, 2)
     overlay.run(1.0)
     assert overlay.judge.expected_events == 18
     overlay.check()

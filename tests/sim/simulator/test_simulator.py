@@ -1,14 +1,14 @@
 """The simulator: time, delays, loss, broken connections, crashes, and time that messages take."""
 
-from covey.matcher import EventBatch, EventType, parse
+from simulated import JudgedOverlay, publish
+
+from covey.matcher import EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, SyncBegin
-from covey.sim.checkers import Findings, Judge, check_quiet, check_routes
-from covey.sim.simulator import Calibrated, Observer, Simulation, WireOptions
+from covey.sim.simulator import Calibrated, Observer, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, constant
 from covey.sim.simulator.observer import ObservedClient
-from covey.sim.topology import make_topology
 
 QUOTE = EventType("Quote", {"price": "int64"})
 BELOW = parse("price < $limit", QUOTE)
@@ -30,36 +30,31 @@ class Arrivals(Observer):
         self.syncs += isinstance(message, SyncBegin) and source.startswith("broker/")
 
 
-class Line:
+class Line(JudgedOverlay):
     """Brokers in a row, with a publisher at the first and a subscriber at the last, at rest."""
 
     def __init__(
         self, brokers: int = 3, *, costs: Costs | None = None, wire: WireOptions | None = None
     ) -> None:
+        super().__init__(engine="naive", costs=costs, wire=wire)
         self.arrivals = Arrivals()
-        self.findings = Findings()
-        self.simulation = Simulation(1, engine="naive", costs=costs, wire=wire)
-        clock = self.arrivals.clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns)
-        self.simulation.observers += [self.arrivals, self.judge]
-        self.simulation.build(make_topology("line", brokers))
-        self.publisher = self.simulation.join("client/p", "broker/b1")
-        self.subscriber = self.simulation.join("client/s", f"broker/b{brokers}")
+        self.arrivals.clock = self.clock
+        self.simulation.observers.append(self.arrivals)
+        self.build(brokers)
+        self.publisher = self.client("p", "b1")
+        self.subscriber = self.client("s", f"b{brokers}")
         self.publisher.advertise(QUOTE)
         self.subscription = self.subscriber.subscribe(BELOW, {"limit": 10})
-        self.simulation.run()
-        self.start_ms = clock.now_ns / NS_PER_MS
+        self.run()
+        self.start_ms = self.clock.now_ns / NS_PER_MS
 
     def publish(self, *prices: int) -> None:
-        self.publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": price} for price in prices]))
+        publish(self.publisher, QUOTE, *prices)
 
     def rest(self) -> list[tuple[str, float, list[int]]]:
         """Deliveries with times since the start, after a check of everything."""
-        self.simulation.run()
-        self.judge.quiet()
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        assert not self.findings.first
+        self.run()
+        self.check()
         return [(name, round(at - self.start_ms, 6), prices) for name, at, prices in self.arrivals.prices]
 
 

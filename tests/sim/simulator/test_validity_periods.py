@@ -1,21 +1,21 @@
 """Validity periods in virtual time: whom the end of a subscription reaches, and when."""
 
-from itertools import pairwise
+from typing import Any
 
 import pytest
+from histories import play_all
+from simulated import JudgedOverlay, publish
 
-from covey.matcher import EventBatch, EventType, parse
+from covey.matcher import EventType, parse
 from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.state import EndpointOptions
-from covey.sim.checkers import Findings, Judge, Traffic, check_logs, check_quiet, check_routes
 from covey.sim.experiments.fuzz.history import FuzzHistory
 from covey.sim.experiments.fuzz.options import FuzzOptions
-from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator import WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
-from covey.sim.simulator.observer import Observer
-from covey.sim.topology import Topology, TreeLink
+from covey.sim.simulator.observer import ObservedClient, Observer
 
 TICK = EventType("Tick", {"number": "int64"})
 ORDER = EventType("Order", {"number": "int64"})
@@ -23,71 +23,55 @@ LEAST = "number >= $least"
 SECOND = NS_PER_S
 
 
-class _Seen(Observer):
+class _Ends(Observer):
+    """When subscriptions ended at their clients."""
+
     def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.expired_ns: list[int] = []
+        self.times_ns: list[int] = []
 
-    def delivered(self, client: object, action: object) -> None:
-        self.numbers += [row["number"] for row in action.batch.to_pylist()]
-
-    def expired(self, client: object, subscription_id: int) -> None:
-        self.expired_ns.append(client.clock.now_ns)
+    def expired(self, client: ObservedClient, subscription_id: int) -> None:
+        assert isinstance(client, SimulatedClient)
+        self.times_ns.append(client.clock.now_ns)
 
 
-class Row:
+class Row(JudgedOverlay):
     """b1 - b2 - b3, with wires of 10 ms and leases of 2 s, a publisher at b1 and a reader at b3."""
 
     def __init__(
         self, *, durable: bool = False, routing: str = "parametric", window_bytes: int = 1 << 20
     ) -> None:
-        self.findings = Findings()
-        self.simulation = simulation = Simulation(
-            1,
+        super().__init__(
+            ("Order",) if durable else (),
             engine="naive",
             routing=routing,
             link={"window_bytes": window_bytes},
             wire=WireOptions(delay_ns=10 * NS_PER_MS),
             options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
-            durable=("Order",) if durable else (),
         )
-        clock = simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns, durable=("Order",) if durable else ())
-        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
-        self.seen = _Seen()
-        simulation.observers += [self.judge, self.traffic, self.seen]
-        row = ("b1", "b2", "b3")
-        simulation.build(Topology("row", row, tuple(TreeLink(a, b, 10.0) for a, b in pairwise(row))))
+        self.ends = _Ends()
+        self.simulation.observers.append(self.ends)
+        self.build(3)
         self.type = ORDER if durable else TICK
-        self.publisher = simulation.join("client/p", "broker/b1")
+        self.publisher = self.client("p", "b1")
         self.publisher.advertise(self.type)
-        self.reader: SimulatedClient = simulation.join("client/r", "broker/b3", durable=durable)
+        self.reader = self.client("r", "b3", durable=durable)
         self.run(5)
 
-    def run(self, seconds: float) -> None:
-        clock = self.simulation.clock
-        until_ns = clock.now_ns + round(seconds * SECOND)
-        self.simulation.run(until_ns)
-        clock.now_ns = max(clock.now_ns, until_ns)
+    def run(self, seconds: float | None = None) -> None:
+        until_ns = self.clock.now_ns + round((seconds or 0) * SECOND)
+        super().run(seconds)
+        self.clock.now_ns = max(self.clock.now_ns, until_ns)
 
     def subscribe(self, valid_for_s: float) -> int:
         filter = parse(LEAST, self.type)
         return self.reader.subscribe(filter, {"least": 0}, valid_for_ns=round(valid_for_s * SECOND))
 
     def publish(self, *numbers: int) -> None:
-        self.publisher.publish(EventBatch.from_pylist(self.type, [{"number": number} for number in numbers]))
+        publish(self.publisher, self.type, *numbers)
 
     def interests(self) -> list[int]:
         """How many subscriptions each broker knows."""
         return [len(broker.core.tables.registry) for broker in self.simulation.brokers.values()]
-
-    def check(self) -> None:
-        self.judge.quiet()
-        self.traffic.quiet()
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        check_logs(self.simulation, self.findings)
-        assert not self.findings, self.findings.first
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
@@ -103,8 +87,8 @@ def test_a_subscription_ends_everywhere_with_its_period(routing: str) -> None:
     assert row.interests() == [0, 0, 0]
     row.publish(2)
     row.run(1)
-    assert row.seen.numbers == [1]
-    (ended_ns,) = row.seen.expired_ns
+    assert row.delivered.values() == [1]
+    (ended_ns,) = row.ends.times_ns
     assert 10 * SECOND <= ended_ns - begun_ns <= 10 * SECOND + 30 * NS_PER_MS
     assert not row.reader.subscriptions
     assert not row.reader.session.subscriptions
@@ -150,11 +134,11 @@ def test_the_end_comes_behind_the_events_that_wait_for_the_client() -> None:
         row.run(0.02)
     row.run(3)
     assert row.interests() == [0, 0, 0]
-    assert not row.seen.expired_ns
+    assert not row.ends.times_ns
     row.reader.resume_reading()
     row.run(3)
-    assert row.seen.numbers == [*range(40)]
-    assert len(row.seen.expired_ns) == 1
+    assert row.delivered.values() == [*range(40)]
+    assert len(row.ends.times_ns) == 1
     row.check()
 
 
@@ -216,7 +200,7 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
         row.publish(number)
         row.run(0.02)
     row.run(4)
-    assert not row.seen.expired_ns
+    assert not row.ends.times_ns
     broker = row.simulation.brokers["broker/b3"]
     assert len(broker.core.tables.registry) == 1 + (period_s == 0.0)
     for number in range(100, 110):
@@ -224,8 +208,8 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
     row.run(0.1)
     row.reader.resume_reading()
     row.run(10)
-    assert row.seen.numbers == [*range(100 if period_s else 110)]
-    assert len(row.seen.expired_ns) == (period_s > 0.0)
+    assert row.delivered.values() == [*range(100 if period_s else 110)]
+    assert len(row.ends.times_ns) == (period_s > 0.0)
     assert not broker.endpoint.queues["client/r"].ends
     row.check()
 
@@ -242,14 +226,14 @@ def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.M
         row.publish(number)
         row.run(0.02)
     row.run(4)
-    assert not row.seen.expired_ns
+    assert not row.ends.times_ns
     row.reader.renew(late, 600 * SECOND)
     row.run(1)
     row.simulation.crash("broker/b3", 3 * SECOND)
     row.run(1)
     row.reader.resume_reading()
     row.run(10)
-    assert len(row.seen.expired_ns) == 1
+    assert len(row.ends.times_ns) == 1
     broker = row.simulation.brokers["broker/b3"]
     assert len(broker.core.tables.registry) == 1
     row.check()
@@ -302,10 +286,10 @@ def test_a_period_moves_with_its_session() -> None:
     row.run(5.5)
     assert [len(broker.endpoint.validity) for broker in row.simulation.brokers.values()] == [1, 0, 0]
     assert len(stored(row, "broker/b1")) == 2
-    assert not row.seen.expired_ns
+    assert not row.ends.times_ns
     row.run(1)
     assert list(row.reader.subscriptions) == [2]
-    assert len(row.seen.expired_ns) == 1
+    assert len(row.ends.times_ns) == 1
     row.run(2)
     row.check()
 
@@ -330,13 +314,6 @@ def test_the_fuzzer_finds_periods_that_end_early_or_never(
     assert any(words in finding.sentence for outcome in outcomes for finding in outcome.findings)
 
 
-def test_histories_with_periods_are_as_the_checkers_want_them() -> None:
-    options = [
-        FuzzOptions(validity=True),
-        FuzzOptions(validity=True, durable=True),
-        FuzzOptions(validity=True, routing="static"),
-    ]
-    for option in options:
-        for seed in range(12):
-            outcome = FuzzHistory(seed, option).play()
-            assert not outcome.failed, (option.command(seed), outcome.findings, outcome.error)
+@pytest.mark.parametrize("changes", [{}, {"durable": True}, {"routing": "static"}], ids=str)
+def test_histories_with_periods_are_as_the_checkers_want_them(changes: dict[str, Any]) -> None:
+    play_all(range(12), FuzzOptions(validity=True, **changes))
