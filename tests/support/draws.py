@@ -54,7 +54,7 @@ DRAWS = {
     "fuzzer, faults": Draws("histories of stated seeds", 60, 200),
     "fuzzer, stalls": Draws("histories", 2, 12),
     "fuzzer, views": Draws("histories of stated seeds", 60, 240),
-    "fuzzer, other options": Draws("histories of each of 40 kinds, a quarter of it of long ones", 8, 16),
+    "fuzzer, other options": Draws("histories of each of 42 kinds, a quarter of it of long ones", 8, 16),
     "changes of slots": Draws("histories of each of 16 kinds", 6, 12),
     "diagrams with local updates": Draws("histories of each of 3 kinds", 15, 40),
     "cluster leaves against the oracle": Draws("cases", 200, 400),

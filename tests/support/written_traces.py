@@ -1,5 +1,8 @@
-"""Traces written by hand: rows of the tables of `sim/trace/tables.py`, and a manifest."""
+"""Traces: rows of the tables of `sim/trace/tables.py` and a manifest, by hand; and that of a killed run."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,3 +55,23 @@ def write_rows(file: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> Non
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_dictionary(kind) else kind
+
+
+_KILLED = """
+from covey.cli.main import main
+from covey.sim.trace import trace
+trace.PENDING_ROWS = 3000
+main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
+"""
+
+
+def write_and_kill(folder: Path) -> None:
+    """Kill a run, whose trace is folder/run, when its tables have several parts."""
+    process = subprocess.Popen([sys.executable, "-c", _KILLED], cwd=folder)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not list(folder.glob("run/*/messages/part-00005.parquet")):
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()

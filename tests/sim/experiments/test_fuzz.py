@@ -141,6 +141,8 @@ def test_histories_of_static_routing(seeds: range) -> None:
         FuzzOptions(dense=True, crashes=False),
         FuzzOptions(dense=True, routing="static"),
         FuzzOptions(dense=True, routing="static", resubscribe="unsubscribe-first"),
+        FuzzOptions(engine="poset", operators=True),
+        FuzzOptions(engine="poset", operators=True, routing="static"),
         FuzzOptions(poset="naive"),
         FuzzOptions(poset="naive", routing="static"),
         FuzzOptions(poset="diagram"),

@@ -35,20 +35,18 @@ def test_histories(seeds: range) -> None:
     assert expected > len(seeds)
 
 
-def test_a_broker_crashes_before_a_gapless_update_has_passed_it() -> None:
-    play_all([40031], OPTIONS)
-
-
-def test_an_event_is_damaged_at_two_brokers_and_lost_at_one() -> None:
-    play_all([44508], OPTIONS)
-
-
-def test_what_is_damaged_was_stored_for_a_client_that_has_moved_since() -> None:
-    play_all([401535, 901159], OPTIONS)
-
-
-def test_the_goodbye_of_a_client_that_returns_arrives_late() -> None:
-    play_all([904389], OPTIONS)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        40031,  # a broker crashes before a gapless update has passed it
+        44508,  # an event is damaged at two brokers and lost at one
+        401535,  # what is damaged was stored for a client that has moved since
+        901159,
+        904389,  # the goodbye of a client that returns arrives late
+    ],
+)
+def test_histories_that_have_failed(seed: int) -> None:
+    play_all([seed], OPTIONS)
 
 
 def test_types_are_widened_beside_faults() -> None:

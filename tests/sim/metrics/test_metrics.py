@@ -4,9 +4,6 @@ command."""
 import csv
 import json
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from commands import run
 from read_traces import rows
-from written_traces import ATTEMPT, Row, write
+from written_traces import ATTEMPT, Row, write, write_and_kill
 
 from covey.matcher import EventType
 from covey.sim.experiments.runs.run_all import SparkTasks, run_all
@@ -275,26 +272,11 @@ def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path, spark: None) -> 
         summarise([tmp_path / "run"])
 
 
-KILLED = """
-from covey.cli.main import main
-from covey.sim.trace import trace
-trace.PENDING_ROWS = 3000
-main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
-"""
-
-
 @pytest.mark.thorough
 def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
     tmp_path: Path, summaries: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
-    try:
-        deadline = time.monotonic() + 120
-        while len(list(tmp_path.glob("run/*/deliveries/part-*"))) < 4 and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        process.wait()
+    write_and_kill(tmp_path)
     assert run("metrics", str(tmp_path / "run"), "--json") == 0
     (summary,) = json.loads(capsys.readouterr().out)
     (manifest,) = find_traces([tmp_path / "run"]).runs.values()

@@ -1,9 +1,7 @@
 """The compared systems deliver the expected events."""
 
 import pytest
-from histories import play_all
 
-from covey.sim.experiments.fuzz import FuzzOptions
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import SYSTEMS, Scenario, ScenarioError, find_system
 
@@ -27,12 +25,6 @@ def test_every_system_delivers_the_expected_events(name: str, load: str) -> None
     assert not report.counts, report.findings
     assert report.delivered > 10
     assert report.links_checked == 7
-
-
-def test_random_histories_with_the_poset_as_matcher() -> None:
-    for routing in ("parametric", "static"):
-        options = FuzzOptions(engine="poset", routing=routing, operators=True)
-        play_all(range(15), options)
 
 
 def test_an_unknown_system_or_engine_is_named() -> None:
