@@ -1,6 +1,7 @@
 """Topologies: trees of every kind, from graphs, and files that the overlay's own reader takes."""
 
 import json
+from math import cos, hypot, radians
 from pathlib import Path
 
 import networkx as nx
@@ -136,8 +137,6 @@ def test_sensors_are_connected_by_the_minimum_spanning_tree(tmp_path: Path) -> N
     file.write_text("\n".join(["sensor_id,latitude,longitude", *rows]))
     graph = read_graph(file)
     complete = nx.Graph()
-    from math import cos, hypot, radians
-
     mean_latitude = radians(sum(latitude for latitude, _ in positions.values()) / len(positions))
     for a, (la, lo) in positions.items():
         for b, (lb, lp) in positions.items():
@@ -281,7 +280,7 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path, capsys: pytest.Captur
         ("make", "spanning"),
         ("make", "line", "--graph", "x.txt"),
         ("make", "spanning", "--graph", tmp_path / "absent.txt"),
-        ("make", "line", "--brokers", 60_000, "--port", 60_000),
+        ("make", "line", "--brokers", 600, "--port", 65_000),
         ("make", "line", "-o", tmp_path / "no" / "where.yaml"),
         ("make", "line", "--draw", tmp_path / "picture.doc"),
         ("check", tmp_path / "absent.yaml"),
