@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import cross_check
 import pyarrow.parquet as pq
@@ -22,7 +23,7 @@ from covey.sim.metrics import SparkError, compare, spark_session, summarise
 from covey.sim.metrics.spark_jobs import watched
 from covey.sim.scenario.loads import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.finding import find_traces
+from covey.sim.trace.finding import Traces, find_traces
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
@@ -304,8 +305,18 @@ def test_every_metric_is_documented(summaries: dict[str, Any]) -> None:
 
 
 def test_the_command_prints_tables_and_writes_reports(
-    traces: Path, summaries: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    traces: Path,
+    summaries: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Of metrics that have been computed; a guide of docs/ has a command compute them."""
+
+    def computed(traces: Traces, *given: object, **options: object) -> list[dict[str, Any]]:
+        return [summaries[name] for name in traces.runs]
+
+    monkeypatch.setattr("covey.sim.metrics.summarise", create_autospec(summarise, side_effect=computed))
     html, table, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "plots"
     killed = write(tmp_path / "killed", BY_HAND["missed"][0], **RUNNING)
     (killed / "manifest.json").write_text("{")

@@ -37,7 +37,7 @@ def scenario(files: tuple[str, str]) -> Scenario:
         sensors=files[0],
         speeds=files[1],
         publishers=9,
-        subscribers=30,
+        subscribers=15,
         duration_s=2.0,
         event_rate=20.0,
         update_rate=4.0,

@@ -53,12 +53,12 @@ def test_what_has_no_curve_costs_as_what_is_like_it() -> None:
 
 def test_measured_costs_are_totals_however_many_there_are() -> None:
     costs = Measured(scale=2.0)
-    for _ in range(300_000):
+    for _ in range(30_000):
         assert costs.charge(Sample("broker/b", "Publish", 2, 100, 50)) == 100
     costs.charge(Sample("broker/b", "Subscribe", 0, 100, 70))
     costs.charge(Sample("broker/b", "Subscribe", 0, 1000, 700))
     costs.charge(Sample("broker/b", "Connect", 0, 0, 7))
-    assert costs.took_ns == {"publish": 15_000_000, "subscribe": 770, "connect": 7}
+    assert costs.took_ns == {"publish": 1_500_000, "subscribe": 770, "connect": 7}
     assert costs.curves() == {"publish": [(100.0, 25.0)], "subscribe": [(100.0, 70.0), (1000.0, 700.0)]}
 
 
@@ -137,7 +137,7 @@ def test_an_invalid_calibration_file_is_rejected_by_name(text: str, complaint: s
 
 def test_progress_of_a_run_never_goes_back() -> None:
     shares: list[float] = []
-    scenario = Scenario(brokers=4, publishers=2, subscribers=600, types=4, duration_s=0.2, warm_up_s=0.1)
+    scenario = Scenario(brokers=4, publishers=2, subscribers=200, types=4, duration_s=0.2, warm_up_s=0.1)
     SimulatedRun(scenario.having(cpu="measured")).run(progress=lambda step, share: shares.append(share))
     assert shares == sorted(shares)
     assert 0 <= shares[0] < shares[-1] <= 1

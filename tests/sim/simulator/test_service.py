@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 from draws import SEED
+from simulated import JudgedOverlay, publish
 
-from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client.actions import DeliverTo
+from covey.matcher import EventType, parse
 from covey.overlay.core.messages import Action, Message, Publish, Update
-from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.runs.run import LinkControl
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
@@ -18,8 +17,6 @@ from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, Wire
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.cores import SERVICES
 from covey.sim.simulator.costs import constant
-from covey.sim.simulator.observer import ObservedClient
-from covey.sim.topology import make_topology
 
 QUOTE = EventType("Quote", {"price": "int64"})
 MODELS = SERVICES[1:]
@@ -40,7 +37,7 @@ class Ends(Observer):
             self.times.setdefault(type(message), []).append(self._clock.now_ns)
 
 
-class OneBroker:
+class OneBroker(JudgedOverlay):
     """A broker of one service with a publisher and a subscriber that are no time away."""
 
     def __init__(self, service: str) -> None:
@@ -48,25 +45,19 @@ class OneBroker:
             {"subscribe": constant(0)}
             | {kind.__name__.lower(): constant(ms * NS_PER_MS) for kind, ms in COSTS_MS.items()}
         )
-        self.simulation = Simulation(
-            1, engine="naive", costs=costs, service=service, wire=WireOptions(delay_ns=0)
-        )
-        clock = self.simulation.clock
-        self.findings, self.ends = Findings(), Ends(self.simulation)
-        self.judge = Judge(self.findings, lambda: clock.now_ns)
-        self.simulation.observers += [self.judge, Traffic(self.findings, lambda: clock.now_ns)]
-        self.simulation.build(make_topology("line", 1))
-        self.publisher = self.simulation.join("client/p", "broker/b1")
-        self.subscriber = self.simulation.join("client/s", "broker/b1")
+        super().__init__(engine="naive", costs=costs, service=service, wire=WireOptions(delay_ns=0))
+        self.build(1)
+        self.publisher, self.subscriber = self.client("p", "b1"), self.client("s", "b1")
         self.publisher.advertise(QUOTE)
         self.subscription = self.subscriber.subscribe(parse("price < $limit", QUOTE), {"limit": 10})
-        self.simulation.run()
-        self.start_ns = clock.now_ns
+        self.run()
+        self.start_ns = self.clock.now_ns
+        self.ends = Ends(self.simulation)
         self.simulation.observers.append(self.ends)
         self._limit = 10
 
     def publish(self) -> None:
-        self.publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": 5}]))
+        publish(self.publisher, QUOTE, 5)
 
     def update(self) -> None:
         self._limit += 1
@@ -74,16 +65,12 @@ class OneBroker:
 
     def rest(self) -> dict[type, list[int]]:
         """When services ended, in milliseconds since the start."""
-        self.simulation.run()
-        self.judge.quiet()
-        check_quiet(self.simulation, self.findings)
-        check_routes(self.simulation, self.findings)
-        assert self.findings.first == []
-        since = {
+        self.run()
+        self.check()
+        return {
             kind: [(at - self.start_ns) / NS_PER_MS for at in times]
             for kind, times in self.ends.times.items()
         }
-        return since
 
 
 def expected_ends(service: str, arrivals: list[tuple[float, type]]) -> dict[type, list[float]]:
@@ -229,7 +216,7 @@ def test_events_behind_an_advertise_follow_those_before_it(service: str) -> None
 def test_a_run_under_every_service_is_judged_without_violations(
     service: str, changes: dict[str, object]
 ) -> None:
-    scenario = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=1.0, event_rate=40.0)
+    scenario = Scenario(brokers=8, publishers=3, subscribers=40, types=6, duration_s=0.6, event_rate=40.0)
     costs = Calibrated({"publish": constant(2e6), "subscribe": constant(1e6)})
     report = SimulatedRun(scenario.having(service=service, **changes), costs=costs).run()
     assert report.findings == []
@@ -251,55 +238,39 @@ def test_updates_that_wait_for_a_link_are_merged_or_not(service: str) -> None:
     assert work[True] < work[False]
 
 
-class Deliveries(Observer):
-    """What reaches users while `at_rest` is set, by client."""
-
-    def __init__(self) -> None:
-        self.at_rest = False
-        self.prices: dict[str, list[int]] = {}
-
-    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
-        if self.at_rest:
-            prices = action.batch.record_batch.column("price").to_pylist()
-            self.prices.setdefault(client.name, []).extend(prices)
-
-
 def delivered_at_rest(merge: bool) -> tuple[dict[str, list[int]], int]:
     """By client, the delivered prices of the events published when all changes had taken effect; and the
     number of updates that crossed links. Changes come in bursts while links are partitioned."""
-    draw, findings, deliveries, control = random.Random(SEED), Findings(), Deliveries(), LinkControl()
-    simulation = Simulation(1, engine="naive", link={"merge_updates": merge})
-    judge = Judge(findings, lambda: simulation.clock.now_ns)
-    simulation.observers += [judge, deliveries, control]
-    simulation.build(make_topology("line", 3))
-    publisher = simulation.join("client/p", "broker/b3")
+    draw, control, prices = random.Random(SEED), LinkControl(), dict[str, list[int]]()
+    overlay = JudgedOverlay(engine="naive", link={"merge_updates": merge})
+    overlay.simulation.observers.append(control)
+    overlay.build(3)
+    publisher = overlay.client("p", "b3")
     publisher.advertise(QUOTE)
     subscribers = []
     for number in range(4):
-        client = simulation.join(f"client/s{number}", f"broker/b{1 + number // 2}")
+        client = overlay.client(f"s{number}", f"b{1 + number // 2}")
         client.subscribe(parse("price >= $low and price < $high", QUOTE), {"low": 0, "high": 10})
         subscribers.append(client)
-    simulation.run()
+    overlay.run()
     for _ in range(5):
-        for pair in simulation.links:
-            simulation.partition(*pair, 200 * NS_PER_MS)
+        for pair in overlay.simulation.links:
+            overlay.simulation.partition(*pair, 200 * NS_PER_MS)
         for _ in range(30):
             low = draw.randrange(20)
             values = {"low": low, "high": low + draw.randrange(1, 10)}
             draw.choice(subscribers).update(1, dict(draw.sample(sorted(values.items()), draw.choice((1, 2)))))
             if draw.random() < 0.3:
-                publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": draw.randrange(30)}]))
-            simulation.run(simulation.clock.now_ns + 2 * NS_PER_MS)
-        simulation.run()
-        deliveries.at_rest = True
-        publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": price} for price in range(30)]))
-        simulation.run()
-        deliveries.at_rest = False
-    judge.quiet()
-    check_quiet(simulation, findings)
-    check_routes(simulation, findings)
-    assert findings.first == []
-    return deliveries.prices, control.by_kind["Update"]
+                publish(publisher, QUOTE, draw.randrange(30))
+            overlay.run(0.002)
+        overlay.run()
+        overlay.delivered.rows.clear()
+        publish(publisher, QUOTE, *range(30))
+        overlay.run()
+        for client in subscribers:
+            prices.setdefault(client.name, []).extend(overlay.delivered.values(client.name))
+    overlay.check()
+    return prices, control.by_kind["Update"]
 
 
 @pytest.mark.random

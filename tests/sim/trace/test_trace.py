@@ -132,7 +132,7 @@ def test_parts_appear_during_the_run_and_pending_rows_are_bounded(
         assert traces.runs["run"].state == "running"
         seen.append(sum(traces.rows(table) for table in TABLES))
 
-    report = SimulatedRun(SMALL).run(tmp_path / "run", look)
+    report = SimulatedRun(SMALL.having(duration_s=1.0)).run(tmp_path / "run", look)
     assert seen == sorted(seen)
     assert 0 < seen[0] < seen[len(seen) // 2] < report.trace_rows
     tables = find_traces([tmp_path / "run"]).runs["run"].tables
