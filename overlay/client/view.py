@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from covey.matcher import EventType, Filter
 from covey.matcher.errors import CapacityError, SubscriptionError
+from covey.overlay.client.errors import ClosedError
 from covey.overlay.client.event import Event, Part, events_of
 from covey.overlay.client.inbox import Reading, Waiters
 from covey.overlay.client.subscription import Owner, Subscription
@@ -108,7 +109,8 @@ class ViewSubscription(Subscription):
         except CapacityError as error:
             self._over_bound = error
             if not self._inbox.ended:
-                self._owner.unsubscribe(self)
+                with suppress(ClosedError):  # a client that closes sends nothing more of it
+                    self._owner.unsubscribe(self)
             self._end(error)
             raise
 

@@ -3,13 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from running import Brokers, on_a_loop, two_clients, until
 
-from covey.matcher import EventType, FilterError
+from covey.matcher import EventBatch, EventType, FilterError, parse
 from covey.matcher.errors import CapacityError, VariableError
-from covey.overlay import Change, Client, Motion, RefusedError, View
+from covey.overlay import Change, Client, ClosedError, Motion, RefusedError, View
+from covey.overlay.client.event import Claim, Part
+from covey.overlay.client.view import ViewSubscription
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.quotas import Bounds
 
 VEHICLE = EventType("Vehicle", {"id": "string", "x": "float64"}, key="id")
@@ -259,3 +265,23 @@ async def test_a_view_of_a_widened_type_has_the_attributes_of_its_client_everywh
             if len(kinds) == 4:
                 break
         assert kinds["enter", "new"] == kinds["leave", "new"] == "Ada"
+
+
+@on_a_loop
+async def test_a_view_with_too_many_keys_ends_alone_while_its_client_closes() -> None:
+    """The connection of the client ended with it, and events that were to leave yet were lost."""
+    keyed = EventType("Keyed", {"id": "int64"}, key="id")
+    core = ClientSession("p")
+    subscription_id, _ = core.view(parse("id > 0", keyed))
+
+    def unsubscribe(_: object) -> None:
+        raise ClosedError("client me is closing")
+
+    owner: Any = SimpleNamespace(core=core, unsubscribe=unsubscribe)
+    view = ViewSubscription(owner, subscription_id, core.subscriptions[subscription_id], max_keys=1)
+    view._awaited = 1  # an update that waits for what is inside
+    batch = EventBatch.from_pylist(keyed, [{"id": 1}, {"id": 2}], publisher="p", first_sequence=1)
+    share = DeliverTo(subscription_id, batch, 0, replayed=True, for_views=True)
+    view._put(Part(share, core.epoch, Claim(1, 1, lambda: None)))
+    with pytest.raises(CapacityError):
+        View(view).snapshot()
