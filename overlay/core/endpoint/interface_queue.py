@@ -79,7 +79,7 @@ class InterfaceQueue:
         _changed _conflated_from _full_held _key_of _stalled _types _warn _warned _why_dropping
         acknowledging behind blocking connection connections copies dialled drops durable ends full
         handshake identity interface is_broker last_stored limits link moved_to policy progress publisher
-        publishers rights share since_ns widest_window
+        publishers recalled rights share since_ns widest_window
     """.split()
 
     def __init__(
@@ -128,6 +128,8 @@ class InterfaceQueue:
         """By durable type what a session has brought from another broker: read before its own records."""
         self.identity = ""
         """Of a durable session."""
+        self.recalled = 0
+        """Messages with its subscriptions for a client that does not know them, over the bound of control."""
         self.moved_to = ("", 0)
         """Of a durable session that ends: the broker that has it now, and the attempt to hand it over."""
         self.drops = DropCounts()
@@ -175,7 +177,7 @@ class InterfaceQueue:
         if not (message.__class__ is Expired and self._ends_later(message)):
             self.link.send(message)
             if self.connection is not None:
-                alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL
+                alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL + self.recalled
             elif not self.handshake:
                 self.link.give_up_control()
         if self.connection is not None:

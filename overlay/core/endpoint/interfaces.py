@@ -306,7 +306,9 @@ class Interfaces:
             self._state.tell(Connect(), interface)
         if self._state.durability is not None:
             if queue.durable and not queue.is_broker and not hello.peer_incarnation:
-                for message in self._state.durability.sessions.recalled(interface):
+                recalled = self._state.durability.sessions.recalled(interface)
+                queue.recalled = len(recalled)
+                for message in recalled:
                     queue.send(message)
             self._state.durability.refill(queue, now_ns)
         queue.wake()

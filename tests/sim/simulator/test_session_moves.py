@@ -10,7 +10,7 @@ from core_endpoints import Noted
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.access.identity import Ticket, Tickets
-from covey.overlay.core.endpoint import session_moves
+from covey.overlay.core.endpoint import interface_queue, session_moves
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.quotas import Bounds
@@ -434,3 +434,24 @@ def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
     else:
         row.check()
     assert not any(name.startswith(COPIES) for name in storage._cursors)
+
+
+def test_a_durable_session_of_many_subscriptions_outlives_what_ends_while_its_client_learns_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the broker sends by itself counted as what the client did not read."""
+    monkeypatch.setattr(interface_queue, "MAX_SESSION_CONTROL", 20)
+    row = Row()
+    for least in range(30):
+        row.reader.subscribe(parse("x >= $least", T), {"least": least})
+    row.run()
+    endpoint, now_ns = row.simulation.brokers["broker/b0"].endpoint, row.simulation.clock.now_ns
+    endpoint.validity.set("client/r", row.subscription, SECOND)
+    row.simulation.vanish("client/r")
+    ticket = row.reader.endpoint.ticket
+    peer = ConnectRequest("client/r", Hello(99, ticket=ticket), durable=True)
+    endpoint.lost("client/r", endpoint.queues["client/r"].connection, now_ns)
+    endpoint.accept(peer, Noted(), now_ns)
+    endpoint.handle_timer(now_ns + 2 * SECOND)
+    assert "client/r" in endpoint.queues
+    assert len(endpoint.core.tables.peers["client/r"].subscriptions) == 30
