@@ -13,6 +13,10 @@ import typer
 
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Json, numbered, with_access
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
+from covey.matcher import EventBatch
+from covey.matcher.errors import EventError
+from covey.overlay import Client
+from covey.overlay.client import unary
 
 
 @with_access
@@ -32,10 +36,10 @@ def explain(
 
     Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
     """
-    from covey.overlay.client.unary import explain as walk
-
     client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
-    steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event), access.credentials))
+    steps, verdicts = asyncio.run(
+        unary.explain(broker, client, number, attributes(event), access.credentials)
+    )
     if json_output:
         print(json.dumps({"steps": steps, "verdicts": verdicts}, indent=2))
         return
@@ -50,8 +54,6 @@ def attributes(text: str) -> dict[str, Any]:
 
     `EventError` for any other text, or no attributes.
     """
-    from covey.matcher.errors import EventError
-
     values: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         try:
@@ -132,9 +134,6 @@ def follow(
 async def _publish(
     broker: str, type_name: str, values: dict[str, Any], json_output: bool, access: Access
 ) -> None:
-    from covey.matcher import EventBatch
-    from covey.overlay import Client
-
     async with Client(broker, connect_timeout=CONNECT_S, tls=access.tls, token=access.token) as client:
         event_type = await client.event_type(type_name)
         batch = EventBatch.from_pylist(event_type, [values])
@@ -146,10 +145,8 @@ async def _publish(
 async def _follow(
     broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
 ) -> None:
-    from covey.overlay.client.unary import follow as walk
-
     started = time.perf_counter()
-    async for step in walk(broker, type_name, publisher, sequence, access.credentials):
+    async for step in unary.follow(broker, type_name, publisher, sequence, access.credentials):
         step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
         print(json.dumps(step) if json_output else _words(step), flush=True)
 

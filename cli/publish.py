@@ -10,20 +10,22 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
+from pyarrow import csv as arrow_csv
 
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Json, with_access
 from covey.cli.support.output import print_json
-from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from covey.cli.counting import CountingSession
-    from covey.matcher import EventType
-    from covey.overlay import Client, RefusedError
+from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal, stdin_lines
+from covey.matcher import EventBatch, EventType
+from covey.matcher.errors import EventError, EventTypeError, InputError
+from covey.matcher.events.event_type import Kind
+from covey.overlay import Client, RefusedError
+from covey.overlay.core.client.actions import ClientAction
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.messages import Message, Publish, Refuse
 
 _BATCH_EVENTS = 1_024
 _IN_FLIGHT = 8
@@ -61,8 +63,6 @@ def publish(
 
     Example: echo '{"firm": "IBM", "price": 9.5}' | covey publish --broker localhost:7005 Quote
     """
-    from covey.matcher.errors import InputError
-
     if rate is not None and not rate > 0:
         raise InputError(f"--rate is {rate:g}: expected a number of events per second above 0")
     if file != "-" and not Path(file).is_file():
@@ -80,8 +80,6 @@ def publish(
 
 async def known_type(client: Client, type_name: str) -> EventType:
     """The overlay's definition of an event type. A refusal names --schema as the alternative."""
-    from covey.overlay import RefusedError
-
     try:
         return await client.event_type(type_name)
     except RefusedError as error:
@@ -91,9 +89,6 @@ async def known_type(client: Client, type_name: str) -> EventType:
 
 
 def schema_of(type_name: str, text: str) -> EventType:
-    from covey.matcher import EventType
-    from covey.matcher.errors import EventTypeError
-
     attributes: dict[str, str] = {}
     for part in text.split(","):
         attribute, colon, kind = (word.strip() for word in part.partition(":"))
@@ -114,9 +109,6 @@ async def _publish(
     name: str | None,
     access: Access,
 ) -> tuple[int, int, float]:
-    from covey.cli.counting import CountingSession
-    from covey.overlay import Client
-
     if name is None:
         owner = await access.credentials.owner()
         name = f"{owner}/{secrets.token_hex(6)}" if owner else f"client-{secrets.token_hex(6)}"
@@ -134,6 +126,24 @@ async def _publish(
             rows = await _publish_csv(client, session, event_type, file, pace)
             published, refused = session.published, rows - session.published
         return published, refused, time.perf_counter() - start
+
+
+class CountingSession(ClientSession):
+    """`published` counts events without those that the broker refused; it is final once all published batches
+    are acknowledged.
+    """
+
+    published = 0
+
+    def publish(self, batch: EventBatch) -> Publish:
+        sent = super().publish(batch)
+        self.published += len(batch)
+        return sent
+
+    def receive(self, message: Message) -> list[ClientAction]:
+        actions = super().receive(message)
+        self.published -= sum(action.count for action in actions if isinstance(action, Refuse))
+        return actions
 
 
 class _Pace:
@@ -171,12 +181,6 @@ async def _publish_csv(
     client: Client, session: CountingSession, event_type: EventType, file: str, pace: _Pace
 ) -> int:
     """Publish the rows of a file, report refused ones, and return the number of rows."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    from covey.matcher.errors import EventError
-    from covey.matcher.events.event_type import Kind
-
     # Times are read as text: Arrow's reader must know in advance whether they name a zone. So are lists.
     types = {
         attribute: pa.string() if kind in (Kind.TIMESTAMP, Kind.STRINGS) else kind.arrow
@@ -218,8 +222,6 @@ async def _publish_rows(
     client: Client, type_name: str, rows: pa.RecordBatch, first: int, file: str, refusals: list[RefusedError]
 ) -> None:
     """Publish rows of a file; `first` is the position of the first, from 0."""
-    from covey.matcher.errors import EventError
-    from covey.overlay import RefusedError
 
     def with_row(error: Exception) -> str:
         return _EVENT.sub(lambda match: f"row {first + int(match[1]) + 1:,} of ", str(error))
@@ -238,10 +240,6 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
     """ISO 8601 text of timestamp columns as timestamps, UTC where there is no zone; JSON text of lists as
     lists, absent where there is none.
     """
-    import pyarrow as pa
-
-    from covey.matcher.events.event_type import Kind
-
     columns, names = list(records.columns), records.schema.names
     for position, name in enumerate(names):
         if event_type.attributes.get(name) is Kind.TIMESTAMP:
@@ -258,8 +256,6 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
 
 def _strings(column: str, text: str | None) -> list[str] | None:
     """The strings of a JSON list; None for no text."""
-    from covey.matcher.errors import EventError
-
     if not text:
         return None
     try:
@@ -274,8 +270,6 @@ def _strings(column: str, text: str | None) -> list[str] | None:
 
 
 async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> tuple[int, int]:
-    from covey.cli.support.waiting import stdin_lines
-
     if sys.stdin.isatty():
         example = ", ".join(f'"{attribute}": ...' for attribute in event_type.names)
         print(f"one JSON event per line: {{{example}}}; Ctrl-D ends", file=sys.stderr)
@@ -300,9 +294,6 @@ async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> 
 async def _publish_line(
     client: Client, event_type: EventType, number: int, line: str, counts: dict[str, int]
 ) -> None:
-    from covey.matcher.errors import EventError
-    from covey.overlay import RefusedError
-
     try:
         event = _event(line)
         await client.publish(event_type.name, event, confirm=True)
@@ -313,8 +304,6 @@ async def _publish_line(
 
 
 def _event(line: str) -> dict[str, Any]:
-    from covey.matcher.errors import EventError
-
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as error:

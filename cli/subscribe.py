@@ -7,20 +7,22 @@ import json
 import re
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from covey.cli.publish import known_type, schema_of
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Modules, import_modules, with_access
-from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay import Gap, Notice, Subscription
+from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal, stdin_lines
+from covey.matcher import EventBatch, Filter, parse
+from covey.matcher.dialects import translate
+from covey.matcher.errors import CoveyError, VariableError
+from covey.overlay import Client, Gap, Notice, Subscription
+from covey.overlay.client.subscription import validity_ns
+from covey.overlay.core.moving.motion import Motion, check_values
 
 _IN_FLIGHT = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
@@ -71,8 +73,6 @@ def subscribe(
     import_modules(modules or ())
     if valid_for is not None:
         check_validity(valid_for)
-    from covey.matcher.dialects import translate
-
     filter = translate(filter, language)
     words = [word for option in set_values or [] for word in split_words(option)]
     run_until_signal(
@@ -95,10 +95,6 @@ async def _subscribe(
     access: Access,
     valid_for: float | None = None,
 ) -> None:
-    from covey.cli.publish import known_type, schema_of
-    from covey.matcher import parse
-    from covey.overlay import Client
-
     def on_state(connected: bool, reason: str) -> None:
         if not connected:
             print(f"connection lost: {reason}; reconnecting", file=sys.stderr)
@@ -120,7 +116,7 @@ async def _subscribe(
     options: dict[str, Any] = {"on_state": on_state, "on_gap": on_gap, "on_notice": on_notice}
     options |= {"tls": access.tls, "token": access.token}
     async with Client(broker, name=name, connect_timeout=CONNECT_S, **options) as client:
-        event_type: EventType = (
+        event_type = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)
         )
         parsed = parse(filter, event_type)
@@ -143,8 +139,6 @@ async def _subscribe(
 
 def check_validity(valid_for: float) -> None:
     """`BadParameter` for a period that no subscription may have."""
-    from covey.overlay.client.subscription import validity_ns
-
     try:
         validity_ns(valid_for)
     except ValueError as error:
@@ -161,9 +155,6 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
     100+0.5*t, where a number is accepted, is a value that grows by 0.5 per second.
     """
-    from covey.matcher.errors import VariableError
-    from covey.overlay.core.moving.motion import Motion, check_values
-
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -189,8 +180,6 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
 async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
     """Update variables from standard input, without waiting for earlier updates."""
-    from covey.cli.support.waiting import stdin_lines
-
     room = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as moves:
         async for line in stdin_lines():
@@ -201,8 +190,6 @@ async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> 
 
 
 async def _apply(subscription: Subscription, line: str, gapless: bool, waiting: Waiting) -> None:
-    from covey.matcher.errors import CoveyError
-
     try:
         values = read_values(split_words(line), subscription.filter)
         start = time.perf_counter()

@@ -29,7 +29,7 @@ def test_a_closed_client_ends_the_command_while_it_waits_for_input(monkeypatch: 
         yield '{"price": 1}'
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("covey.cli.support.waiting.stdin_lines", typed)
+    monkeypatch.setattr("covey.cli.publish.stdin_lines", typed)
     publishing = _publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))
     with pytest.raises(ConnectError, match="is here already"):
         asyncio.run(asyncio.wait_for(publishing, 60))
@@ -41,7 +41,7 @@ def test_deeply_nested_json_is_refused_like_other_invalid_lines(
     async def typed() -> AsyncIterator[str]:
         yield "[" * 100_000
 
-    monkeypatch.setattr("covey.cli.support.waiting.stdin_lines", typed)
+    monkeypatch.setattr("covey.cli.publish.stdin_lines", typed)
     assert asyncio.run(_publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))) == (0, 1)
     assert capsys.readouterr().err.startswith("line 1: not JSON: ")
 

@@ -9,7 +9,6 @@ import typer
 from running import until
 
 from covey.cli.subscribe import _subscribe, check_validity, read_values, split_words
-from covey.cli.support import waiting
 from covey.cli.support.options import NO_ACCESS
 from covey.matcher import EventType, parse
 from covey.matcher.errors import VariableError
@@ -83,7 +82,7 @@ def test_a_notice_of_an_operator_is_one_line(
                 await publisher.publish("Reading", x=3.0, confirm=True)
                 await printing
 
-    monkeypatch.setattr(waiting, "stdin_lines", no_lines)
+    monkeypatch.setattr("covey.cli.subscribe.stdin_lines", no_lines)
     register(NamedOperator("odd", (Parameter("x", NUMBERS),), odd))
     try:
         asyncio.run(run())
@@ -109,7 +108,7 @@ def test_the_command_ends_with_its_subscription(
             async with asyncio.timeout(60):
                 await _subscribe("Reading", "", address, [], None, None, "me", True, False, NO_ACCESS, 0.2)
 
-    monkeypatch.setattr(waiting, "stdin_lines", no_lines)
+    monkeypatch.setattr("covey.cli.subscribe.stdin_lines", no_lines)
     asyncio.run(run())
     assert "the subscription has ended after 0.2 s" in capsys.readouterr().err
 
