@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from covey.cli.support.options import words
-
-if TYPE_CHECKING:
-    from covey.overlay.node.overlay import Overlay
+from covey.matcher.errors import InputError
+from covey.overlay.node.config import load_overlay
+from covey.overlay.node.overlay import Overlay
+from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
 
 
 def certs(
@@ -41,16 +42,12 @@ def certs(
 
     Example: covey certs certs --config overlay.yaml --clients trader-1
     """
-    from covey.matcher.errors import InputError
-
     if (config is None) == (brokers is None):
         raise InputError("expected --config with an overlay file, or --brokers with names, not both")
     if brokers is not None and not overlay:
         raise InputError("--brokers without --overlay: expected the name that the overlay file has")
     more = _names("--hosts", hosts)
     if config is not None:
-        from covey.overlay.node.config import load_overlay
-
         loaded = load_overlay(config)
         name, hosts_of = loaded.name, _hosts(loaded)
     else:
@@ -67,8 +64,6 @@ def certs(
 
 
 def _names(option: str, text: str | None) -> list[str]:
-    from covey.matcher.errors import InputError
-
     names = [] if text is None else list(words(text))
     if not all(names):
         raise InputError(f"{option} {text!r}: expected names separated by commas")
@@ -77,8 +72,6 @@ def _names(option: str, text: str | None) -> list[str]:
 
 def _hosts(overlay: Overlay) -> dict[str, list[str]]:
     """The hosts of each broker's addresses: those at which it listens as a whole are none."""
-    from covey.overlay.transport.address import TcpAddress, parse_address, split_addresses
-
     hosts: dict[str, list[str]] = {}
     for name, broker in overlay.brokers.items():
         where = [parse_address(each) for each in (broker.address, *split_addresses(broker.listen))]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from covey.cli.administration.machine_checks import Finding, State, machine_findings
+from covey.cli.administration.overlay_checks import overlay_findings
 from covey.cli.support.options import Json
-
-if TYPE_CHECKING:
-    from covey.cli.administration.machine_checks import Finding
+from covey.cli.support.output import console, print_json
 
 _STYLES = {"ok": "green", "note": "yellow", "wrong": "red"}
 
@@ -31,13 +33,8 @@ def doctor(
 
     Example: covey doctor overlay.yaml
     """
-    from covey.cli.administration.machine_checks import State, machine_findings
-    from covey.cli.support.output import print_json
-
     parts = {"this machine": list(machine_findings())}
     if overlay is not None:
-        from covey.cli.administration.overlay_checks import overlay_findings
-
         parts[str(overlay)] = list(overlay_findings(overlay))
     wrong = sum(each.state is State.WRONG for found in parts.values() for each in found)
     if json_output:
@@ -50,11 +47,6 @@ def doctor(
 
 
 def _print(part: str, found: Sequence[Finding]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from covey.cli.support.output import console
-
     table = Table(title=part, title_justify="left", box=None, show_header=False, pad_edge=False)
     for each in found:
         text = f"{each.text} (docs/{each.page})" if each.page else each.text

@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from covey.cli.support.options import Json, Modules, import_modules
-from covey.cli.support.output import print_json
+from covey.cli.support.output import console, print_json
+from covey.matcher import dialects
+from covey.matcher.operators.named_operator import Takes
+from covey.matcher.operators.table import find, names, why_missing
 
 filter_ = typer.Typer(no_args_is_help=True)
 
@@ -31,9 +34,7 @@ def translate(
 
     Example: covey filter translate --from eventbridge '{"firm": [{"prefix": "I"}]}'
     """
-    from covey.matcher.dialects import translate as translated
-
-    print(translated(text, language))
+    print(dialects.translate(text, language))
 
 
 def operators(modules: Modules = None, json_output: Json = False) -> None:
@@ -43,8 +44,6 @@ def operators(modules: Modules = None, json_output: Json = False) -> None:
 
     Example: covey operators --json
     """
-    from covey.matcher.operators.table import names
-
     import_modules(modules or ())
     entries = [_entry(name) for name in names()]
     if json_output:
@@ -57,9 +56,6 @@ def operators(modules: Modules = None, json_output: Json = False) -> None:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    from covey.matcher.operators.named_operator import Takes
-    from covey.matcher.operators.table import find, why_missing
-
     operator = find(name)
     if operator is None:
         return {"name": name, "usable": False, "reason": why_missing(name)}
@@ -97,8 +93,6 @@ def _print(entries: list[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
-
-    from covey.cli.support.output import console
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("Call", "Summary", "Needs", "Cost", "Covers", "State"):

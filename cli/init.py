@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from covey.cli.administration.first_overlay import Wanted, write_overlay
 from covey.cli.support.options import words
+from covey.matcher.errors import InputError
 
 
 def init(
@@ -44,9 +46,6 @@ def init(
 
     Example: covey init overlay.yaml --brokers 3 --yes
     """
-    from covey.cli.administration.first_overlay import Wanted, write_overlay
-    from covey.matcher.errors import InputError
-
     if file.exists():
         raise InputError(f"{file} is there already: expected the name of a new file")
 

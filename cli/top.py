@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Json, with_access
-from covey.cli.support.output import print_json
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from covey.overlay.client.unary import BrokerRow, Overview, OverviewReader
+from covey.cli.support.output import console, print_json
+from covey.overlay.client.unary import BrokerRow, Overview, OverviewReader
 
 _FIRST_RATE_S = 1.0
 """Between the two readings of a single answer, which has rates."""
@@ -40,16 +40,12 @@ def top(
 
     Example: covey top --broker localhost:7001
     """
-    from covey.overlay.client.unary import OverviewReader
-
     reader = OverviewReader(broker, access.credentials)
     if once or json_output or not sys.stdout.isatty():
         overview = asyncio.run(_twice(reader))
         if json_output:
             print_json(asdict(overview))
         else:
-            from covey.cli.support.output import console
-
             console().print(show(overview))
         return
     asyncio.run(_watch(reader, every))
@@ -62,8 +58,6 @@ async def _twice(reader: OverviewReader) -> Overview:
 
 
 async def _watch(reader: OverviewReader, every: float) -> None:
-    from rich.live import Live
-
     with Live(show(await reader.read()), screen=True, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(every)
@@ -72,10 +66,6 @@ async def _watch(reader: OverviewReader, every: float) -> None:
 
 def show(overview: Overview) -> RenderableType:
     """The table of brokers, what is wrong, and where most waits."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, header_style="bold")
     for place, column in enumerate(_COLUMNS):
         table.add_column(column, justify="left" if place < 2 else "right")

@@ -8,14 +8,17 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from covey.cli.support.output import compile_once
 from covey.cli.support.waiting import output_lines
-
-if TYPE_CHECKING:
-    from covey.overlay.node.overlay import Overlay
+from covey.matcher.errors import CoveyError
+from covey.matcher.jit.cache import cache_directory, cache_writable
+from covey.overlay.node.config import load_overlay
+from covey.overlay.node.overlay import Overlay
+from covey.sim.experiments.local_overlay import broker_command, is_linked
 
 _STOP_S = 8.0
 _LONGEST_PAUSE_S = 10.0
@@ -28,14 +31,7 @@ def up(file: Annotated[Path, typer.Argument(help="The overlay file.")]) -> None:
 
     Example: covey up examples/five.yaml
     """
-    from covey.overlay.node.config import ConfigError, load_overlay
-
-    try:
-        overlay = load_overlay(file)
-    except ConfigError as error:
-        print(f"covey: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    raise typer.Exit(asyncio.run(Up(overlay, file).run()))
+    raise typer.Exit(asyncio.run(Up(load_overlay(file), file).run()))
 
 
 class Up:
@@ -107,8 +103,6 @@ class Up:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _broker(self, name: str) -> int:
-        from covey.sim.experiments.local_overlay import broker_command
-
         process = await asyncio.create_subprocess_exec(
             *broker_command(self._file, name),
             stdin=asyncio.subprocess.DEVNULL,
@@ -140,8 +134,6 @@ class Up:
         print(f"ready: {where}", flush=True)
 
     async def _linked(self, name: str) -> bool:
-        from covey.sim.experiments.local_overlay import is_linked
-
         process, address = self._processes.get(name), self._overlay.brokers[name].address
         if process is None:
             return False
@@ -157,10 +149,6 @@ def compile_ahead() -> None:
 
     Example: covey compile
     """
-    from covey.cli.support.output import compile_once
-    from covey.matcher.errors import CoveyError
-    from covey.matcher.jit.cache import cache_directory, cache_writable
-
     if not cache_writable():
         raise CoveyError(f"the kernel cache {cache_directory()} is not writable: set NUMBA_CACHE_DIR")
     compile_once()
