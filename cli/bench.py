@@ -12,10 +12,29 @@ from typing import Annotated
 import typer
 
 from covey.cli.support.options import Json, Seed, counts, words
+from covey.cli.support.output import compile_once, load_kernels, print_json, print_table, progress
+from covey.sim.experiments.bench.chain import ChainPlan, labels, measure_chain
+from covey.sim.experiments.bench.match import (
+    MatchPlan,
+    MatchResult,
+    compare_engines,
+    draw,
+    make_engine,
+    markdown,
+    table,
+)
+from covey.sim.extras import need
+from covey.sim.progress import labelled
+from covey.sim.reports import number
+from covey.sim.workload import TEXT_TESTS, WORKLOADS, Fabret
+from covey.sim.workload.options import find_workload
+
+bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
 _NAMES = {"covey": "three brokers", "grpc": "relays by grpc.aio", "tcp": "relays by TCP"}
 
 
+@bench.command("chain")
 def chain(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 1.5,
@@ -34,10 +53,6 @@ def chain(
 
     Example: covey bench chain --rounds 3 --json
     """
-    from covey.cli.support.output import compile_once, print_json, print_table, progress
-    from covey.sim.experiments.bench.chain import ChainPlan, labels, measure_chain
-    from covey.sim.reports import number
-
     compile_once()
     plan = ChainPlan(rounds=rounds, seconds=seconds, subscriptions=subscriptions, bare=bare)
     with progress() as on_progress:
@@ -65,6 +80,7 @@ def chain(
     print(f"{result.matches_per_event:.1f} of the additional subscriptions at each broker match an event")
 
 
+@bench.command("match")
 def match(
     workload: Annotated[
         str,
@@ -110,21 +126,6 @@ def match(
 
     Example: covey bench match --workload W0,BOX --subscriptions 1000,100000 --engines cluster,scan,counting
     """
-    from covey.cli.support.output import load_kernels, print_json, print_table, progress
-    from covey.sim.experiments.bench.match import (
-        MatchPlan,
-        MatchResult,
-        compare_engines,
-        draw,
-        make_engine,
-        markdown,
-        table,
-    )
-    from covey.sim.extras import need
-    from covey.sim.progress import labelled
-    from covey.sim.workload import TEXT_TESTS, WORKLOADS, Fabret
-    from covey.sim.workload.options import find_workload
-
     if drawing is not None:
         need("--draw", "matplotlib")
     names = WORKLOADS if workload == "all" else words(workload)
@@ -158,15 +159,3 @@ def match(
         print(markdown(results))
     if drawing is not None:
         draw(results, drawing)
-
-
-bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
-
-
-@bench.callback()
-def group() -> None:
-    """Measure how fast Covey is on this machine."""
-
-
-bench.command("chain")(chain)
-bench.command("match")(match)
