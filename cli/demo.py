@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from covey.cli.support.options import Json, check_one
 from covey.cli.support.output import print_json
+from covey.matcher.errors import InputError
+from covey.overlay.transport.event_loop import run
+from covey.sim.extras import GATEWAY, need
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from covey.sim.experiments.demo.run import Demonstration, DemoOutcome
 
 _WITHOUT_A_PAGE = "Without a page"
@@ -68,10 +70,6 @@ def map_page(
 
     Example: covey demo map
     """
-    from covey.matcher.errors import InputError
-    from covey.overlay.transport.event_loop import run
-    from covey.sim.extras import GATEWAY, need
-
     need("covey demo map", *GATEWAY)
     from covey.sim.experiments.pages.city import Settings
     from covey.sim.experiments.pages.map_page import faults_line, measure, serve_map, summary
@@ -91,8 +89,6 @@ def map_page(
         if json_output:
             print_json(outcome.as_json())
         else:
-            from rich.console import Console
-
             Console().print(summary(outcome))
         raise typer.Exit(1 if outcome.failed and how == Change.UPDATE else 0)
     _check_page(listen, screenshot)
@@ -122,9 +118,6 @@ def traders_page(
 
     Example: covey demo traders
     """
-    from covey.matcher.errors import InputError
-    from covey.overlay.transport.event_loop import run
-    from covey.sim.extras import GATEWAY, need
     from covey.sim.scenario.recorded import load_quotes
 
     need("covey demo traders", *GATEWAY)
@@ -211,11 +204,8 @@ def quotes_demo(
     if restart is not None:
         check_one("--restart", restart, BROKERS)
 
-    from rich.console import Console
-
     from covey.sim.experiments.demo import report
     from covey.sim.experiments.demo.run import Demonstration
-    from covey.sim.extras import need
     from covey.sim.scenario.recorded import load_quotes
 
     if page is not None:
