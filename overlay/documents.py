@@ -55,6 +55,8 @@ def parse_document(text: str, path: str | Path, wrong: type[CoveyError]) -> Any:
     """The content of a text, which is that of a file; `wrong` for one that is no YAML."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
+    except (TypeError, LookupError, AttributeError, RecursionError):  # of PyYAML's constructors
+        raise wrong(f"{path}: no YAML: a value does not fit its tag, or is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -57,7 +58,15 @@ def check_tcp_address(value: str) -> str:
     return value
 
 
+def check_file(value: str) -> str:
+    """What may be the path of a file, or `ValueError`."""
+    if not value or "\0" in value:
+        raise ValueError("expected a path")
+    return value
+
+
 Address = Annotated[str, AfterValidator(check_address)]
+FilePath = Annotated[str, AfterValidator(check_file)]
 MetricsAddress = Annotated[str, AfterValidator(check_tcp_address)]
 Addresses = Annotated[str, AfterValidator(check_addresses)]
 DelayMs = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)]
@@ -166,9 +175,9 @@ class OperatorsSection(Section):
 class TlsSection(Section):
     """PEM files; `{name}` stands for the broker, and a relative path begins at the folder of the file."""
 
-    certificate: Annotated[str, Field(min_length=1)]
-    key: Annotated[str, Field(min_length=1)]
-    authority: Annotated[str, Field(min_length=1)]
+    certificate: FilePath
+    key: FilePath
+    authority: FilePath
 
 
 class PermissionSection(Section):
@@ -202,7 +211,7 @@ class RuleSection(Section):
 class TokensSection(Section):
     """The key that signs tokens; a relative path begins at the folder of the file."""
 
-    key: Annotated[str, Field(min_length=1)]
+    key: FilePath
     subject: Annotated[str, Field(min_length=1)] = "sub"
     issuer: str = ""
     audience: str = ""
@@ -236,7 +245,11 @@ class RetentionSection(Section):
 
 def _collector(url: str) -> str:
     """The address of an OTLP collector."""
-    if url and not url.startswith(("http://", "https://")):
+    try:
+        fits = url.startswith(("http://", "https://")) and bool(urlsplit(url).hostname)
+    except ValueError:
+        fits = False
+    if url and not fits:
         raise ValueError("expected an address of a collector, such as http://127.0.0.1:4318")
     return url
 
@@ -276,8 +289,8 @@ class OverlayFile(Section):
     durable: Annotated[dict[str, RetentionSection], BeforeValidator(_retentions)] = Field(
         default_factory=dict
     )
-    storage: str = ""
-    tickets: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_several)] = Field(
+    storage: Annotated[str, AfterValidator(lambda path: path and check_file(path))] = ""
+    tickets: Annotated[list[FilePath], BeforeValidator(_one_or_several)] = Field(
         default_factory=list, max_length=2
     )
     tracing: Annotated[str, AfterValidator(_collector)] = ""

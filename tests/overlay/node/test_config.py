@@ -124,6 +124,13 @@ def also(text: str) -> tuple[str, str]:
     return "overlay: two", f"overlay: two\n{text}"
 
 
+NO_VALUES = (
+    *("insecure: !!bool maybe", "storage: !!timestamp x", "replay_events: !!int ''", "tls: !!map [a]"),
+    f"foo: {'[' * 5_000}{']' * 5_000}",
+)
+"""Of which PyYAML makes errors of Python's own."""
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -148,6 +155,11 @@ def also(text: str) -> tuple[str, str]:
         (also("limits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
         (also("limits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
         (also("limits: {max_batch_events: 1.5}"), "limits.max_batch_events is 1.5: expected a valid integer"),
+        *((also(text), "no YAML: a value does not fit its tag") for text in NO_VALUES),
+        (also('storage: "a\\0"'), r"storage is 'a\\x00': expected a path"),
+        (also('clients: {tokens: {key: "a\\0"}}'), r"clients.tokens.key is 'a\\x00': expected a path"),
+        (also('tickets: ["a\\0"]'), r"tickets\[0\] is 'a\\x00': expected a path"),
+        (also("tracing: 'http://['"), r"tracing is 'http://\[': expected an address of a collector"),
         (also(f"limits: {{max_batch_events: {1 << 32}}}"), "expected a number less than 4294967296"),
         (also("event_types: {Q: {a: text}}"), "event_types.Q is wrong: .*kind 'text'"),
         (
