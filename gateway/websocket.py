@@ -138,14 +138,18 @@ class WebSocketConnection(Holder):
             await self._websocket.send_bytes(frame.data)
 
     async def _close(self, error: Exception) -> None:
-        """Tell the browser why, and close; no longer than it takes."""
+        """Tell the browser why, and close; no longer than it takes. Where the session goes on that is in the
+        close frame alone: a message would have a number, which the next connection gives to another.
+        """
+        goes_on = isinstance(error, TooLargeError)
         status, reason = status_of(error), cut(str(error))
-        code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if status in _FINAL else TRY_LATER
+        code = TOO_BIG if goes_on else POLICY if status in _FINAL else TRY_LATER
         if self._websocket.application_state is not WebSocketState.CONNECTED:
             return
         try:
             async with asyncio.timeout(1.0):  # it may not read
-                await self._websocket.send_text(encode(Error(status=status, message=reason)))
+                if not goes_on:
+                    await self._websocket.send_text(encode(Error(status=status, message=reason)))
                 await self._websocket.close(code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
         except (TimeoutError, WebSocketDisconnect, RuntimeError):
             pass

@@ -8,12 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
+import uvicorn
 from gateways import Browser, EventSource, gateway_to, served
-from running import QUOTE, on_a_loop, until
+from running import QUOTE, Brokers, free_ports, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from covey.gateway import Limits
+from covey.gateway import Limits, application
 from covey.gateway.application import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
@@ -100,6 +101,30 @@ async def test_a_message_of_100_mb_ends_its_connection_before_it_is_read() -> No
         await browser.socket.wait_closed()
         assert browser.socket.close_code == 1009
         assert "65536" in (browser.socket.close_reason or "")
+
+
+@on_a_loop
+async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has_no_bound() -> None:
+    """Mounted, a gateway has the whole message. What it says then must not count: no other connection has
+    the number.
+    """
+    async with Brokers(event_types=(QUOTE,)) as overlay:
+        (port,) = free_ports(1)
+        app = application(overlay.address("b1"))
+        serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+        done = asyncio.create_task(serving.serve())
+        await until(lambda: serving.started)
+        async with Browser(f"127.0.0.1:{port}") as browser:
+            await browser.request("subscribe", subscription=1, type="Quote")
+            await browser.socket.send("x" * 70_000)
+            with suppress(ConnectionClosed):
+                while True:
+                    await browser.next()
+            assert (browser.socket.close_code, "65536" in browser.socket.close_reason) == (1009, True)
+            await browser.resume()
+            assert browser.welcome["resumed"]
+        serving.should_exit = True
+        await done
 
 
 @on_a_loop
