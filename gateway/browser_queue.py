@@ -23,7 +23,7 @@ import numpy as np
 from covey.gateway.encoding import Frame, chosen
 from covey.gateway.limits import Limits, Overflow
 from covey.gateway.messages import GapNotice, Message, OverflowNotice, encode
-from covey.overlay import Gap
+from covey.overlay import Gap, RefusedError
 from covey.overlay.core.client.rate_gate import RateGate
 from covey.overlay.core.link.event_queue import codes_of, last_of_each
 
@@ -80,6 +80,14 @@ _MOST_FORGOTTEN = 10_000
 """Of a browser that does not acknowledge: how far back a gap can name what was lost."""
 
 
+class UnacknowledgedError(RefusedError):
+    """A browser asks on and does not acknowledge what it is sent; its session goes on."""
+
+    def __init__(self, answers: int, size: int) -> None:
+        reason = f"{answers} answers are pending, and {size} bytes that were sent are not acknowledged"
+        super().__init__("UNAVAILABLE", reason)
+
+
 class BrowserQueue:
     """The queue of one session. `acknowledges` is false for a browser that cannot answer (server-sent
     events): then the window keeps the newest frames, and the oldest are forgotten."""
@@ -115,6 +123,7 @@ class BrowserQueue:
         self._changed = asyncio.Event()
         self._emptier = asyncio.Event()
         self._emptier.set()
+        self._calmer = asyncio.Event()
 
     # --- what comes ---------------------------------------------------------------------------------
 
@@ -214,10 +223,17 @@ class BrowserQueue:
             await self._emptier.wait()
 
     async def calm(self) -> None:
-        """Until so few answers are pending that there may be more."""
+        """Until so few answers are pending that there may be more. Where these wait for an acknowledgement,
+        which has to be read, there may be twice as many; then `UnacknowledgedError`, since to wait would help
+        neither side: the next connection brings how much has arrived.
+        """
         while self._control >= _MOST_CONTROL:
-            self._emptier.clear()
-            await self._emptier.wait()
+            if self._is_window_full():
+                if self._control < 2 * _MOST_CONTROL:
+                    return
+                raise UnacknowledgedError(self._control, self._sent_bytes)
+            self._calmer.clear()
+            await self._calmer.wait()
 
     def _append(self, frame: Frame, *, first: bool = False) -> None:
         (self._pending.appendleft if first else self._pending.append)(frame)
@@ -281,6 +297,8 @@ class BrowserQueue:
     async def next(self) -> tuple[int, Frame]:
         """The next message to send, and its number; it is kept until it is acknowledged."""
         while not self._can_send():
+            if self._is_window_full():
+                self._calmer.set()
             self._changed.clear()
             await self._changed.wait()
         if self._gaps:
@@ -306,15 +324,18 @@ class BrowserQueue:
         return self._acknowledged + len(self._sent), frame
 
     def _can_send(self) -> bool:
-        if self._acknowledges and self._sent_bytes >= self._limits.window_bytes:
-            return False
-        return bool(self._pending or self._gaps)
+        return not self._is_window_full() and bool(self._pending or self._gaps)
+
+    def _is_window_full(self) -> bool:
+        return self._acknowledges and self._sent_bytes >= self._limits.window_bytes
 
     def _relax(self) -> None:
         if self._full and self._pending_bytes <= self._most_bytes() // 2:
             self._full = False
-        if not self._full and self._control < _MOST_CONTROL:
+        if not self._full:
             self._emptier.set()
+        if self._control < _MOST_CONTROL:
+            self._calmer.set()
 
     def acknowledge(self, received: int) -> bool:
         """All messages up to this number have arrived; false for a number that was not sent."""

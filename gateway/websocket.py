@@ -7,6 +7,7 @@ import asyncio
 from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from covey.gateway.browser_queue import UnacknowledgedError
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Pace
 from covey.gateway.messages import (
@@ -141,9 +142,9 @@ class WebSocketConnection(Holder):
         """Tell the browser why, and close; no longer than it takes. Where the session goes on that is in the
         close frame alone: a message would have a number, which the next connection gives to another.
         """
-        goes_on = isinstance(error, TooLargeError)
+        goes_on = isinstance(error, TooLargeError | UnacknowledgedError)
         status, reason = status_of(error), cut(str(error))
-        code = TOO_BIG if goes_on else POLICY if status in _FINAL else TRY_LATER
+        code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if status in _FINAL else TRY_LATER
         if self._websocket.application_state is not WebSocketState.CONNECTED:
             return
         try:

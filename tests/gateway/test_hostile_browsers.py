@@ -128,6 +128,28 @@ async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has
 
 
 @on_a_loop
+async def test_who_acknowledges_behind_many_requests_goes_on() -> None:
+    """The gateway reads no more while many answers wait, and these wait for what it would read next."""
+    limits = Limits(window_bytes=2_000, max_messages_per_s=100_000)
+    async with served(QUOTE, limits=limits) as (_, address), Browser(address) as browser:
+        answered: list[int] = []
+        codes = []
+        while len(answered) < 3_000:
+            with suppress(ConnectionClosed):
+                for number in range(browser.welcome.get("request", 0) + 1, 3_001):
+                    await browser.say("update", request=number, subscription=9, values={})
+                while len(answered) < 3_000:
+                    answered.append((await browser.next())["request"])
+                    await browser.say("acknowledge", received=browser.received)
+                break
+            codes.append(browser.socket.close_code)
+            await browser.resume()
+            assert browser.welcome["resumed"]
+        assert answered == [*range(1, 3_001)]
+        assert {*codes} <= {1013}
+
+
+@on_a_loop
 async def test_the_first_message_is_hello_and_comes_soon() -> None:
     async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address:
         await expect_end(address, None, "no hello came within 1 s", 1013)
