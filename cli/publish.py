@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import math
 import re
 import secrets
 import sys
@@ -63,7 +64,7 @@ def publish(
 
     Example: echo '{"firm": "IBM", "price": 9.5}' | covey publish --broker localhost:7005 Quote
     """
-    if rate is not None and not rate > 0:
+    if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--rate is {rate:g}: expected a number of events per second above 0")
     if file != "-" and not Path(file).is_file():
         raise InputError(f"{file}: no such file")

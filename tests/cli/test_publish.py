@@ -9,12 +9,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from commands import run
 
 from covey.cli.publish import _Pace, _publish_csv, _publish_lines
 from covey.matcher import EventBatch, EventError, EventType
 from covey.overlay import ConnectError
 
 QUOTE = EventType("Quote", {"price": "float64"})
+
+
+@pytest.mark.parametrize("rate", ["0", "nan", "inf"])
+def test_rates_that_are_none(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("publish", "Quote", "--rate", rate) == 2
+    assert f"--rate is {rate}: expected a number of events per second above 0" in capsys.readouterr().err
 
 
 class ClosedClient:
