@@ -2,8 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from core_endpoints import Noted
@@ -15,12 +14,12 @@ from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello
-from covey.overlay.core.messages import COPIES, MoveStep, SessionMove
+from covey.overlay.core.messages import MoveStep, SessionMove
 from covey.overlay.core.warnings import WarningKind
-from covey.overlay.node.state_store import StateStore
 from covey.sim.checkers import Findings, Judge, check_logs, check_routes
 from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS
+from covey.sim.simulator.disk import SimulatedCrash
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Packet, Port, Wire
 
@@ -324,17 +323,37 @@ def test_a_flush_follows_the_subscriptions_that_have_taken_effect(monkeypatch: p
     assert row.sessions() == ["broker/b2"]
 
 
+class Database(sqlite3.Connection):
+    """The state of a broker, which crashes after so many transactions."""
+
+    transactions = 0
+    crash_after = 0
+
+    def __exit__(self, *raised: Any) -> Literal[False]:
+        super().__exit__(*raised)
+        self.transactions += 1
+        if self.transactions == self.crash_after:
+            raise SimulatedCrash
+        return False
+
+
+def watched_databases(monkeypatch: pytest.MonkeyPatch) -> list[Database]:
+    """Those of the brokers that are made from now on, in their order."""
+    databases: list[Database] = []
+    connect = sqlite3.connect
+
+    def connected(*arguments: Any, **named: Any) -> Database:
+        databases.append(connect(*arguments, **named, factory=Database))
+        return databases[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    return databases
+
+
 def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    databases: list[sqlite3.Connection] = []
-
-    class Database(sqlite3.Connection):
-        def __init__(self, *arguments: object, **named: object) -> None:
-            super().__init__(*arguments, **named)
-            databases.append(self)
-
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Database))
+    databases = watched_databases(monkeypatch)
     row = Row()
     for least in range(100):
         subscription = row.reader.subscribe(parse("x >= $least", T), {"least": least})
@@ -349,24 +368,40 @@ def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
     assert [each.values["least"] for each in peer.subscriptions.values()] == [-1] * 100
 
 
-def test_a_session_is_stored_with_what_it_has_brought(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash between the two, two brokers had it, and what the old one had stored was lost."""
-    row = Row()
-    store = row.simulation.brokers["broker/b2"].endpoint.durability.storage._state
-    write, stored = StateStore._write, []
+@pytest.mark.parametrize("at", [0, 2], ids=["origin", "destination"])
+def test_a_crash_between_transactions_loses_and_repeats_nothing(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Had a session and what it has brought been stored one after the other, two brokers would have it."""
 
-    def look(self: StateStore, statements: Any, *, synced: bool = True) -> None:
-        write(self, statements, synced=synced)
-        if self is store:
-            stored.append(self.sessions().get("client/r"))
+    databases = watched_databases(monkeypatch)
 
-    monkeypatch.setattr(StateStore, "_write", look)
-    row.publish(5)
-    row.move("b2")
-    row.check()
-    first = next(each for each in stored if each is not None)
-    assert first.arrival is not None
-    assert first.arrival.origin == "b0"
+    def moved(crash_after: int) -> int:
+        """How many transactions there were; of a move with a crash after so many."""
+        databases.clear()
+        row = Row()
+        simulation, stopped = row.simulation, []
+
+        def restart(broker: str, error: BaseException | None) -> None:
+            stopped.append(broker)
+            simulation.clock.after(SECOND, simulation.restart, broker)
+
+        simulation.on_stop = restart
+        row.reader.port.wire.cut()
+        row.publish(5)
+        row.run(0.3)
+        before = databases[at].transactions
+        databases[at].crash_after = before + crash_after
+        row.move("b2")
+        row.check()
+        assert row.sessions() == ["broker/b2"]
+        assert stopped == [f"broker/b{at}"] * (crash_after > 0)
+        return databases[at].transactions - before
+
+    count = moved(0)
+    assert count > 1
+    for number in range(1, count + 1):
+        moved(number)
 
 
 def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
@@ -383,18 +418,41 @@ def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
     assert row.sessions() == ["broker/b2"]
 
 
-def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_behind() -> None:
-    """Its subscriptions stayed in memory, and the next session of its name could be handed over for it."""
+def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next session of its name could be handed over for it."""
     row = Row()
+    answers: list[MoveStep] = []
+    b1 = row.simulation.brokers["broker/b1"]
+
+    def see(message: SessionMove, port: Port) -> None:
+        if port.owner is row.simulation.brokers["broker/b0"]:
+            answers.append(message.step)
+
+    def send(step: MoveStep) -> None:
+        b1.endpoint.queues["broker/b0"].send(SessionMove("b2", "b0", "client/r", 1, step, identity=identity))
+        b1.ports["broker/b0"].pump()
+        row.run(0.1)
+
+    watch(monkeypatch, see)
+    identity = row.simulation.brokers["broker/b0"].endpoint.queues["client/r"].identity
+    row.reader.unsubscribe(row.subscription)
+    row.run()
     row.reader.port.wire.cut()
     row.run(0.3)
-    endpoint = row.simulation.brokers["broker/b0"].endpoint
-    queue = endpoint.queues["client/r"]
-    ask = SessionMove("b2", "b0", "client/r", 1, MoveStep.ASK, identity=queue.identity)
-    endpoint._moves.receive(ask, "broker/b1")
-    assert endpoint._moves._leaving
-    endpoint._interfaces.end_session(queue, "its lease has expired", "ABORTED")
-    assert not endpoint._moves._leaving
+    send(MoveStep.ASK)
+    row.run(60)
+    assert row.sessions() == []
+    row.simulation.redial("client/r")
+    row.run(1)
+    row.reader.subscribe(parse("x >= 0", T))
+    row.run(1)
+    row.reader.port.wire.cut()
+    row.run(0.3)
+    assert row.sessions() == ["broker/b0"]
+    send(MoveStep.FLUSH)
+    assert answers == [MoveStep.STATE, MoveStep.REFUSED]
 
 
 def test_sessions_on_their_way_count_as_their_clients() -> None:
@@ -414,7 +472,6 @@ def test_sessions_on_their_way_count_as_their_clients() -> None:
     assert refusal("client/y", "one") == "RESOURCE_EXHAUSTED"
     assert refusal("client/z", "other") == "UNAVAILABLE"
     endpoint.handle_timer(now_ns + 30 * SECOND)
-    assert not endpoint._moves._arriving
     assert refusal("client/y", "one", 30 * SECOND) == "UNAVAILABLE"
 
 
@@ -427,13 +484,16 @@ def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
     row.run(0.3)
     row.move("b2")
     storage = row.simulation.brokers["broker/b2"].endpoint.durability.storage
-    while not any(name.startswith(COPIES) for name in storage._cursors):
+    while (session := storage.sessions().get("client/r")) is None or session.arrival is None:
+        row.run(0.001)
+    receiver = session.arrival.receiver
+    while not storage.cursor(receiver, "T"):
         row.run(0.001)
     if ends:
         storage.forget_sessions(["client/r"])
     else:
         row.check()
-    assert not any(name.startswith(COPIES) for name in storage._cursors)
+    assert storage.cursor(receiver, "T") == 0
 
 
 def test_a_durable_session_of_many_subscriptions_outlives_what_ends_while_its_client_learns_of_them(
