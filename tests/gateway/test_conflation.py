@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -43,14 +44,22 @@ def events_of(frame: Frame) -> list[dict[str, Any]]:
     return list(events)
 
 
-def test_what_is_kept_no_more_keeps_no_keys() -> None:
+class Text(str):
+    """Text whose end can be seen."""
+
+
+@on_a_loop
+async def test_what_is_kept_no_more_keeps_neither_text_nor_keys() -> None:
     """Of up to 10,000 frames, for the gaps of a stream of events."""
-    queue = BrowserQueue(Overflow.CONFLATE, Limits(window_bytes=1), acknowledges=False)
+    queue, kept = BrowserQueue(Overflow.CONFLATE, Limits(window_bytes=1), acknowledges=False), []
     for number in range(3):
-        queue.put(frame(number, [str(number)]))
-        with pytest.raises(StopIteration):
-            queue.next().send(None)
-    assert [(each.data, each.keys) for each in queue._forgotten] == [("", None)] * 2
+        each = frame(number, [str(number)])
+        each = each._replace(data=Text(each.data))
+        kept.append([weakref.ref(each.data), weakref.ref(each.keys)])
+        queue.put(each)
+        del each
+        await queue.next()
+    assert [[part() is None for part in parts] for parts in kept] == [[True] * 2] * 2 + [[False] * 2]
 
 
 contents = st.lists(
