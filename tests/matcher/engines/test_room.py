@@ -1,5 +1,6 @@
 """Where there is no room: numbers past 32 bits, memory that runs out, and lists of what is free."""
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -26,6 +27,7 @@ from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.rows import arrays, ids
 from covey.matcher.engines.rows.arrays import Runs
 from covey.matcher.engines.rows.engine import RowEngine
+from covey.matcher.engines.rows.plans import PlanUse
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "size": "int64"})
 EVENTS = EventBatch.from_pylist(
@@ -254,18 +256,24 @@ def test_constants_over_the_limit_leave_no_plan_and_change_nothing() -> None:
     ]
     both = {"f": [f"f{n}" for n in range(8)], "v": -1}
     numbers = np.repeat([0, 1], 4)
+
+    def plans() -> int:
+        gc.collect()
+        return sum(isinstance(each, PlanUse) for each in gc.get_objects())
+
+    before = plans()
     with pytest.raises(FilterError, match="over 6 different constants"):
         engine.add_all(np.arange(8), filters, both, numbers=numbers)
     with pytest.raises(FilterError, match="over 6 different constants"):
         engine.add_many(np.arange(8), filters[0], both)
     assert isinstance(engine, RowEngine)
     assert (len(engine), engine.columns.derived) == (0, 0)
-    assert not any(engine.plans._uses)
+    assert plans() == before
     engine.add_all(np.arange(8), filters, {"f": [f"f{n % 2}" for n in range(8)], "v": -100}, numbers=numbers)
-    before = engine.match(EVENTS).counts
+    counts = engine.match(EVENTS).counts
     with pytest.raises(FilterError, match="over 6 different constants"):
         engine.update_many(np.arange(8), {"f": [f"x{n % 4}" if n < 4 else f"y{n % 2}" for n in range(8)]})
-    assert np.array_equal(engine.match(EVENTS).counts, before)
+    assert np.array_equal(engine.match(EVENTS).counts, counts)
 
 
 def test_an_add_without_room_leaves_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:

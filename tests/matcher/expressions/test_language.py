@@ -1,7 +1,7 @@
 """The filter language: parsing, canonical text, and the columns of errors."""
 
+import inspect
 import pickle
-import sys
 from datetime import UTC, datetime
 from math import inf
 
@@ -287,22 +287,13 @@ def test_filters_at_the_limits_parse() -> None:
         assert f.intersects(again)
         assert Filter(QUOTE, f.expression) == f
 
-    base = len_of_stack()
+    base = len(inspect.stack(0))
     _at_depth(max(0, 300 - base), use)
     wide = parse(" or ".join(f"volume == {i}" for i in range(40_000)), QUOTE)
     assert wide.matches({"volume": 39_999})
     assert wide.boxes() is None
     assert wide.covers(parse("volume between 17 and 39999", QUOTE))
     assert not wide.covers(parse("volume between 17 and 40000", QUOTE))
-
-
-def len_of_stack() -> int:
-    frame = sys._getframe()
-    depth = 0
-    while frame is not None:
-        depth += 1
-        frame = frame.f_back
-    return depth
 
 
 def test_text_must_be_text() -> None:
