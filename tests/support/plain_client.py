@@ -7,6 +7,7 @@ import asyncio
 import secrets
 import struct
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -321,7 +322,7 @@ class PlainClient:
     async def settled(self) -> None:
         await self._until(lambda: self._settled >= self._epoch)
 
-    def publish(self, type_name: str, *rows: list[int]) -> None:
+    def publish(self, type_name: str, *rows: list[int], contexts: Sequence[pb.TraceContext] = ()) -> None:
         """Up to 16 events."""
         first = self._sequences.get(type_name, 1)
         self._sequences[type_name] = first + len(rows)
@@ -332,6 +333,7 @@ class PlainClient:
             count=len(rows),
             schema=self._schemas[type_name],
             packed_columns=_pack(rows),
+            contexts=contexts,
         )
         self._events.append(pb.Message(publish=pb.Publish(events=events)))
         self._wake.set()

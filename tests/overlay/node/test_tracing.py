@@ -256,8 +256,7 @@ async def test_what_is_no_traceparent_is_ignored() -> None:
                 *[(f"00-{number:032x}-{9:016x}-01", 0, 9) for number in range(1, 10_000)],
             ]
         ]
-        feed.publish("Reading", [1])
-        feed._events[-1].publish.events.contexts.extend(contexts)
+        feed.publish("Reading", [1], contexts=contexts)
         (event,) = await take(subscription, 1)
         assert event.traceparent[3:35] == format(7, "032x")
         assert len(collected.spans("route Reading")) <= 16
