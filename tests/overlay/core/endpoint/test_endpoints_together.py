@@ -389,7 +389,7 @@ class World:
                 else:  # in order at first, whatever comes again
                     assert list(dict.fromkeys(numbers)) == list(range(other.published))
             outbox = client.endpoint.outbox
-            assert (outbox.events, outbox.bytes, outbox.pending, outbox._in_flight) == (0, 0, 0, 0)
+            assert (outbox.events, outbox.bytes, outbox.pending) == (0, 0, 0)
             assert not outbox.awaited
             assert all(c.finished and c.error is None for c in client.confirmations)
             assert client.endpoint.idle

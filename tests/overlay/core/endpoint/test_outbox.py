@@ -14,7 +14,7 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, RefusedError
 from covey.overlay.core.endpoint.outbox import BATCH_EVENTS, Confirmation
-from covey.overlay.core.link.link import Frame, Link
+from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Hold, Message, Publish, Refuse
 
@@ -281,6 +281,21 @@ def test_events_gather_behind_some_that_left_one_by_one() -> None:
     assert [len(message.batch) for message in frame.messages if isinstance(message, Publish)] == [
         100 - left[-2]
     ]
+
+
+def test_an_event_leaves_at_once_where_the_broker_has_accepted_all_others() -> None:
+    """However fast they have come, one by one."""
+    world = World()
+    for number in range(100):
+        world.publish("A")
+        frames = len(world.to_broker)
+        world.write()
+        assert len(world.to_broker) == frames + 1, number
+        world.serve()
+        world.broker.handle_timer(world.now_ns + ACKNOWLEDGE_AFTER_NS)  # its time goes on alone
+        world.answer()
+        world.read()
+        assert world.client.outbox.pending == 0
 
 
 def test_a_full_batch_leaves_before_its_time() -> None:
