@@ -56,6 +56,8 @@ def reproduce(
     if write:
         check_documents(docs)
     papers = list(PAPERS) if paper == "all" else [paper]
+    if "jayaram" in papers:
+        need("covey reproduce", "networkx", "pyspark")
     folders = {each: out / each if out is not None and paper == "all" else out for each in papers}
     for folder in folders.values():
         if folder is not None:
