@@ -3,7 +3,7 @@
     .venv/bin/python tests/support/mutants.py [NUMBER ...]
 
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
-kernels; of those of all engines one in four runs. Before tests are cut, and after, the set of those found is to be
+kernels; then one in four of those of all engines runs. Before tests are cut, and after, the set of those found is to be
 the same. Two change no answer: with number 2 a row that no value passes has one of its tests twice, and what
 number 28 leaves to the kernels, these leave alone. The tests named find all others.
 """
@@ -123,11 +123,10 @@ def is_found(number: int) -> bool | None:
         files = [str(copy / "tests" / room / name) for name in tests.split()]
         environment = os.environ | {
             "PYTHONPATH": str(Path(folder) / "path"),
-            "COVEY_ONE_IN": "4" if "test_engines" in tests else "1",
             "COVEY_SEED": "1",
         }
         if "kernels" in module or "engines/test_stores.py" in tests:
-            environment["NUMBA_DISABLE_JIT"] = "1"
+            environment |= {"NUMBA_DISABLE_JIT": "1", "COVEY_ONE_IN": "4" if "test_engines" in tests else "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
         try:
             ran = subprocess.run(

@@ -150,6 +150,16 @@ def check(engine: Engine, subscriptions: dict[int, tuple[Filter, dict[str, Any]]
     assert [np.flatnonzero(each).tolist() for each in flags] == expected
 
 
+def test_an_id_comes_once_where_a_filter_has_several_rows(engine: Engine) -> None:
+    """Each alone: where one filter of an engine has rows that overlap, the ids of all are made unique."""
+    for text in (*CONSTANT, *MOVING):
+        filter, columns = parse(text, QUOTE), MOVING.get(text, {})
+        first = {name: column[0] for name, column in columns.items()}
+        engine.add(1, filter, first, interface=1)
+        check(engine, {1: (filter, first)})
+        engine.remove(1)
+
+
 def test_constants_match_as_each_filter_does(engine: Engine) -> None:
     filters = [parse(text, QUOTE) for text in CONSTANT]
     for i, filter in enumerate(filters):
