@@ -425,6 +425,21 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
         (["health", "--broker", "unix:"], 2, "--broker 'unix:': expected a path"),
         (["follow", "Quote", "price=1", "--broker", "foo"], 2, "--broker 'foo': expected"),
         (["explain", "price=1", "a#1", "--broker", "foo"], 2, "--broker 'foo': expected"),
+        (["gateway", "--listen", "x"], 2, "--listen 'x': expected \"host:port\""),
+        (
+            ["gateway", "--listen", "0.0.0.0:8080"],
+            2,
+            "--listen '0.0.0.0:8080': tokens and events would cross",
+        ),
+        (["gateway", "--origin", "foo"], 2, "origin is 'foo': expected SCHEME://HOST[:PORT] in"),
+        (["gateway", "--origin", "https://app.example/"], 2, "origin is 'https://app.example/': expected"),
+        (["gateway", "--broker", "x"], 2, "--broker 'x': expected \"host:port\""),
+        (["gateway", "--queue-bytes", "0"], 2, "queue_bytes is 0: expected an integer from 1 to"),
+        (["gateway", "--max-view-keys", "0"], 2, "max_view_keys is 0: expected an integer from 1 to"),
+        (["gateway", "--serve-key", "k"], 2, "--serve-certificate and --serve-key: expected both or none"),
+        (["verify", "."], 2, "expected the directory of a broker"),
+        (["bridge", "kafka", "x"], 2, "No such command 'kafka'"),
+        (["bridge", "mqtt", "nowhere.yaml"], 2, "covey: nowhere.yaml: cannot be read: No such file"),
     ],
 )
 def test_a_mistake_is_one_line(

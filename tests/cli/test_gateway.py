@@ -1,4 +1,4 @@
-"""`covey gateway`: what it says, how it ends, and one line for each mistake."""
+"""`covey gateway`: what it says and how it ends; and what it and `covey bridge` need."""
 
 import json
 import signal
@@ -8,8 +8,8 @@ import sys
 import urllib.request
 
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.sim.experiments.local_overlay import free_addresses
 
 
@@ -28,37 +28,27 @@ def test_it_serves_until_it_is_stopped() -> None:
         assert process.wait(60) == 0
 
 
+def test_an_address_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run("gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}") == 1
+    assert "cannot listen: Address already in use" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("options", "status", "why"),
+    ("words", "modules", "needed", "extra"),
     [
-        (["--listen", "x"], 2, "--listen 'x': expected \"host:port\""),
-        (["--listen", "0.0.0.0:8080"], 2, "--listen '0.0.0.0:8080': tokens and events would cross"),
-        (["--origin", "foo"], 2, "origin is 'foo': expected SCHEME://HOST[:PORT] in"),
-        (["--origin", "https://app.example/"], 2, "origin is 'https://app.example/': expected"),
-        (["--broker", "x"], 2, "--broker 'x': expected \"host:port\""),
-        (["--queue-bytes", "0"], 2, "queue_bytes is 0: expected an integer from 1 to"),
-        (["--max-view-keys", "0"], 2, "max_view_keys is 0: expected an integer from 1 to"),
-        (["--serve-key", "k"], 2, "--serve-certificate and --serve-key: expected both or none"),
-        (["--listen", "TAKEN"], 1, "cannot listen: Address already in use"),
+        (["gateway"], ("covey.gateway", "uvicorn"), "starlette", "gateway"),
+        (["bridge", "mqtt", "mapping.yaml"], ("covey.bridge", "aiomqtt"), "aiomqtt", "mqtt"),
     ],
 )
-def test_mistakes(options: list[str], status: int, why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = [word.replace("TAKEN", f"127.0.0.1:{taken.getsockname()[1]}") for word in options]
-        with pytest.raises(SystemExit) as ended:
-            main(["gateway", *words])
-    assert ended.value.code == status
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert why in lines[0]
-
-
-def test_without_its_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for module in [name for name in sys.modules if name.startswith(("covey.gateway", "uvicorn"))]:
+def test_without_its_packages(
+    words: list[str], modules: tuple[str, ...], needed: str, extra: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for module in [name for name in sys.modules if name.startswith(modules)]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setitem(sys.modules, needed, None)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    with pytest.raises(SystemExit) as ended:
-        main(["gateway"])
-    assert ended.value.code == 2
-    assert "covey gateway needs starlette: `pip install '.[gateway]'`" in capsys.readouterr().err
+    assert run(*words) == 2
+    command = "gateway" if extra == "gateway" else "bridge mqtt"
+    assert f"covey {command} needs {needed}: `pip install '.[{extra}]'`" in capsys.readouterr().err

@@ -3,12 +3,11 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import FLOATS, INTEGERS
 
-from covey.matcher import EventType, Kind, compile_kernels, parse
+from covey.matcher import EventType, Kind, parse
 from covey.matcher.compile.bounds import Operands, box_bounds
 from covey.matcher.compile.plan import Plan, make_plan, plan_key
 from covey.matcher.encoding.columns import Columns
@@ -22,11 +21,6 @@ TEXTS = (
 )  # fmt: skip
 integers = st.one_of(st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1))
 floats = st.one_of(st.sampled_from(FLOATS), st.floats(allow_nan=False))
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    compile_kernels()
 
 
 def plan_of(text: str) -> Plan:

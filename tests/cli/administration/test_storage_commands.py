@@ -1,5 +1,6 @@
-"""`covey backup` of the directory of a broker that is in use."""
+"""`covey backup` and `covey verify` on the directory of a broker b1."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from commands import run
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.messages import Receiver
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
-from covey.overlay.node.storage_directory import open_storage
+from covey.overlay.node.storage_directory import log_directory, open_storage
 
 ORDER = EventType("Order", {"number": "int64"})
 
@@ -17,6 +18,15 @@ def append(storage: BrokerStorage, numbers: range) -> None:
     for number in numbers:
         batch = EventBatch.from_pylist(ORDER, [{"number": number}])
         storage.append(batch.stamped(publisher="p", first_sequence=number + 1), [Receiver("broker/b2")])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """With a hundred events."""
+    storage = open_storage(tmp_path / "b1", {"Order": Retention()})
+    append(storage, range(100))
+    storage.close()
+    return tmp_path / "b1"
 
 
 def test_a_directory_in_use_is_copied_and_opens_again(
@@ -49,6 +59,28 @@ def test_a_target_with_files_and_a_source_without_a_broker_are_refused(
     assert run("backup", tmp_path / "full", "--to", tmp_path / "copy") == 2
     assert "expected the directory of a broker" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+    assert run("verify", tmp_path / "full") == 2
+    assert "expected the directory of a broker" in capsys.readouterr().err
+
+
+def test_a_sound_directory(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in (directory, directory.parent):
+        assert run("verify", each, "--json") == 0
+        reports = json.loads(capsys.readouterr().out)
+        assert [(Path(report["path"]).name, report["damage"]) for report in reports] == [
+            ("state.sqlite", ""),
+            ("log-Order", ""),
+        ]
+        assert reports[1]["records"] == 100
+
+
+def test_a_flipped_bit_is_told(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (segment,) = (path for path in log_directory(directory, "Order").iterdir() if path.stat().st_size > 1_000)
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    assert run("verify", directory) == 1
+    assert "1 records cannot be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["b%C3%BC", "50% #1?"])
