@@ -59,7 +59,7 @@ DRAWS = {
     "diagrams with local updates": Draws("histories of each of 3 kinds", 15, 40),
     "cluster leaves against the oracle": Draws("cases", 200, 400),
     "rows in two arrangements": Draws("histories of each of 4 configurations", 4, 12),
-    "matchers against a dict": Draws("histories per engine", 6, 18),
+    "matchers against a dict": Draws("histories of each of 3 engines", 10, 36),
     "trees under churn": Draws("cases per engine", 1, 4),
     "churn": Draws("seeds of 20,000 subscriptions", 1, 4),
     "churn, large": Draws("seeds of 100,000 subscriptions, bounds checked", 0, 1),

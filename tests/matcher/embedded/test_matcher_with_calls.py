@@ -114,7 +114,7 @@ def test_event_types_may_be_matched_in_several_threads(evaluation: str) -> None:
             matcher.add(uid, filter)
 
     def find(event_type: EventType) -> list[list[list[int]]]:
-        batches = [EventBatch.from_pylist(event_type, rows) for _ in range(20)]
+        batches = [EventBatch.from_pylist(event_type, rows) for _ in range(10)]
         return [[sorted(ids.tolist()) for ids in matcher.match(each).per_event()] for each in batches]
 
     interval = sys.getswitchinterval()

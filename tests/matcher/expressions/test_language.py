@@ -243,11 +243,11 @@ def test_a_long_text_is_shown_near_the_error() -> None:
         "not " * 200_000 + "price < 3)",
         "(" * 201 + "price < 3" + ")" * 201,
         "not (" * 201 + "price < 3" + ")" * 201,
-        "price < " + "-" * 500_000,
-        "price < " + "1 + " * 200_000,
+        "price < " + "-" * 100_000,
+        "price < " + "1 + " * 50_000,
         'firm == "' + "\\" * 500_001,
         "price < " + "1" * 1_000_000,
-        "price in (" + "1," * 100_000,
+        "price in (" + "1," * 30_000,
         "a" * 1_000_000,
         "price < 3 and " * (TEXT_LIMIT // 14 + 1) + "open == true",
     ],
@@ -289,11 +289,11 @@ def test_filters_at_the_limits_parse() -> None:
 
     base = len(inspect.stack(0))
     _at_depth(max(0, 300 - base), use)
-    wide = parse(" or ".join(f"volume == {i}" for i in range(40_000)), QUOTE)
-    assert wide.matches({"volume": 39_999})
+    wide = parse(" or ".join(f"volume == {i}" for i in range(10_000)), QUOTE)
+    assert wide.matches({"volume": 9_999})
     assert wide.boxes() is None
-    assert wide.covers(parse("volume between 17 and 39999", QUOTE))
-    assert not wide.covers(parse("volume between 17 and 40000", QUOTE))
+    assert wide.covers(parse("volume between 17 and 9999", QUOTE))
+    assert not wide.covers(parse("volume between 17 and 10000", QUOTE))
 
 
 def test_text_must_be_text() -> None:
