@@ -34,8 +34,8 @@ class Delivered(Observer):
 class JudgedOverlay:
     """An overlay whose options are those of `Simulation`; `check` fails with the first finding."""
 
-    def __init__(self, durable: Sequence[str] = (), **options: Any) -> None:
-        self.simulation = simulation = Simulation(1, durable=durable, **options)
+    def __init__(self, durable: Sequence[str] = (), *, seed: int = 1, **options: Any) -> None:
+        self.simulation = simulation = Simulation(seed, durable=durable, **options)
         self.clock = clock = simulation.clock
         self.findings = Findings()
         self.judge = Judge(self.findings, lambda: clock.now_ns, durable=durable)
@@ -43,9 +43,9 @@ class JudgedOverlay:
         self.delivered = Delivered(simulation)
         simulation.observers += [self.judge, self.traffic, self.delivered]
 
-    def build(self, brokers: int, delay_ms: float = 10.0) -> None:
-        """b1 - b2 - ... in a row."""
-        row = tuple(f"b{i + 1}" for i in range(brokers))
+    def build(self, brokers: int, delay_ms: float = 10.0, first: int = 1) -> None:
+        """b1 - b2 - ... in a row, or from another number on."""
+        row = tuple(f"b{first + i}" for i in range(brokers))
         links = tuple(TreeLink(a, b, delay_ms) for a, b in pairwise(row))
         self.simulation.build(Topology("row", row, links))
 

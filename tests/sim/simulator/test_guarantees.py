@@ -8,11 +8,12 @@ checkers of `covey sim` judge.
 import random
 
 import pytest
+from simulated import JudgedOverlay
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
-from covey.sim.checkers import Findings, Judge, check_quiet
-from covey.sim.simulator import Observer, Simulation, WireOptions
+from covey.sim.checkers import check_quiet
+from covey.sim.simulator import Observer, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, NoReplay, SwapOrder
 from covey.sim.simulator.observer import ObservedClient
@@ -34,15 +35,13 @@ class Seen(Observer):
         seen.update(action.batch.sequences().tolist() if len(action.batch) else ())
 
 
-class Schedule:
+class Schedule(JudgedOverlay):
     """A random overlay at rest, with a publisher at one end and a subscriber at another."""
 
     def __init__(self, seed: int, defect: Defect | None = None, *, routing: str = "parametric") -> None:
         self.random = draw = random.Random(seed)
-        self.findings = Findings()
-        self.seen = Seen()
-        self.simulation = Simulation(
-            seed,
+        super().__init__(
+            seed=seed,
             engine="naive",
             routing=routing,
             defect=defect,
@@ -50,17 +49,16 @@ class Schedule:
             link={"max_frame_bytes": draw.choice((1, 4 << 20)), "frames_in_flight": draw.choice((2, 1000))},
             wire=WireOptions(jitter_ns=draw.choice((10, 40)) * NS_PER_MS, loss=draw.choice((0.0, 0.1))),
         )
-        self.clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: self.clock.now_ns)
-        self.simulation.observers += [self.judge, self.seen]
+        self.seen = Seen()
+        self.simulation.observers.append(self.seen)
         names = [f"b{i}" for i in range(draw.randint(3, 6))]
         links = [TreeLink(names[0], names[1], 5), TreeLink(names[1], names[2], 5)]
         links += [TreeLink(names[draw.randrange(i)], names[i], 5) for i in range(3, len(names))]
         self.simulation.build(Topology("schedule", tuple(names), tuple(links)))
-        self.publisher = self.simulation.join("client/p", "broker/b0")
-        self.subscriber = self.simulation.join("client/s", "broker/b2")
+        self.publisher = self.client("p", "b0")
+        self.subscriber = self.client("s", "b2")
         self.publisher.advertise(TICK)
-        self.simulation.run()
+        self.run()
 
     def subscribe(self, text: str, event_type: EventType = TICK, **values: object) -> int:
         subscription = self.subscriber.subscribe(parse(text, event_type), values)

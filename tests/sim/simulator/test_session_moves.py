@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import pytest
 from core_endpoints import Noted
+from simulated import JudgedOverlay, publish
 
-from covey.matcher import EventBatch, EventType, parse
+from covey.matcher import EventType, parse
 from covey.overlay.core.access.identity import Ticket, Tickets
 from covey.overlay.core.endpoint import interface_queue, session_moves
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
@@ -16,53 +17,30 @@ from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello
 from covey.overlay.core.messages import MoveStep, SessionMove
 from covey.overlay.core.warnings import WarningKind
-from covey.sim.checkers import Findings, Judge, check_logs, check_routes
-from covey.sim.simulator import Simulation
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.disk import SimulatedCrash
-from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Packet, Port, Wire
 
 T = EventType("T", {"x": "int64"})
 SECOND = 1_000 * NS_PER_MS
 
 
-class _Deliveries(Observer):
-    def __init__(self) -> None:
-        self.values: list[int] = []
-
-    def delivered(self, client: object, action: object) -> None:
-        self.values += [row["x"] for row in action.batch.to_pylist()]
-
-
-class Row:
+class Row(JudgedOverlay):
     """Brokers b0 to b3 in a row, a publisher at b3, and a reader with a durable session at b0."""
 
     def __init__(self, sync_ns: int = NS_PER_MS) -> None:
-        self.findings = Findings()
-        self.simulation = simulation = Simulation(1, durable=("T",), sync_ns=sync_ns)
-        self.judge = Judge(self.findings, lambda: simulation.clock.now_ns, durable=("T",))
-        self.delivered = _Deliveries()
-        simulation.observers += [self.judge, self.delivered]
-        self.brokers = [f"broker/b{i}" for i in range(4)]
-        for i, name in enumerate(self.brokers):
-            simulation.add_broker(name, [f"b{j}" for j in (i - 1, i + 1) if 0 <= j < 4])
-        for a, b in zip(self.brokers, self.brokers[1:], strict=False):
-            simulation.link(a, b)
-        self.publisher = simulation.join("client/p", "broker/b3")
+        super().__init__(("T",), sync_ns=sync_ns)
+        self.build(4, first=0)
+        self.publisher = self.client("p", "b3")
         self.publisher.advertise(T)
-        self.reader = simulation.join("client/r", "broker/b0", durable=True)
+        self.reader = self.client("r", "b0", durable=True)
         self.subscription = self.reader.subscribe(parse("x >= $least", T), {"least": 0})
         self.published = 0
         self.run()
 
-    def run(self, seconds: float | None = None) -> None:
-        clock = self.simulation.clock
-        self.simulation.run(None if seconds is None else clock.now_ns + round(seconds * SECOND))
-
     def publish(self, count: int = 1) -> None:
         for _ in range(count):
-            self.publisher.publish(EventBatch.from_pylist(T, [{"x": self.published}]))
+            publish(self.publisher, T, self.published)
             self.published += 1
 
     def move(self, broker: str) -> None:
@@ -74,11 +52,8 @@ class Row:
 
     def check(self) -> None:
         self.run()
-        self.judge.quiet()
-        check_routes(self.simulation, self.findings)
-        check_logs(self.simulation, self.findings)
-        assert not self.findings.first
-        assert self.delivered.values == [*range(self.published)]
+        super().check()
+        assert self.delivered.values() == [*range(self.published)]
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, see: Callable[[SessionMove, Port], None]) -> None:
@@ -133,7 +108,7 @@ def test_while_the_old_broker_is_dead_events_wait_for_it(down_s: int) -> None:
     row.publish(5)
     row.move("b2")
     row.run(down_s - 1)
-    assert row.delivered.values == [*range(len(row.delivered.values))]
+    assert row.delivered.values() == [*range(len(row.delivered.rows))]
     assert not row.reader.port.open
     row.check()
     assert row.sessions() == ["broker/b2"]
@@ -249,7 +224,7 @@ def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.Monke
 
     def crash() -> None:
         assert row.sessions() == ["broker/b2"]
-        assert not row.delivered.values
+        assert not row.delivered.rows
         row.simulation.crash("broker/b2", SECOND)
 
     def see(message: SessionMove, port: Port) -> None:
