@@ -316,15 +316,15 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
 
 async def be_refused_at_length(address: str, times: int) -> None:
     async with Client(address) as first, Client(address) as second:
-        await first.advertise(EventType("Quote", {"b" * 70_000: "string"}))
+        await first.advertise(EventType("Quote", {"b" * 60_000: "string"}))
         for _ in range(times):
             with pytest.raises(RefusedError, match="attribute bbb"):
-                await second.advertise(EventType("Quote", {"b" * 70_000: "int64"}))
+                await second.advertise(EventType("Quote", {"b" * 60_000: "int64"}))
 
 
-def test_up_survives_a_broker_that_logs_very_long_lines(overlay: Running) -> None:
+def test_up_survives_a_broker_that_logs_much(overlay: Running) -> None:
     # more than a pipe holds
-    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 120))
+    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 40), 120))
     assert len(line_with(overlay.process, "attribute bbb")) < 20_000
     until(overlay.is_empty)
 

@@ -227,7 +227,7 @@ class Brokers(LocalBrokers):
             proxy = self.proxies.get((other, name))
             address = proxy.address if proxy is not None else self.address(other)
             brokers[other] = BrokerAddress(other, address, self.address(other))
-        return replace(super().overlay(name), brokers=brokers, **self.differing.get(name, {}))
+        return replace(super().overlay(name), **{"brokers": brokers, **self.differing.get(name, {})})
 
     @asynccontextmanager
     async def unlinked(self, *names: str) -> AsyncIterator[Self]:
