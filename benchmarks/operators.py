@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean, median
 from time import perf_counter, perf_counter_ns
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,16 +39,13 @@ from covey.matcher.evaluation.strategies import STRATEGIES
 from covey.matcher.events.event_type import Kind
 from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
 from covey.matcher.operators.table import register, unregister
-from covey.overlay.core.messages import Publish
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.messages import Message, Publish
 from covey.sim.progress import Progress
 from covey.sim.simulator import Observer, Simulation, WireOptions
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import make_topology
 from covey.sim.workload.overlapping import Overlapping, draw_truths
-
-if TYPE_CHECKING:
-    from covey.overlay.core.client.actions import DeliverTo
-    from covey.overlay.core.messages import Message
-    from covey.sim.simulator.observer import ObservedClient
 
 NAME = "spin"
 REGIONS = 20

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _PIPE_WIDTH = 200
 _GAP = 3
@@ -33,6 +32,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     A table that is wider than the terminal is printed in parts below each other, so that no name is cut. Each
     begins with the first `names` columns, which name the rows.
     """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
     from rich.text import Text
 
     from covey.sim.reports import number
@@ -45,7 +46,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     output = console()
     widths = [max(len(column), *(len(row[at]) for row in cells), 1) for at, column in enumerate(columns)]
     for places in _parts(widths, names, output.width):
-        table = _table(title)
+        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for place in places:
             title_of = Text(columns[place], overflow="fold")
             table.add_column(title_of, justify="right" if numeric[place] else "left", overflow="fold")
@@ -70,13 +71,6 @@ def _parts(widths: Sequence[int], names: int, width: int) -> Iterator[list[int]]
         part.append(place)
         used += _GAP + each
     yield part
-
-
-def _table(title: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    return Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def console() -> Console:
