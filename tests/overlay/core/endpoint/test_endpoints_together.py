@@ -23,7 +23,7 @@ from covey.overlay.core.endpoint.connections import ConnectRequest
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.outbox import Confirmation
 from covey.overlay.core.endpoint.state import EndpointOptions
-from covey.overlay.core.link.link import Frame, Hello, Link
+from covey.overlay.core.link.link import DEFAULT_WINDOW_BYTES, Frame, Hello, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Acknowledge, Deliver, Gap, Message
 from covey.overlay.transport.codec import WireMessage, decode_message
@@ -228,11 +228,29 @@ class World:
         for client in self.clients:
             self.ends[f"client/{client.name}", f"broker/{client.broker}"] = None
         self._greeting: dict[tuple[str, str], Hello] = {}
+        self._before: dict[tuple[str, str], tuple[int, int]] = {}
+        """By interface and peer the bytes of events that were sent and processed before the last reset."""
 
     # --- connections ------------------------------------------------------------------------------
 
     def client(self, interface: str) -> ClientUnderTest:
         return self.clients[int(interface[-1])]
+
+    def link(self, interface: str, peer: str) -> Link:
+        """The end at an interface of the link to another one."""
+        if interface.startswith("client/"):
+            return self.client(interface).endpoint.link
+        return self.brokers[interface[7:]].endpoint.queues[peer].link
+
+    def event_bytes(self, interface: str, peer: str) -> tuple[int, int]:
+        """The bytes of events that one end of a link has sent and processed since it was reset."""
+        link, (sent, processed) = self.link(interface, peer), self._before[interface, peer]
+        return link.event_bytes_sent - sent, link.event_bytes_received - processed
+
+    def resumed(self, interface: str, peer: str, resumed: bool) -> None:
+        if not resumed:
+            link = self.link(interface, peer)
+            self._before[interface, peer] = link.event_bytes_sent, link.event_bytes_received
 
     def dial(self, link: tuple[str, str]) -> None:
         """The first end opens a connection; sometimes its answer is lost."""
@@ -250,6 +268,7 @@ class World:
             hello = self.brokers[dialer[7:]].endpoint.hello_for(acceptor)
         broker.run(lambda: broker.endpoint.accept(ConnectRequest(dialer, hello), far, self.now_ns))
         assert far.answer is not None, "the holder of the name has gone"
+        self.resumed(acceptor, dialer, far.resumed)
         if not answered:
             if dialer.startswith("client/"):
                 client.endpoint.lost()
@@ -269,6 +288,7 @@ class World:
             mine.run(lambda: decisions.append(mine.endpoint.answer(acceptor, answer, dialled, self.now_ns)))
             resumed = decisions[0]
         assert resumed == far.resumed
+        self.resumed(dialer, acceptor, resumed)
         self.ends[link] = near, far
 
     def cut(self, link: tuple[str, str]) -> None:
@@ -404,14 +424,13 @@ class World:
                 assert queue.link.idle
         for (dialer, acceptor), ends in self.ends.items():
             assert ends is not None
-            far = self.brokers[acceptor[7:]].endpoint.queues[dialer].link
-            if dialer.startswith("client/"):
-                near = self.client(dialer).endpoint.link
-            else:
-                near = self.brokers[dialer[7:]].endpoint.queues[acceptor].link
-            for one, other in ((near, far), (far, near)):
-                assert one._sent_bytes == other._consumed, (dialer, acceptor)
-                assert one.credit == other._granted
+            for here, there in ((dialer, acceptor), (acceptor, dialer)):
+                one, other = self.link(here, there), self.link(there, here)
+                (sent, _), (_, processed) = self.event_bytes(here, there), self.event_bytes(there, here)
+                assert sent == processed, (here, there)
+                granted, widest = other.hello().credit, max(other.window_bytes, DEFAULT_WINDOW_BYTES)
+                assert 0 <= granted - one.credit < other.window_bytes // 4
+                assert granted <= processed + widest
                 assert (one.retained_bytes, one.retained_events, one.backlog_control) == (0, 0, 0)
                 assert (one.events.bytes, one.events.count) == (0, 0)
                 assert not one.events.aside
