@@ -114,6 +114,15 @@ def test_an_upsert_adds_or_replaces(matcher: Matcher) -> None:
     assert matching(matcher, TRADE, size=150) == [2, 9]
 
 
+def test_texts_that_no_value_has_any_more_are_gone() -> None:
+    matcher = Matcher(engine="naive")
+    matcher.add_many([1, 2, 3], BELOW, {"firm": ["a", "b", "a"], "limit": 1})
+    matcher.update_many([1, 2, 3], {"firm": ["c", "d", "c"]})
+    matcher.update(3, {"firm": "e"})
+    matcher.remove(2)
+    assert len(matcher._table.texts) == 2
+
+
 def state(matcher: Matcher) -> Any:
     found = {each.id: (each.filter, each.values, each.interface) for each in matcher}
     answers = [
