@@ -45,7 +45,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     ("covering/call_atoms.py", "< len(constraint.terms):\n        return False", "< 0:\n        return False", "covering"),
     ("covering/call_atoms.py", "if is_stateful(name):\n        return False", "", "covering"),
     ("evaluation/chainwise.py", "left = left[answers != FALSE]", "left = left[answers == TRUE]", "evaluation"),
-    ("evaluation/asking.py", "if entry.stateful and not self._readers:", "if False:", "evaluation"),
+    ("evaluation/asking.py", "if entry.stateful and not self._readers:", "if False:", "evaluation engines/test_state_in_engines.py"),
     ("evaluation/asking.py", "if not call.columns:  # of", "if False:  # of", "evaluation"),
     ("embedded/matcher.py", "                engine.remove_many(ids)\n            self._forget", "                pass\n            self._forget", "embedded"),
     ("embedded/matcher.py", "for changed, earlier in parts[:done]:", "for changed, earlier in parts[:0]:", "embedded"),
