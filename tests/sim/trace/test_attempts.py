@@ -120,10 +120,10 @@ def test_a_run_that_fails_and_cannot_be_written_keeps_its_error(
 ) -> None:
     trace = begin(Folder.at(tmp_path / "run"))
 
-    def full(tables: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trace.attempt, "_write", full)
+    monkeypatch.setattr(pq, "write_table", full)
     with pytest.raises(TraceError, match=r"run: cannot be written: No space left on device$"):
         trace.phase("running", {})
     with pytest.raises(ValueError, match="mistake"), trace:
