@@ -75,10 +75,10 @@ def test_rows_with_a_large_bound_leave_the_others_narrow() -> None:
     ids = np.arange(1000)
     engine.add_many(ids, FILTERS[1], {"a": ids, "b": ids})
     store = engine.store
-    assert store._bound_bytes.top == 2 * 2 * 1000
+    narrow = engine.memory_bytes()["bounds"]
     engine.update(3, {"a": 2**31 - 2})  # would read as a value at the end of int64
     engine.update_many([4, 5], {"b": np.array([-(2**40), 6])})
-    assert store._bound_bytes.top == 2 * 2 * 1000 + 2 * 16
+    assert engine.memory_bytes()["bounds"] < 1.25 * narrow
     assert sorted(store.signatures.row_counts) == [2, 998]
     engine.update_many([3, 4], {"a": 1, "b": 1})
     assert answers(engine)[EVENTS.index({"n": 7, "m": 0, "x": 1.0, "s": "it"})] == [1, 2, 3, 4, 5, 6, 7]
@@ -95,11 +95,12 @@ def test_rows_with_a_large_bound_leave_the_others_narrow() -> None:
 def test_bounds_take_the_bytes_that_they_need(bound: int, width: int) -> None:
     engine = ClusterEngine(THING)
     engine.add_many([1, 2, 3], parse("n == $a and s == 'it'", THING), {"a": np.array([5, 6, 7])})
-    assert engine.store._bound_bytes.top == 3 * 2
     engine.update(2, {"a": bound})
-    assert engine.store._bound_bytes.top == 3 * 2 + (0 if width == 1 else 2 * width)
     batch = EventBatch.from_pylist(THING, [{"n": n, "s": "it"} for n in (5, bound, 7)])
     assert engine.match(batch).ids()[1].tolist() == [1, 2, 3]
+    rows = 20_000
+    engine.add_many(np.arange(4, 4 + rows), parse("n == $a and s == 'it'", THING), {"a": bound})
+    assert 2 * width * rows <= engine.memory_bytes()["bounds"] < 2.1 * width * rows
 
 
 def test_rows_take_the_width_of_others_of_their_structure() -> None:
