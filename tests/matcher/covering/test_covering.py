@@ -347,6 +347,7 @@ EVERY_PAIR = {
         "x <= 3", "x < 3", "x < 10.5", "x <= 10.0", "exists(x)", "x != 3", "x >= -inf",
         "x between 1 and 2", "x < 3 or x >= 3", "x between -5 and 5", "x < 3 and not exists(x)",
         "x > 5 and x < 6", "x > 5", "x < 6", "x != 1", "x not in (2)",
+        "x < 9223372036854775807", "x <= 9223372036854775807", "x < 9223372036854775808.0",
     ],
     "bool": [
         "x == true or x == false", "exists(x)", "x != true", "x == false",
