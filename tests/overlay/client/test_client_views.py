@@ -277,11 +277,16 @@ async def test_a_view_with_too_many_keys_ends_alone_while_its_client_closes() ->
     def unsubscribe(_: object) -> None:
         raise ClosedError("client me is closing")
 
-    owner: Any = SimpleNamespace(core=core, unsubscribe=unsubscribe)
+    async def complete(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    owner: Any = SimpleNamespace(core=core, unsubscribe=unsubscribe, complete=complete)
     view = ViewSubscription(owner, subscription_id, core.subscriptions[subscription_id], max_keys=1)
-    view._awaited = 1  # an update that waits for what is inside
+    update = asyncio.create_task(view.complete(None, "an update"))  # it waits for what is inside
+    await asyncio.sleep(0)
     batch = EventBatch.from_pylist(keyed, [{"id": 1}, {"id": 2}], publisher="p", first_sequence=1)
     share = DeliverTo(subscription_id, batch, 0, replayed=True, for_views=True)
     view._put(Part(share, core.epoch, Claim(1, 1, lambda: None)))
+    update.cancel()
     with pytest.raises(CapacityError):
         View(view).snapshot()
