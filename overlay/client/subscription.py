@@ -190,6 +190,7 @@ class Subscription:
         self._inbox: Inbox[Part] = Inbox()
         self._pacer: Pacer | None = None
         self._fields: FollowedFields | None = None
+        self._cancelled = False
 
     @property
     def event_type(self) -> EventType:
@@ -277,8 +278,13 @@ class Subscription:
         await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Cancel the subscription: nothing more is handed out, iteration ends."""
+        """Cancel the subscription: nothing more is handed out, iteration ends. A second call does nothing.
+        `SubscriptionError` for one that has ended by itself.
+        """
+        if self._cancelled:
+            return
         self._owner.unsubscribe(self)
+        self._cancelled = True
         self._end(None)
         await self._owner.settle(timeout, f"the end of subscription {self.id}")
 

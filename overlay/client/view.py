@@ -171,7 +171,7 @@ class View:
         self._subscription.moved()
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Cancel the view: nothing more is handed out, iteration ends."""
+        """Cancel the view: nothing more is handed out, iteration ends. A second call does nothing."""
         await self._subscription.unsubscribe(timeout=timeout)
 
     def snapshot(self) -> pa.Table:

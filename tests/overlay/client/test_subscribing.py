@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
-from covey.matcher import EventBatch, EventType, EventTypeError, FilterError
+from covey.matcher import EventBatch, EventType, EventTypeError, FilterError, SubscriptionError
 from covey.overlay import Client, ClosedError, NotSettledError, RefusedError
 from covey.overlay.client.event import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
+
+SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 
 
 @on_a_loop
@@ -39,6 +41,21 @@ async def test_a_type_name_is_resolved_to_its_current_type() -> None:
         assert second.event_type == later
         await feed.publish("Quote", cost=2)
         assert (await anext(second))["cost"] == 2
+
+
+@on_a_loop
+async def test_what_its_user_has_ended_may_be_ended_again() -> None:
+    async with two_clients(SHIP) as (_, _, me):
+        ships = await me.subscribe(SHIP, "x < $limit", limit=3)
+        view = await me.view(SHIP, "x < 3")
+        for _ in range(2):
+            await ships.unsubscribe()
+            await view.close()
+        with pytest.raises(SubscriptionError, match="it has ended or was never made"):
+            await ships.update(limit=4)
+        with pytest.raises(StopAsyncIteration):
+            await anext(ships)
+    await ships.unsubscribe()
 
 
 @on_a_loop
