@@ -379,7 +379,7 @@ class Client:
 
     async def publish(
         self,
-        type_name: str,
+        type_name: str | EventType,
         values: Mapping[str, object] | None = None,
         /,
         *,
@@ -388,7 +388,8 @@ class Client:
     ) -> None:
         """Publish one event; returns when it is in the outbox, and waits while that is full.
 
-        With `confirm`, returns when the broker has accepted the event. `values` is for attributes whose names
+        The type is given by its name, or as an `EventType`, of which the name alone counts. With `confirm`,
+        returns when the broker has accepted the event. `values` is for attributes whose names
         clash with a parameter. Events that gather in the outbox travel as one batch; events of one type keep
         their order.
 
@@ -404,22 +405,26 @@ class Client:
         if values:
             attributes = {**dict(values), **attributes}
         self._driver.check_open()
+        if isinstance(type_name, EventType):
+            type_name = type_name.name
         publishing = self._driver.publishing
         if confirm or not publishing.put(type_name, attributes):
             await publishing.publish(type_name, attributes, confirm)
 
     def publish_nowait(
-        self, type_name: str, values: Mapping[str, object] | None = None, /, **attributes: object
+        self, type_name: str | EventType, values: Mapping[str, object] | None = None, /, **attributes: object
     ) -> None:
         """Publish one event without waiting. Raises `OutboxFullError` while the outbox is full, else as
         `publish` without `confirm`. Events leave when the event loop has its turn.
         """
         self._driver.check_open()
+        if isinstance(type_name, EventType):
+            type_name = type_name.name
         self._driver.publishing.publish_nowait(type_name, {**(values or {}), **attributes})
 
     async def publish_batch(
         self,
-        type_name: str,
+        type_name: str | EventType,
         events: EventBatch | Columns | Sequence[Mapping[str, object]],
         /,
         *,
@@ -433,7 +438,8 @@ class Client:
         an event above the size limit is refused alone. The outbox takes any batch while it is not full.
         """
         self._driver.check_open()
-        event_type = self._endpoint.publishable(type_name)
+        name = type_name.name if isinstance(type_name, EventType) else type_name
+        event_type = self._endpoint.publishable(name)
         if isinstance(events, EventBatch) and events.event_type == event_type:
             batch = EventBatch(event_type, events.events)
         elif isinstance(events, EventBatch):

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventError, EventType
 from covey.overlay import Client, ClosedError, OutboxFullError, RefusedError
@@ -112,6 +112,18 @@ async def test_a_data_frame_is_published_as_a_batch() -> None:
         await client.publish_batch("Quote", pandas.DataFrame({"firm": ["a", "b", "c"], "volume": [1, 2, 3]}))
         batch = await anext(mine.batches())
         assert batch.to_pandas()[["firm", "volume"]].values.tolist() == [["b", 2], ["c", 3]]
+
+
+@on_a_loop
+async def test_a_type_may_stand_for_its_name() -> None:
+    async with two_clients(QUOTE) as (_, feed, me):
+        quotes = await me.subscribe(QUOTE)
+        await feed.publish(QUOTE, volume=1)
+        feed.publish_nowait(QUOTE, volume=2)
+        await feed.publish_batch(QUOTE, [{"volume": 3}])
+        assert [(await anext(quotes))["volume"] for _ in range(3)] == [1, 2, 3]
+        with pytest.raises(RefusedError, match="event type 'Other' is not advertised by this client"):
+            await feed.publish(EventType("Other", {"x": "int64"}), x=1)
 
 
 @on_a_loop
