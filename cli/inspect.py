@@ -53,9 +53,14 @@ def health(
     if upward is not None:
         typer.echo(f"upward link: {upward['broker'] or 'none'}, {upward['why']}")
     if status == "SERVING" and readiness:
-        typer.echo("ready" if readiness == ["SERVING"] else "not ready")
-        if readiness != ["SERVING"]:
-            for each in state.get("missing", ()):
+        # By the state alone where it can be read: it is newer than the answer of the health service.
+        missing = state.get("missing")
+        is_ready = readiness == ["SERVING"] if missing is None else not missing
+        typer.echo("ready" if is_ready else "not ready")
+        if not is_ready:
+            if missing is None:
+                typer.echo("  what is missing is in the broker's state: not readable here")
+            for each in missing or ():
                 typer.echo(f"  {each['what']}: {each['why']}, for {each['seconds']:.0f} s")
             raise typer.Exit(_NOT_READY)
     raise typer.Exit(0 if status == "SERVING" else 1)
