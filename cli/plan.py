@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -51,6 +52,8 @@ def plan(
 
     loaded = load_overlay(overlay)
     load, tree = planning.load_plan(scenario, loaded), of_overlay(loaded)
+    for sentence in planning.overridden(scenario, loaded):
+        print(f"covey: {scenario}: {sentence}", file=sys.stderr)
     load_kernels()
     with progress() as on_progress:
         if calibration is not None and calibration.exists():

@@ -89,15 +89,40 @@ def load_plan(file: Path, overlay: Overlay) -> Scenario:
     """The scenario of a file on an overlay, which has its own brokers, links, engine and routing, and with
     costs of this machine. `ScenarioError` for a file that is wrong."""
     scenario = load_scenario(file, Scenario(delay_ms=overlay.client_delay_ms))
-    return scenario.having(
-        brokers=len(overlay.brokers),
-        topology="",
-        engine=overlay.engine,
-        routing=overlay.routing,
-        cpu="free",
-        cpu_scale=1.0,
-        service="broker",
-    )
+    return scenario.having(**_determined(overlay))
+
+
+def overridden(file: Path, overlay: Overlay) -> list[str]:
+    """A sentence for each field of a scenario file whose value a plan does not use, since the overlay, or this
+    machine, has another. `ScenarioError` for a file that is wrong."""
+    scenario = load_scenario(file, Scenario(**_determined(overlay)))
+    return [
+        f"{name}: {getattr(scenario, name)} is not used: {_instead(name, value)}"
+        for name, value in _determined(overlay).items()
+        if getattr(scenario, name) != value
+    ]
+
+
+def _instead(name: str, value: object) -> str:
+    """What a plan uses instead of a field of a scenario."""
+    if name in ("cpu", "cpu_scale"):
+        return "costs are those of the calibration"
+    if name == "topology":
+        return "the links are those of the overlay"
+    return f"a plan has {value}" if name == "service" else f"the overlay has {value}"
+
+
+def _determined(overlay: Overlay) -> dict[str, Any]:
+    """The fields of a scenario that are those of the overlay and of this machine."""
+    return {
+        "brokers": len(overlay.brokers),
+        "topology": "",
+        "engine": overlay.engine,
+        "routing": overlay.routing,
+        "cpu": "free",
+        "cpu_scale": 1.0,
+        "service": "broker",
+    }
 
 
 def not_predicted(overlay: Overlay) -> list[str]:

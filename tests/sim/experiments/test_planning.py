@@ -18,6 +18,7 @@ from covey.sim.experiments.planning import (
     load_plan,
     measure,
     not_predicted,
+    overridden,
     predict,
     share_played,
 )
@@ -104,6 +105,13 @@ def test_the_overlay_and_the_machine_determine_all_but_the_load(tmp_path: Path) 
     assert (scenario.subscribers, scenario.cpu, scenario.brokers, scenario.topology) == (6, "free", 2, "")
     assert scenario.engine == overlay.engine
     assert not_predicted(overlay) == ["damping"]
+    assert overridden(file, overlay) == [
+        "brokers: 7 is not used: the overlay has 2",
+        "topology: line is not used: the links are those of the overlay",
+        f"engine: naive is not used: the overlay has {overlay.engine}",
+        "cpu: measured is not used: costs are those of the calibration",
+    ]
+    assert overridden(scenario_file(tmp_path, "subscribers: 6\nbrokers: 2\n"), overlay) == []
     with pytest.raises(ScenarioError, match=r"mine\.yaml: subscriber is unknown"):
         load_plan(scenario_file(tmp_path, "subscriber: 7\n"), overlay)
 
