@@ -117,7 +117,8 @@ def follow(
 ) -> None:
     """Publish an event and follow it from broker to broker: where it came from, went, and was delivered.
 
-    With --event, follow an event that was published before, while brokers keep it (replay_events).
+    With --event, follow an event that was published before, while brokers keep it (replay_events); exits with
+    1 where no broker has it.
 
     Example: covey follow --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
@@ -128,7 +129,8 @@ def follow(
         run_until_signal(_publish(broker, type_name, attributes(event), json_output, access))
         return
     publisher, sequence = numbered("--event", identity or "", "PUBLISHER:SEQUENCE", "feed/1a2b:7")
-    asyncio.run(_follow(broker, type_name, publisher, sequence, json_output, access))
+    if not asyncio.run(_follow(broker, type_name, publisher, sequence, json_output, access)):
+        raise typer.Exit(1)
 
 
 async def _publish(
@@ -144,11 +146,15 @@ async def _publish(
 
 async def _follow(
     broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
-) -> None:
+) -> bool:
+    """Print each step; whether any broker has seen the event."""
     started = time.perf_counter()
+    seen = False
     async for step in unary.follow(broker, type_name, publisher, sequence, access.credentials):
         step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
+        seen = seen or bool(step.get("seen"))
         print(json.dumps(step) if json_output else _words(step), flush=True)
+    return seen
 
 
 def _words(step: dict[str, Any]) -> str:
