@@ -50,6 +50,9 @@ class Up:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
+        count = len(self._overlay.brokers)
+        what = "1 broker" if count == 1 else f"{count:,} brokers"
+        print(f"covey: starting {what} of {self._file}", file=sys.stderr, flush=True)
         keepers = [asyncio.create_task(self._keep(name)) for name in self._overlay.brokers]
         announcer = asyncio.create_task(self._announce())
         for task in (*keepers, announcer):

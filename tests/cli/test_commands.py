@@ -101,6 +101,7 @@ def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path, capfd: pytest.
     quotes = tmp_path / "quotes.csv"
     quotes.write_text("firm,price,volume\nIBM,95,1\nIBM,85,2\nAAPL,3,3\nIBM,,4\n")
     with started("up", path) as up:
+        assert up.stdout.readline() == f"covey: starting 2 brokers of {path}\n"
         line_with(up, "ready: b1 at ")
         options = ["--schema", SCHEMA, "--broker", addresses["b1"]]
         feed = ["publish", "--broker", addresses["b2"], "Quote"]
@@ -188,6 +189,8 @@ def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(
         assert unknown.count("\n") == 1
         assert "Quote" in unknown
         assert "--schema" not in unknown  # which it does not have
+        assert commands.run("follow", "Quote", "--event", "feed:1", "--broker", addresses["b1"]) == 1
+        assert capsys.readouterr().out == "b1: no such event, or evicted\n"
         second = run("broker", COVEY_CONFIG=path, COVEY_BROKER="b1", COVEY_LOG="warning")
         assert second.returncode == 1
         complaint = f"covey: broker b1 cannot listen at {addresses['b1']}: Address already in use\n"
@@ -230,6 +233,41 @@ def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(tmp_path: P
         with started("broker", "--config", path, "--name", "b2") as other:
             line_with(other, "broker/b1 connected")
             until(lambda: run("health", "--broker", addresses["b1"], "--ready").returncode == 0)
+
+
+@pytest.mark.parametrize(
+    ("readiness", "state", "status", "lines"),
+    [
+        ("NOT_SERVING", {"missing": []}, 0, ["ready"]),
+        (
+            "SERVING",
+            {"missing": [{"what": "broker/b2", "why": "not connected", "seconds": 2.0}]},
+            3,
+            ["not ready", "  broker/b2: not connected, for 2 s"],
+        ),
+        ("SERVING", {}, 0, ["ready"]),
+        (
+            "NOT_SERVING",
+            {},
+            3,
+            ["not ready", "  what is missing is in the broker's state: not readable here"],
+        ),
+    ],
+)
+def test_readiness_is_judged_by_one_reading_and_has_a_reason(
+    readiness: str, state: dict[str, Any], status: int, lines: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    async def check(*_: object) -> list[str]:
+        return ["SERVING", "SERVING", readiness]
+
+    async def read(*_: object) -> dict[str, Any]:
+        return state
+
+    monkeypatch.setattr("covey.cli.inspect._check", check)
+    monkeypatch.setattr("covey.cli.inspect._state", read)
+    assert (commands.run("health", "--ready") or 0) == status
+    assert capsys.readouterr().out.splitlines()[2:] == lines
 
 
 def test_refused_rows_of_a_file_are_named_and_counted(
