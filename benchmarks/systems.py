@@ -84,7 +84,7 @@ class System(ABC):
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not on the PATH: expected an installed server"
         if find_spec(cls.package) is None:
-            return f"{cls.package}, the client of {cls.program}, is missing: `pip install '.[bench]'`"
+            return f"{cls.package}, the client of {cls.program}, is missing: `pip install 'covey[bench]'`"
         return ""
 
     def command(self) -> Sequence[str]:

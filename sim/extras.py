@@ -40,7 +40,7 @@ def missing(what: str, error: ModuleNotFoundError) -> Exception:
         package, extra = "aiomqtt", "mqtt"
     if package is None:
         return error
-    return InputError(f"{what} needs {package}: `pip install '.[{extra}]'` in the clone")
+    return InputError(f"{what} needs {package}: `pip install 'covey[{extra}]'`")
 
 
 def need(what: str, *modules: str) -> None:

@@ -51,4 +51,4 @@ def test_without_its_packages(
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     assert run(*words) == 2
     command = "gateway" if extra == "gateway" else "bridge mqtt"
-    assert f"covey {command} needs {needed}: `pip install '.[{extra}]'`" in capsys.readouterr().err
+    assert f"covey {command} needs {needed}: `pip install 'covey[{extra}]'`" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     for (_, what, package), told in zip(needed, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        assert told == [2, f"covey: {what} needs {package}: `pip install '.[sim]'` in the clone"]
+        assert told == [2, f"covey: {what} needs {package}: `pip install 'covey[sim]'`"]
 
 
 def test_a_module_that_no_extra_has_is_left_as_it_is() -> None:

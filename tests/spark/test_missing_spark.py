@@ -13,7 +13,7 @@ _NONE = "import sys; sys.modules['pyspark'] = None"
     ("before", "sentence"),
     [
         (_OLD, "covey.spark needs pyspark 4.0 or newer, and 3.5.1 is installed: `pip install 'pyspark>"),
-        (_NONE, "covey.spark needs pyspark: `pip install '.[sim]'` in the clone"),
+        (_NONE, "covey.spark needs pyspark: `pip install 'covey[sim]'`"),
     ],
 )
 def test_the_import_names_what_is_missing(before: str, sentence: str) -> None:
