@@ -461,7 +461,7 @@ export class Client {
     this.#timer = null;
     const unreached = !wasConnected && !this.#session;
     const failure = unreached ? `no gateway answers at ${this.#url}` : "the connection broke";
-    const reason = this.#refusal?.message || event.reason || `${failure} (${event.code})`;
+    const reason = this.#error?.message || this.#refusal?.message || event.reason || `${failure} (${event.code})`;
     if (event.code === FINAL) this.#end(new CoveyError(this.#refusal?.status ?? "FAILED_PRECONDITION", reason));
     if (wasConnected || (unreached && !this.#error && !this.#pauseMs)) this.#options.onState?.(false, reason);
     if (this.#error) return;

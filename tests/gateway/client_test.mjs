@@ -78,6 +78,10 @@ const steps = {
     return attempts;
   },
   states: () => states,
+  lost: async () => { // the reason of the last loss, once there is one
+    while (states.at(-1)?.[0] !== false) await new Promise((resolve) => setTimeout(resolve, 5));
+    return states.at(-1)[1];
+  },
   notices: () => notices,
   token: (newest) => void (token = newest),
   close: () => client.close(),

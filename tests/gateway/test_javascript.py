@@ -184,6 +184,7 @@ async def test_the_client_in_node() -> None:
         await step("close")
         with pytest.raises(AssertionError, match="CANCELLED: the client is closed"):
             await step("publish", "Quote", quotes(1))
+        assert await step("lost") == "the client is closed"
 
 
 @needs_node
