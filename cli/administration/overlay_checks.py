@@ -53,6 +53,7 @@ from covey.overlay.transport.address import (
 from covey.overlay.transport.tls import TlsError, certified, is_for
 
 _RUN, _TLS, _STORED = "operations.md#run", "security.md#tls", "durability.md#the-directory"
+_TYPES = "operations.md#run"
 _SECTIONS: tuple[tuple[str, Callable[[Overlay], None], str], ...] = (
     ("tokens", check_tokens, "security.md#who-a-client-is-and-what-it-may-do"),
     ("tickets", check_tickets, "security.md#tickets"),
@@ -87,7 +88,8 @@ def overlay_findings(file: Path) -> Iterator[Finding]:
             yield Finding(subject, State.WRONG, text, page)
     places = {name: _places(broker) for name, broker in overlay.brokers.items()}
     used = [name for name, found in places.items() if _USED in found.values()]
-    users = dict(zip(used, asyncio.run(_users(overlay, used)), strict=True))
+    answers = dict(zip(used, asyncio.run(_users(overlay, used)), strict=True))
+    users = {name: user for name, (user, _) in answers.items()}
     here = [name for name, found in places.items() if {_FREE, _USED} & set(found.values())]
     for name, broker in overlay.brokers.items():
         yield from _address(broker, places[name], users.get(name))
@@ -95,6 +97,8 @@ def overlay_findings(file: Path) -> Iterator[Finding]:
             yield from _plain_text(overlay, name)
             yield from _metrics(overlay, name, users.get(name))
             yield from _certificate(overlay, broker)
+    for text in dict.fromkeys(each for _, conflicts in answers.values() for each in conflicts):
+        yield Finding("event types", State.WRONG, text, _TYPES)
     yield from _shared_addresses(overlay)
     if overlay.durable and overlay.storage:
         yield from _storage(overlay, here)
@@ -158,22 +162,24 @@ def _unresolved(host: str, error: OSError) -> str:
     return f"the host {host} does not resolve ({error.strerror}): expected one of DNS, or of /etc/hosts"
 
 
-async def _users(overlay: Overlay, names: Sequence[str]) -> list[str]:
-    """Who serves at the addresses of brokers: "" for the broker itself."""
+async def _users(overlay: Overlay, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Who serves at the addresses of brokers: "" for the broker itself, with the conflicts of its event types
+    with those of its neighbours.
+    """
     return await asyncio.gather(*(_user(overlay, name) for name in names))
 
 
-async def _user(overlay: Overlay, name: str) -> str:
+async def _user(overlay: Overlay, name: str) -> tuple[str, list[str]]:
     tls = None if overlay.tls is None else overlay.tls.of(name)
     try:
         _, state = await inspect_broker(overlay.brokers[name].address, listed=0, tls=tls)
     except RefusedError:
-        return ""  # a broker of the authority that lets nobody inspect it
+        return "", []  # a broker of the authority that lets nobody inspect it
     except (CoveyError, TlsError):
-        return "another program"
+        return "another program", []
     if (state["broker"], state["overlay"]) == (name, overlay.name):
-        return ""
-    return f"broker {state['broker']} of overlay {state['overlay']}"
+        return "", [each for conflicts in state.get("type_conflicts", {}).values() for each in conflicts]
+    return f"broker {state['broker']} of overlay {state['overlay']}", []
 
 
 def _address(broker: BrokerAddress, places: dict[str, str], user: str | None) -> Iterator[Finding]:

@@ -375,6 +375,9 @@ def problems_of(state: State, before: State) -> list[Problem]:
             why = state["partings"].get(neighbour, "not linked yet")
             page = _FULL_PAGE if CANNOT_STORE in why else _RUN_PAGE
             found.append(Problem(name, f"no connection to {neighbour} at {link['address']}: {why}", page))
+    for neighbour, conflicts in state.get("type_conflicts", {}).items():
+        if name < neighbour:  # the other has the same sentences
+            found += [Problem(name, each, _RUN_PAGE) for each in conflicts]
     taken = {each["interface"]: each["frames_acknowledged"] for each in before.get("slowest", ())}
     for queue in state["slowest"]:
         stalled = taken.get(queue["interface"]) == queue["frames_acknowledged"]

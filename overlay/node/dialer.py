@@ -18,7 +18,13 @@ from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.health import HEALTH_SERVICE, is_serving
 from covey.overlay.node.node import Node
-from covey.overlay.node.node_connection import NodeConnection, check_identity, check_neighbour, greeting
+from covey.overlay.node.node_connection import (
+    NodeConnection,
+    check_identity,
+    check_neighbour,
+    compare_types,
+    greeting,
+)
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.event_loop import Backoff
@@ -174,6 +180,7 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
                 raise StreamClosedError("ABORTED", f"{interface} was removed meanwhile")
             connection = NodeConnection(node, interface, call, dialled=True)
             connection.began(node.answer(interface, answer.hello, connection))
+            compare_types(node, answer)
             backoff.connected()
             node.link_faults.pop(interface, None)
         finally:

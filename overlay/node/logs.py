@@ -46,6 +46,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "%s: %s": ("interface_warning", "interface", "reason"),  # the event is the kind (core/warnings.py)
     "%s broke the protocol: %s": ("protocol_broken", "interface", "reason"),
     "broker/%s at %s: %s; retrying": ("dial_failed", "neighbour", "address", "reason"),
+    "%s has another overlay file: %s": ("types_differ", "interface", "reason"),
     "refused a connection from %s: %s": ("connection_refused", "peer", "reason"),
     "refused a connection of %s: %s": ("connection_over_limit", "host", "reason"),
     "closed the connection of %s: %s": ("connection_closed", "peer", "reason"),

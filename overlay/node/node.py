@@ -128,6 +128,8 @@ class Node:
         """Why the last attempt to reach a neighbour failed, until one succeeds."""
         self.partings: dict[Interface, str] = {}
         """Why the last connection of a neighbour ended, until there is another."""
+        self.type_conflicts: dict[Interface, list[str]] = {}
+        """By neighbour, where the event types of its file do not agree with those of this broker's."""
         self._stopping = f"broker {name} is shutting down"
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
@@ -191,6 +193,7 @@ class Node:
     def _log_released(self, interface: Interface) -> None:
         self.link_faults.pop(interface, None)
         self.partings.pop(interface, None)
+        self.type_conflicts.pop(interface, None)
         log.warning("%s: the link has been released", interface)
 
     async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
@@ -206,6 +209,7 @@ class Node:
         reason = f"broker {neighbour} is no neighbour of {self.name} any more"
         self._run(lambda now_ns: self.endpoint.remove_neighbour(interface, reason, now_ns))
         self.partings.pop(interface, None)
+        self.type_conflicts.pop(interface, None)
 
     async def _drain_link(self, queue: InterfaceQueue, seconds: float) -> None:
         """Until all that waits for an interface has arrived there, or it has no connection, or time is up."""

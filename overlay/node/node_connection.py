@@ -17,6 +17,7 @@ from covey.overlay.core.access.rights import Rights
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.link.link import Hello, LinkError
 from covey.overlay.core.messages import Interface
+from covey.overlay.node.declared_types import as_options, conflicts
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.address import CallError
@@ -44,7 +45,9 @@ _REASON = "its permissions have changed"
 def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
     """The node's greeting for an interface."""
     overlay = node.overlay
-    options = overlay.shared_options() if interface.startswith("broker/") else {}
+    options = {}
+    if interface.startswith("broker/"):
+        options = overlay.shared_options() | as_options(overlay.event_types)
     return Greeting(Role.BROKER, node.name, hello, overlay.name, limits=overlay.limits, options=options)
 
 
@@ -168,6 +171,8 @@ class Acceptor:
                     interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
                 )
                 node.accept(peer, connection)
+                if greeting.role is Role.BROKER:
+                    compare_types(node, greeting)
             except ConnectionRefusedError as error:
                 raise StreamClosedError(error.status, str(error)) from None
             except LinkError as error:
@@ -246,6 +251,16 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} has {option} {theirs!r}: expected {mine!r}, as broker {node.name} has",
         )
+
+
+def compare_types(node: Node, greeting: Greeting) -> None:
+    """Log where the event types in the file of a neighbour do not agree with those of this broker's, and keep
+    that for whoever inspects it."""
+    interface = f"broker/{greeting.id}"
+    found = conflicts(node.name, node.overlay.event_types, greeting.id, greeting.options)
+    node.type_conflicts[interface] = found
+    for sentence in found:
+        log.warning("%s has another overlay file: %s", interface, sentence)
 
 
 async def reauthenticate(node: Node) -> int:

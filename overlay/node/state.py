@@ -121,6 +121,11 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "free_bytes": _free_bytes(node),
         "resident_bytes": _resident_bytes(),
         "partings": {interface.removeprefix("broker/"): why for interface, why in node.partings.items()},
+        "type_conflicts": {
+            interface.removeprefix("broker/"): found
+            for interface, found in node.type_conflicts.items()
+            if found
+        },
         **_neighbours(node),
         "refused_connections": dict(node.refused_connections),
         "denied": dict(node.denials),

@@ -93,8 +93,8 @@ def load_plan(file: Path, overlay: Overlay) -> Scenario:
 
 
 def overridden(file: Path, overlay: Overlay) -> list[str]:
-    """A sentence for each field of a scenario file whose value a plan does not use, since the overlay, or this
-    machine, has another. `ScenarioError` for a file that is wrong."""
+    """A sentence for each field of a scenario file whose value a plan does not use, since the overlay or this
+    machine has another. `ScenarioError` for a file that is wrong."""
     scenario = load_scenario(file, Scenario(**_determined(overlay)))
     return [
         f"{name}: {getattr(scenario, name)} is not used: {_instead(name, value)}"

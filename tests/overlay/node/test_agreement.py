@@ -1,12 +1,19 @@
 """Brokers whose overlay files differ where they must agree: refused, with the option and both values."""
 
+import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from running import Brokers, on_a_loop, until
 
+from covey.cli.administration.overlay_checks import overlay_findings
+from covey.matcher import EventType
+from covey.overlay import Client, RefusedError
+from covey.overlay.client.unary import OverviewReader
 from covey.overlay.core.endpoint.limits import Limits
+from covey.overlay.node.declared_types import as_options, conflicts
 from covey.overlay.node.overlay import difference
 
 LINKS = [("b1", "b2"), ("b2", "b3")]
@@ -68,3 +75,52 @@ def test_options_of_brokers_of_different_versions() -> None:
     assert difference({"a": "1"}, {}) is None
     assert difference({}, {"a": "1"}) is None
     assert difference({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == ("b", "2", "3")
+
+
+_QUOTE = EventType("Quote", {"firm": "string", "price": "float64"}, key="firm")
+_OTHER = EventType("Quote", {"firm": "string", "price": "string", "volume": "int64"})
+_CONFLICT = (
+    "event type Quote: attribute price is float64 in the file of broker b1 and string in that of broker b2; "
+    "events with price do not pass their link"
+)
+
+
+@on_a_loop
+async def test_event_types_of_two_files_that_do_not_agree_are_shown(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    files = {"b1": {"event_types": (_QUOTE,)}, "b2": {"event_types": (_OTHER,)}}
+    async with (
+        Brokers(LINKS[:1], differing=files) as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b2")) as me,
+    ):
+        for own, other in (("b1", "b2"), ("b2", "b1")):
+            assert overlay.nodes[own].type_conflicts == {f"broker/{other}": [_CONFLICT]}
+            assert f"broker/{other} has another overlay file: {_CONFLICT}" in caplog.text
+        (problem,) = (await OverviewReader(overlay.address("b2")).read()).problems
+        assert (problem.broker, problem.text) == ("b1", _CONFLICT)
+        file = tmp_path / "overlay.yaml"
+        brokers = "".join(f'  {name}: {{address: "{overlay.address(name)}"}}\n' for name in ("b1", "b2"))
+        file.write_text(f"overlay: test\nbrokers:\n{brokers}links: [[b1, b2]]\n")
+        findings = await asyncio.to_thread(lambda: list(overlay_findings(file)))
+        assert [each.text for each in findings if each.subject == "event types"] == [_CONFLICT]
+        await me.subscribe("Quote", 'price == "9"')
+        with pytest.raises(RefusedError, match="at broker b2, attribute price is string, not float64"):
+            await feed.advertise(_QUOTE)
+
+
+def test_event_types_in_a_hello() -> None:
+    assert as_options([_OTHER, _QUOTE]) == {"event_types.Quote": "firm:string* price:float64"}
+    assert conflicts("b1", [_QUOTE], "b2", as_options([_OTHER])) == [_CONFLICT]
+    assert conflicts("b2", [_OTHER], "b1", as_options([_QUOTE])) == [_CONFLICT]
+    wider = EventType("Quote", {"firm": "string", "cost": "int64"})
+    assert conflicts("b1", [_QUOTE], "b2", as_options([wider])) == []
+    assert conflicts("b1", [_QUOTE], "b2", {}) == []
+    keyed = EventType("Quote", {"firm": "string", "isin": "string"}, key="isin")
+    assert conflicts("b1", [_QUOTE], "b2", as_options([keyed])) == [
+        "event type Quote: the key is firm in the file of broker b1 and isin in that of broker b2; "
+        "its events do not pass their link"
+    ]
+    many = [EventType(f"Type{number}", {"value": "int64"}) for number in range(5_000)]
+    assert sum(len(name) + len(text) for name, text in as_options(many).items()) <= 16_384

@@ -1,0 +1,80 @@
+"""Event types of the overlay files of two linked brokers, compared when their hellos are exchanged.
+
+A type may have more attributes in one file than in the other: whoever declares more widens it. Two kinds of
+one attribute, or two keys, let no event with them pass the link: one broker refuses what the other advertises.
+The link opens all the same, since other types pass it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from covey.matcher.events.event_type import EventType
+
+_PREFIX = "event_types."
+_MOST_CHARACTERS = 16_384
+_MOST_CONFLICTS = 20
+_LONGEST_WORD = 100
+_KEY = "*"
+
+
+def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
+    """The types as options of a hello: of `Quote` the option `event_types.Quote`, such as `firm:string*
+    price:float64`, where the key has a star. Types beyond 16,384 characters are left out.
+    """
+    options: dict[str, str] = {}
+    room = _MOST_CHARACTERS
+    for event_type in sorted(event_types, key=lambda each: each.name):
+        words = [
+            f"{name}:{kind}{_KEY if name == event_type.key else ''}"
+            for name, kind in event_type.attributes.items()
+        ]
+        name, text = f"{_PREFIX}{event_type.name}", " ".join(words)
+        room -= len(name) + len(text)
+        if room < 0:
+            break
+        options[name] = text
+    return options
+
+
+def conflicts(
+    own: str, event_types: Iterable[EventType], neighbour: str, options: Mapping[str, str]
+) -> list[str]:
+    """A sentence for each type of the file of the broker `own` that does not agree with that of a neighbour,
+    by the options of its hello, at most 20. Both brokers get the same sentences.
+    """
+    found = []
+    for event_type in sorted(event_types, key=lambda each: each.name):
+        text = options.get(f"{_PREFIX}{event_type.name}")
+        if text is None:
+            continue
+        kinds, key = _parsed(text)
+        mine = {name: str(kind) for name, kind in event_type.attributes.items()}
+        for name in sorted(mine):
+            if kinds.get(name, mine[name]) != mine[name]:
+                what = _at_both(f"attribute {name}", (own, mine[name]), (neighbour, kinds[name]))
+                found.append(
+                    f"event type {event_type.name}: {what}; events with {name} do not pass their link"
+                )
+                break
+        else:
+            if event_type.key and key and event_type.key != key:
+                what = _at_both("the key", (own, event_type.key), (neighbour, key))
+                found.append(f"event type {event_type.name}: {what}; its events do not pass their link")
+    return found[:_MOST_CONFLICTS]
+
+
+def _at_both(what: str, *values: tuple[str, str]) -> str:
+    (first, its), (second, other) = sorted(values)
+    return f"{what} is {its} in the file of broker {first} and {other} in that of broker {second}"
+
+
+def _parsed(text: str) -> tuple[dict[str, str], str]:
+    """The kinds by attribute, and the key, "" for none."""
+    kinds, key = {}, ""
+    for word in text.split():
+        name, _, kind = word.partition(":")
+        if kind.endswith(_KEY):
+            kind, key = kind.removesuffix(_KEY), name[:_LONGEST_WORD]
+        kinds[name] = kind[:_LONGEST_WORD]
+    return kinds, key
