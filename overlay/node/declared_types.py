@@ -1,7 +1,7 @@
 """Event types of the overlay files of two linked brokers, compared when their hellos are exchanged.
 
 A type may have more attributes in one file than in the other: whoever declares more widens it. Two kinds of
-one attribute, or two keys, let no event with them pass the link: one broker refuses what the other advertises.
+one attribute, or two keys, let no event with them pass the link: a broker refuses what the other advertises.
 The link opens all the same, since other types pass it.
 """
 
