@@ -71,6 +71,7 @@ def test_calls_and_iterators(live: LiveBrokers, client: SyncClient) -> None:
     assert view.snapshot().num_rows == 0
     assert next(view.batches()).column("change").to_pylist() == ["leave"]
     view.close()
+    view.close()  # as often as its user likes
     assert list(view) == []
 
     deliveries = client.deliveries()
