@@ -223,6 +223,14 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return self._free.acquire(timeout=_FREE_WITHIN_S)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except BaseException as error:  # no thread has it, which would release
+            self._free.release()
+            log.warning("the metrics were not read: %r", error)
+            raise
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -293,3 +293,19 @@ def test_updates_are_timed_until_they_settle_and_few_wait_to_be() -> None:
     timings.forget("client/c")
     timings.settled("client/c", 2)
     assert sum(timings.updates.counts) == MOST_PENDING
+
+
+@on_a_loop
+async def test_a_request_without_a_thread_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with exposing() as (_, address):
+        host, _, port = address.rpartition(":")
+        with monkeypatch.context() as patched:
+            patched.setattr(metrics_server.threading.Thread, "start", Mock(side_effect=RuntimeError("none")))
+            for _ in range(metrics_server._CONNECTIONS):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                assert await reader.read(1) == b""
+                writer.close()
+        assert await status_of(f"http://{address}/metrics") == 200
+    assert "the metrics were not read: RuntimeError('none')" in caplog.messages
