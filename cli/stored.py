@@ -76,7 +76,7 @@ def back_up(
     directory: Path, target: Path, on_progress: Callable[[str, float], object] = lambda *_: None
 ) -> int:
     """Copy the directory of a broker, or one above several, to `target`; the bytes copied. The copy appears
-    under its name once it is whole.
+    under its name once it is whole, and is on the disk when this returns.
 
     The state is copied first. So receivers' progress is never ahead of the log: what they have had since
     comes again, and they drop it. Where a segment is removed meanwhile, the copy begins again.
@@ -97,6 +97,7 @@ def back_up(
             on_progress(f"copying {state.parent.name}", number / len(states))
             copied += _copied(state, place)
         partial.rename(target)
+        OsFiles(target.absolute().parent).sync_directory()
     except OSError as error:
         said = f"{error.strerror}: expected a new directory"
         raise StorageError("input/output", str(target), said) from None
@@ -128,6 +129,8 @@ def _copied_once(state: Path, place: Path) -> int:
     except sqlite3.Error as error:
         raise StorageError("input/output", str(state), f"{error}: expected a database to copy") from None
     copied = (place / STATE).stat().st_size
+    OsFiles(place).sync(STATE)
+    OsFiles(place).sync_directory()
     for _, log in log_directories(state.parent):
         copied += sum(backup(OsFiles(log), OsFiles(place / log.name, create=True)))
     return copied

@@ -133,8 +133,11 @@ class OsFiles:
         self._lock: int | None = None
         with _errors(self.path):
             if create and not os.path.isdir(self.path):
+                place = Path(os.path.abspath(self.path))
+                new = [each for each in (place, *place.parents) if not each.is_dir()]
                 os.makedirs(self.path, mode=0o700)
-                _sync_directory(os.path.dirname(os.path.abspath(self.path)))
+                for each in new:
+                    _sync_directory(os.fspath(each.parent))
             if not os.path.isdir(self.path):
                 os.listdir(self.path)  # raises with the reason
 
@@ -170,6 +173,11 @@ class OsFiles:
         with _errors(self._at(name)), _opened(self._at(name), os.O_WRONLY) as file:
             os.ftruncate(file, size)
             os.fsync(file)
+
+    def sync(self, name: str) -> None:
+        """Make durable what another writer has written to a file."""
+        with _errors(self._at(name)), _opened(self._at(name), os.O_RDWR) as file:
+            sync_file(file)
 
     def remove(self, name: str) -> None:
         with _errors(self._at(name)):

@@ -1,11 +1,14 @@
 """`covey backup` and `covey verify` on the directory of a broker b1."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import run
 
+from covey.cli.stored import back_up
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.messages import Receiver
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
@@ -101,3 +104,24 @@ def test_a_target_without_a_name(
     monkeypatch.chdir(tmp_path / "empty")
     assert run("backup", tmp_path / "b1", "--to", ".") == 2
     assert "--to .: expected a directory by its name" in capsys.readouterr().err
+
+
+def test_a_copy_is_on_the_disk_under_its_name(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file, the directory of each new name, and last that of the copy's own."""
+    synced: list[Path] = []
+    for name in ("fsync", "fdatasync"):
+        sync = getattr(os, name)
+
+        def seen(file: int, sync: Callable[[int], None] = sync) -> None:
+            synced.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+            sync(file)
+
+        monkeypatch.setattr(os, name, seen)
+    back_up(directory, tmp_path / "new" / "copy")
+    partial = tmp_path / "new" / "copy.partial"
+    files = [each.relative_to(tmp_path / "new" / "copy") for each in (tmp_path / "new" / "copy").rglob("*")]
+    assert Path("state.sqlite") in files
+    assert {partial / each for each in files} | {tmp_path, tmp_path / "new", partial} <= {*synced}
+    assert synced[-1] == tmp_path / "new"
