@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Sequence
@@ -264,17 +265,18 @@ class Change:
         if leaves:
             self._check_durable(states.get(name))
         self.edit.write()
-        ended = await self._let_go(states[name], wait_s) if leaves and name in running else ""
-        what = "left" if leaves else f"has joined at {after.brokers[name].address}"
-        print(f"{file}: {name} {what}{_listed(', with new links ', links)}")
-        if ended:
-            print(ended, flush=True)
+        asked = leaves and name in running
         staying = [each for each in running if each != name]
-        hubs = [each for each in staying if each in {link[0] for link in links}]
-        # One that does not reload keeps no other from it: it reads the file when it starts again.
-        failures: list[str] = []
-        for group in (hubs, [each for each in staying if each not in hubs]):
-            failures += filter(None, await asyncio.gather(*map(self._reload, group)))
+        ended = ""
+        try:
+            if asked:
+                ended = await self._let_go(states[name], wait_s)
+            failures = await self._applied(links, staying, ended)
+        except asyncio.CancelledError:
+            first = f"once {name} has ended, " if asked and not ended else ""
+            then = f"; {first}send {', '.join(staying)} SIGHUP" if staying else ""
+            print(f"covey: {file} has changed{then}", file=sys.stderr, flush=True)
+            raise
         self.edit.release()
         if failures:
             raise CoveyError("; ".join(failures))
@@ -285,6 +287,20 @@ class Change:
         expected = [link for link in links if not set(link) & set(self._skipped)]
         if wait_s:
             await self._until_linked(expected, wait_s)
+
+    async def _applied(self, links: list[tuple[str, str]], staying: list[str], ended: str) -> list[str]:
+        """Have those that stay read the file, the ends of new links first; returns why some have not."""
+        name, file, after = self._name, self.edit.path, self.edit.after
+        what = f"has joined at {after.brokers[name].address}" if name in after.brokers else "left"
+        print(f"{file}: {name} {what}{_listed(', with new links ', links)}")
+        if ended:
+            print(ended, flush=True)
+        hubs = [each for each in staying if each in {link[0] for link in links}]
+        # One that does not reload keeps no other from it: it reads the file when it starts again.
+        failures: list[str] = []
+        for group in (hubs, [each for each in staying if each not in hubs]):
+            failures += filter(None, await asyncio.gather(*map(self._reload, group)))
+        return failures
 
     async def _inspected(self, address: str) -> dict[str, Any]:
         _, state = await inspect_broker(address, listed=0, tls=self._access.tls, token=self._access.token)

@@ -1,17 +1,20 @@
 """`covey broker join` and `leave`: brokers join and leave an overlay that runs."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import commands
 import pytest
 from running import on_a_loop
 
+from covey.cli.administration.membership import Change
 from covey.matcher import EventType
 from covey.overlay import Client
 from covey.overlay.node.config import load_overlay
@@ -245,3 +248,31 @@ def test_a_broker_between_others_that_store_events_stays(
     every = [word for name in ("b1", "b2", "b3") for word in ("--skip", name)]
     assert commands.run("broker", "leave", "b2", "--overlay", overlay.file, *every) == 2
     assert "broker b2 is linked to b1, b3: expected a broker with one link" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "first"),
+    [("_let_go", "once b2 has ended, "), ("_reload", "")],
+    ids=["leaving", "reloading"],
+)
+def test_an_interrupted_change_says_what_is_left_to_do(
+    interrupted: str,
+    first: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    overlay = Overlay(tmp_path)
+
+    async def interrupt(*_: object) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(Change, "_state", AsyncMock(return_value={}))
+    monkeypatch.setattr(Change, "_let_go", AsyncMock(return_value="b2 has ended"))
+    monkeypatch.setattr(Change, interrupted, interrupt)
+    assert commands.run("broker", "leave", "b2", "--overlay", overlay.file) == 130
+    expected = f"covey: {overlay.file} has changed; {first}send b1, b3 SIGHUP\ncovey: interrupted\n"
+    assert capsys.readouterr().err == expected
+    assert "b2" not in load_overlay(overlay.file).brokers
