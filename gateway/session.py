@@ -530,9 +530,12 @@ class Session:
         for number in [*self._keys]:
             self._forget(number)
         applied = [future.result() for future in self._subscriptions.values() if _is_applied(future)]
-        for held in (*applied, *self._leaving):  # the requests that would have cancelled these have ended
-            with contextlib.suppress(CoveyError):
-                await self._cancel(held)
+        # The requests that would have cancelled those that leave have ended. All at once: where the broker is
+        # away, each waits for as long as a request.
+        leaving = dict.fromkeys((*applied, *self._leaving))
+        for error in await asyncio.gather(*map(self._cancel, leaving), return_exceptions=True):
+            if isinstance(error, Exception) and not isinstance(error, CoveyError):
+                log.error("a subscription was not cancelled", exc_info=error)
         self._subscriptions.clear()
         self._leaving.clear()
         self.queue.close()

@@ -84,7 +84,7 @@ class Subscriptions(Views):
         return SHIP.key
 
     async def subscribe(self, *_: Any) -> Any:
-        return SimpleNamespace(event_type=SHIP)
+        return Mock(event_type=SHIP, expired=False)
 
 
 async def at_a_rate(rate: float) -> Session:
@@ -347,3 +347,31 @@ async def test_a_number_that_is_used_again_before_its_unsubscribe_is_answered(
     assert session.subscription_count == 0
     await session.close()
     await upstream.close()
+
+
+class Away(Views):
+    """An upstream whose broker answers once two subscriptions wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = asyncio.Barrier(2)
+
+    async def subscribe(self, *_: Any) -> Any:
+        return Mock(event_type=SHIP, expired=False)
+
+    async def unsubscribe(self, *_: Any) -> None:
+        await self.both.wait()
+        raise CapacityError("no answer")
+
+    def leave(self, session: Session) -> None:
+        pass
+
+
+@on_a_loop
+async def test_a_session_that_ends_waits_for_all_subscriptions_at_once() -> None:
+    session = session_of(Away(), Limits())
+    for number in (1, 2):
+        await session.handle(Subscribe(request=number, subscription=number, type="Ship"))
+        assert (await answered(session))["kind"] == "answer"
+    async with asyncio.timeout(5):
+        await session.close()
