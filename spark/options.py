@@ -102,11 +102,15 @@ class BrokerOptions(_Options):
         return credentials(self.tls, self.bearer)
 
     async def client_name(self) -> str:
-        """The name of this client, below the owner that its token or certificate names: a broker with rules
-        for clients takes no other.
+        """The name of this client, as `owned`."""
+        return await self.owned(self.name)
+
+    async def owned(self, name: str) -> str:
+        """A name below the owner that the token or certificate names: a broker with rules for clients takes
+        no other.
         """
         owner = await self.credentials.owner()
-        return self.name if owner is None else f"{owner}/{self.name}"
+        return name if owner is None else f"{owner}/{name}"
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -131,6 +135,13 @@ class StreamOptions(BrokerOptions):
 
 
 class SinkOptions(BrokerOptions):
+    @property
+    def publisher(self) -> str:
+        """What the publishers of a query's partitions begin with: the name, if one is given. A random one
+        would be another in each micro-batch, for which Spark reads the options anew.
+        """
+        return self.name if "name" in self.model_fields_set else "spark"
+
     @property
     def address(self) -> str:
         """The broker. `SourceError` for several."""

@@ -82,7 +82,8 @@ class EventSink:
         thread = LoopThread(f"covey sink {job}/{partition}").start()
         try:
             name = thread.run(self._options.client_name())
-            publisher = f"{name}/{job}/{partition}"
+            base = name if batch is None else thread.run(self._options.owned(self._options.publisher))
+            publisher = f"{base}/{job}/{partition}"
             session = ClientSession(publisher, first_sequence=int(batch or 0) * _EVENTS_PER_BATCH + 1)
             client = thread.run(self._open(f"{name}/{partition}-{attempt}", session))
             try:
