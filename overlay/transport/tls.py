@@ -337,6 +337,8 @@ def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
             context.load_verify_locations(files["authority"])
         except ssl.SSLError:
             raise TlsError(f"tls: authority {files['authority']} is no PEM file with certificates") from None
+        except OSError as error:  # it has changed since it was read
+            raise TlsError(f"tls: authority {files['authority']} cannot be read: {error.strerror}") from None
     if "certificate" in files:
         certificate = files["certificate"]
         key = files.get("key", certificate)
@@ -349,4 +351,8 @@ def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
             raise TlsError(
                 f"tls: certificate {certificate} and key {key} cannot be used: expected PEM files, "
                 "the key without a passphrase"
+            ) from None
+        except OSError as error:
+            raise TlsError(
+                f"tls: certificate {certificate} and key {key} cannot be read: {error.strerror}"
             ) from None

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import ssl
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel, error_of
 from covey.overlay.transport.credentials import credentials
 from covey.overlay.transport.packets import CONNECT, Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.tls import TlsContexts, TlsError, certified
+from covey.overlay.transport.tls import TlsContexts, TlsError, certified, load_files
 
 TRUSTING = tls_of()
 
@@ -352,3 +353,25 @@ async def test_a_missing_file_of_a_client_is_told_at_once() -> None:
     with pytest.raises(ConnectError, match="cannot be read: No such file"):
         async with Client(f"127.0.0.1:{port}", tls="/nowhere/authority.pem"):
             pass
+
+
+@pytest.mark.parametrize("gone", ["authority", "certificate"])
+def test_a_file_that_vanishes_behind_its_reading_is_named(
+    gone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"authority": tmp_path / "authority.pem", "certificate": tmp_path / "b1.pem"}
+    files["key"] = tmp_path / "b1.key"
+    source = overlay_files()
+    for path, text in zip(files.values(), (source.authority, source.certificate, source.key), strict=True):
+        shutil.copy(text.replace("{name}", "b1"), path)
+    read_bytes = Path.read_bytes
+
+    def read_and_remove(path: Path) -> bytes:
+        data = read_bytes(path)
+        if path == files[gone]:
+            path.unlink()
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_remove)
+    with pytest.raises(TlsError, match=f"tls: {gone} {files[gone]}.* cannot be read: No such file"):
+        load_files(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
