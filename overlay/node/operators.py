@@ -5,9 +5,10 @@ event loop. An operator that is `bounded` is called at once, any other in anothe
 a hanging one holds the event loop no longer.
 
 A thread serves one call at a time and is used again. A thread whose call passes its deadline is *abandoned*:
-an exception is raised in it, which ends a loop of Python, and it ends with its call; a call that sleeps or is
-in a library ends when that returns. What cannot be bounded from within a process: a library that keeps the
-GIL holds every thread of it.
+an exception is raised in it, which ends a loop of Python; a call that sleeps or is in a library ends when
+that returns. The thread stays until the end of its call has been seen: once a thread has ended, the number by
+which it is interrupted may be that of another one. What cannot be bounded from within a process: a library
+that keeps the GIL holds every thread of it.
 """
 
 from __future__ import annotations
@@ -59,27 +60,38 @@ class _Call:
 
 
 class _Thread(threading.Thread):
+    """Serves calls until `end`."""
+
     def __init__(self) -> None:
         super().__init__(name="covey operators", daemon=True)
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._ending = False
 
     def run(self) -> None:
-        try:
-            while (call := self.calls.get()) is not None:
+        call: _Call | None = None
+        while not self._ending:
+            try:
+                if call is not None and call.done.locked():
+                    call.done.release()
+                call = None
+                call = self.calls.get()
+                if call is None:
+                    continue
                 try:
                     call.result = call.function()
                 except BaseException as error:
                     call.error = error
                 call.done.release()
-                del call
-        except _Abandoned:
-            pass  # between two statements of this loop
+            except _Abandoned:
+                pass  # between two statements of this loop
 
-    def abandon(self) -> None:
+    def end(self) -> None:
+        """End once the call has ended; it must not be interrupted any more."""
+        self._ending = True
         self.calls.put(None)
-        self.interrupt()
 
     def interrupt(self) -> None:
+        """Raise `_Abandoned` in the call; only while it has not been seen to end."""
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(_Abandoned)
@@ -91,7 +103,7 @@ class OperatorThreads:
 
     def __init__(self) -> None:
         self._thread: _Thread | None = None
-        self._abandoned: dict[str, list[_Thread]] = {}
+        self._abandoned: dict[str, list[tuple[_Thread, _Call]]] = {}
         self._switch_s = sys.getswitchinterval()
 
     def run(self, name: str, function: Callable[[], Any], deadline_ns: int) -> Any:
@@ -106,8 +118,8 @@ class OperatorThreads:
         thread.calls.put(call)
         if not call.done.acquire(timeout=deadline_ns / 1e9):
             self._thread = None
-            thread.abandon()
-            self._abandoned.setdefault(name, []).append(thread)
+            thread.interrupt()
+            self._abandoned.setdefault(name, []).append((thread, call))
             sys.setswitchinterval(min(_SWITCH_S, self._switch_s))
             raise DeadlineError
         if call.error is not None:
@@ -116,23 +128,34 @@ class OperatorThreads:
 
     def abandoned(self, name: str) -> int:
         """How many abandoned calls of a name go on. Those that can be interrupted are so once more."""
-        threads = self._abandoned.get(name)
-        if not threads:
+        abandoned = self._abandoned.get(name)
+        if not abandoned:
             return 0
-        threads[:] = [thread for thread in threads if thread.is_alive()]
-        for thread in threads:
-            thread.interrupt()
-        if not threads:
+        ongoing = []
+        for thread, call in abandoned:
+            if call.done.locked() and thread.is_alive():
+                thread.interrupt()
+                ongoing.append((thread, call))
+            else:
+                thread.end()
+        abandoned[:] = ongoing
+        if not ongoing:
             del self._abandoned[name]
             if not self._abandoned:
                 sys.setswitchinterval(self._switch_s)
-        return len(threads)
+        return len(ongoing)
 
     def close(self) -> None:
-        """End the thread that serves calls."""
+        """End the thread that serves calls, and those that were abandoned once their calls have ended."""
         if self._thread is not None:
-            self._thread.calls.put(None)
+            self._thread.end()
             self._thread = None
+        for abandoned in self._abandoned.values():
+            for thread, _ in abandoned:
+                thread.end()
+        if self._abandoned:
+            self._abandoned.clear()
+            sys.setswitchinterval(self._switch_s)
 
 
 class LimitedRunner:

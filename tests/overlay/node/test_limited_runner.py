@@ -156,3 +156,40 @@ def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
     for outcome in (one, other):
         assert outcome.answered == 5  # of 10 ms, in a turn of 50 ms
         assert (outcome.reason, outcome.failed) == ("waits for another turn: this one is used up", False)
+
+
+def test_no_thread_is_interrupted_that_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be that of another thread by then."""
+    release = threading.Event()
+    threads = OperatorThreads()
+    with pytest.raises(DeadlineError):
+        threads.run("slow", release.wait, 20_000_000)
+    ((thread, _),) = threads._abandoned["slow"]
+    interrupted: list[bool] = []
+    interrupt, is_alive = thread.interrupt, thread.is_alive
+
+    def ends_now() -> bool:
+        release.set()
+        thread.join(0.3)
+        return True
+
+    monkeypatch.setattr(thread, "is_alive", ends_now)
+    monkeypatch.setattr(thread, "interrupt", lambda: (interrupted.append(is_alive()), interrupt()))
+    assert threads.abandoned("slow") == 1
+    assert interrupted == [True]
+    eventually(lambda: not threads.abandoned("slow"))
+    thread.join(60)
+    assert not is_alive()
+
+
+def test_close_ends_threads_whose_calls_end_later() -> None:
+    release = threading.Event()
+    threads = OperatorThreads()
+    with pytest.raises(DeadlineError):
+        threads.run("slow", release.wait, 20_000_000)
+    ((thread, _),) = threads._abandoned["slow"]
+    threads.close()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+    release.set()
+    thread.join(60)
+    assert not thread.is_alive()
