@@ -84,7 +84,7 @@ class Subscriptions(Views):
         return SHIP.key
 
     async def subscribe(self, *_: Any) -> Any:
-        return Mock(event_type=SHIP, expired=False)
+        return SimpleNamespace(event_type=SHIP)
 
 
 async def at_a_rate(rate: float) -> Session:
