@@ -265,15 +265,15 @@ class Change:
         if leaves:
             self._check_durable(states.get(name))
         self.edit.write()
-        asked = leaves and name in running
+        drains = leaves and name in running
         staying = [each for each in running if each != name]
         ended = ""
         try:
-            if asked:
+            if drains:
                 ended = await self._let_go(states[name], wait_s)
             failures = await self._applied(links, staying, ended)
         except asyncio.CancelledError:
-            first = f"once {name} has ended, " if asked and not ended else ""
+            first = f"once {name} has ended, " if drains and not ended else ""
             then = f"; {first}send {', '.join(staying)} SIGHUP" if staying else ""
             print(f"covey: {file} has changed{then}", file=sys.stderr, flush=True)
             raise
