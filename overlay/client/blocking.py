@@ -49,10 +49,14 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Self:
-        """Once."""
+        """Once. `RuntimeError` where the system has no thread for it: then it is as before."""
         self.loop = asyncio.new_event_loop()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.loop.close()
+            raise
         self._accepting = True
-        self._thread.start()
         return self
 
     def _run(self) -> None:

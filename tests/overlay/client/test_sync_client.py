@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from live_brokers import LiveBrokers, live_brokers
@@ -204,3 +205,14 @@ def test_an_interpreter_exits_whose_client_is_open_and_a_fork_has_none(live: Liv
     before, connected = done.stdout.splitlines()
     assert before.endswith("was opened before a fork: expected a new one in each process")
     assert connected == "True"
+
+
+def test_a_client_that_gets_no_thread_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SyncClient("127.0.0.1:1")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
+        with pytest.raises(RuntimeError, match="no thread"):
+            client.open()
+    with pytest.raises(ClosedError):
+        client._thread.run(asyncio.sleep(1))
+    client.close()
