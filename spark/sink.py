@@ -81,11 +81,11 @@ class EventSink:
         job = self._job if batch is None else query or self._job
         thread = LoopThread(f"covey sink {job}/{partition}").start()
         try:
-            name = thread.run(self._options.client_name())
-            base = name if batch is None else thread.run(self._options.owned(self._options.publisher))
+            options = self._options
+            base = thread.run(options.client_name() if batch is None else options.owned(options.publisher))
             publisher = f"{base}/{job}/{partition}"
             session = ClientSession(publisher, first_sequence=int(batch or 0) * _EVENTS_PER_BATCH + 1)
-            client = thread.run(self._open(f"{name}/{partition}-{attempt}", session))
+            client = thread.run(self._open(f"{publisher}-{attempt}", session))
             try:
                 count = 0
                 for each in itertools.chain([first], records):
