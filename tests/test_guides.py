@@ -4,6 +4,7 @@ Commands that need a Docker engine or systemd do not run; tests/test_compose.py 
 their files. docs/how-to-spark.md is in tests/spark/test_spark_page.py.
 """
 
+import asyncio
 import re
 import shlex
 import subprocess
@@ -21,8 +22,9 @@ import yaml
 from chromium import chromium
 from commands import COMMAND, line_with, run, started
 from mosquitto import PROGRAM, needs_mosquitto
-from running import free_port_of_init, free_ports
+from running import eventually, free_port_of_init, free_ports
 
+from covey.overlay.client import inspect_broker
 from covey.overlay.node.config import load_overlay
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,6 +131,8 @@ def test_the_tutorial(five: Pages) -> None:
     with ExitStack() as running:
         for command in (drive, gateway, serve):
             running.enter_context(terminal(command, five.folder))
+        broker = look.split()[3]
+        eventually(lambda: "Vehicle" in asyncio.run(inspect_broker(broker))[1]["core"]["types"])
         with terminal(look, five.folder) as looking:
             line_with(looking, "Vehicle id=v")
         (url,), (listen,) = re.findall(r"<(http://\S+)>", text), re.findall(r"--listen (\S+)", text)
