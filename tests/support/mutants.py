@@ -4,9 +4,10 @@
 
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
 kernels; then one in four of those of all engines runs. Before tests are cut, and after, the set of those found is to be
-the same. Three change no answer: two ends of one operand are both strict, or one of them is past its prefix, so
-number 0 decides as before; with number 2 a row that no value passes has one of its tests twice; and what number 28
-leaves to the kernels, these leave alone. The tests named find all others.
+the same. Four change no answer: two ends of one operand are both strict, or one of them is past its prefix, so
+number 0 decides as before; with number 2 a row that no value passes has one of its tests twice; number 14 lets two
+names be one, and no constraint that is known has one name twice; and what number 28 leaves to the kernels, these
+leave alone. The tests named find all others.
 """
 
 # ruff: noqa: E501 (a table)
