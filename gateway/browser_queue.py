@@ -243,12 +243,13 @@ class BrowserQueue:
     def _count(self, frame: Frame, by: int) -> None:
         """Of events the bytes are bounded, of other messages the number; what comes of a view is bounded by
         whom it comes from."""
+        size = by * frame.size if frame.event_count or frame.of_view else 0
         if frame.event_count:
-            self.totals.pending_bytes += by * frame.size
+            self.totals.pending_bytes += size
         if frame.of_view:
-            self._view_bytes += by * frame.size
+            self._view_bytes += size
         elif frame.event_count:
-            self._pending_bytes += by * frame.size
+            self._pending_bytes += size
         else:
             self._control += by
 
@@ -313,10 +314,11 @@ class BrowserQueue:
                 frame.on_sent()
                 frame = frame._replace(on_sent=None)  # it may be sent again
         self._sent.append(frame)
-        self._sent_bytes += frame.size
+        size = frame.size
+        self._sent_bytes += size
         self.totals.sent_messages += 1
         self.totals.sent_events += frame.event_count
-        self.totals.sent_bytes += frame.size
+        self.totals.sent_bytes += size
         if not self._acknowledges:
             while self._sent_bytes > self._limits.window_bytes and len(self._sent) > 1:
                 self._forgotten.append(self._sent[0]._replace(data="", keys=None))

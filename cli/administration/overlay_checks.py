@@ -53,7 +53,6 @@ from covey.overlay.transport.address import (
 from covey.overlay.transport.tls import TlsError, certified, is_for
 
 _RUN, _TLS, _STORED = "operations.md#run", "security.md#tls", "durability.md#the-directory"
-_TYPES = "operations.md#run"
 _SECTIONS: tuple[tuple[str, Callable[[Overlay], None], str], ...] = (
     ("tokens", check_tokens, "security.md#who-a-client-is-and-what-it-may-do"),
     ("tickets", check_tickets, "security.md#tickets"),
@@ -98,7 +97,7 @@ def overlay_findings(file: Path) -> Iterator[Finding]:
             yield from _metrics(overlay, name, users.get(name))
             yield from _certificate(overlay, broker)
     for text in dict.fromkeys(each for _, conflicts in answers.values() for each in conflicts):
-        yield Finding("event types", State.WRONG, text, _TYPES)
+        yield Finding("event types", State.WRONG, text, _RUN)
     yield from _shared_addresses(overlay)
     if overlay.durable and overlay.storage:
         yield from _storage(overlay, here)

@@ -389,9 +389,8 @@ class Client:
         """Publish one event; returns when it is in the outbox, and waits while that is full.
 
         The type is given by its name, or as an `EventType`, of which the name alone counts. With `confirm`,
-        returns when the broker has accepted the event. `values` is for attributes whose names
-        clash with a parameter. Events that gather in the outbox travel as one batch; events of one type keep
-        their order.
+        returns when the broker has accepted the event. `values` is for attributes whose names clash with a
+        parameter. Events that gather in the outbox travel as one batch; events of one type keep their order.
 
         Raises `EventError` naming the attribute and the value that do not fit, `RefusedError` for an event
         above the broker's size limit or of a type that is not advertised. What the broker refuses later
@@ -438,8 +437,9 @@ class Client:
         an event above the size limit is refused alone. The outbox takes any batch while it is not full.
         """
         self._driver.check_open()
-        name = type_name.name if isinstance(type_name, EventType) else type_name
-        event_type = self._endpoint.publishable(name)
+        if isinstance(type_name, EventType):
+            type_name = type_name.name
+        event_type = self._endpoint.publishable(type_name)
         if isinstance(events, EventBatch) and events.event_type == event_type:
             batch = EventBatch(event_type, events.events)
         elif isinstance(events, EventBatch):
