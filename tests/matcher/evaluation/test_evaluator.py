@@ -131,6 +131,24 @@ def test_a_missing_attribute_is_false_whatever_is_expected(operators: Operators)
     assert true(above(Variable("least", 2, 1)), least=3.5) == [9, 10, 11]
 
 
+def test_a_call_of_constants_alone_answers_for_all_events(operators: Operators) -> None:
+    entry = NamedOperator(
+        "larger", (Parameter("a", NUMBERS), Parameter("b", NUMBERS)), lambda a, b: np.array([a > b])
+    )
+    register(entry)
+    try:
+        for a, truth in ((3.0, TRUE), (2.0, FALSE)):
+            residues, events = Residues(), batch()
+            number = residues.add(
+                Filter.of_checked(NUMBER, Call("larger", (Constant(a), Constant(2.5)), True)), {}
+            )
+            for rows in (np.arange(5), np.arange(5, EVENTS), np.arange(EVENTS)):
+                truths = Evaluator().decide(events, residues, rows, np.full(len(rows), number))
+                assert truths.tolist() == [truth] * len(rows)
+    finally:
+        unregister("larger")
+
+
 def test_predicates_beside_calls(operators: Operators) -> None:
     either = Or((And((test("word", "==", "a"), above(5))), test("n", "<", 2), test("x", "between", 1.5, 2)))
     assert true(either) == [0, 1, 3, 4, 6, 8, 10]
