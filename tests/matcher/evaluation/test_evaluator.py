@@ -132,21 +132,18 @@ def test_a_missing_attribute_is_false_whatever_is_expected(operators: Operators)
 
 
 def test_a_call_of_constants_alone_answers_for_all_events(operators: Operators) -> None:
-    entry = NamedOperator(
-        "larger", (Parameter("a", NUMBERS), Parameter("b", NUMBERS)), lambda a, b: np.array([a > b])
+    below = NamedOperator(
+        "below",
+        (Parameter("n", INT64), Parameter("d", INT64, Takes.FREE)),
+        lambda n: pa.array([list(range(n))], pa.list_(pa.int64())),
     )
-    register(entry)
+    register(below)
     try:
-        for a, truth in ((3.0, TRUE), (2.0, FALSE)):
-            residues, events = Residues(), batch()
-            number = residues.add(
-                Filter.of_checked(NUMBER, Call("larger", (Constant(a), Constant(2.5)), True)), {}
-            )
-            for rows in (np.arange(5), np.arange(5, EVENTS), np.arange(EVENTS)):
-                truths = Evaluator().decide(events, residues, rows, np.full(len(rows), number))
-                assert truths.tolist() == [truth] * len(rows)
+        some = Call("below", (Constant(3), Free("d")))
+        assert decided(some) == [TRUE] * EVENTS
+        assert true(And((some, call("divisors", "d"), where({"d": 1}, "==", 2)))) == [2, 4, 6, 8, 10]
     finally:
-        unregister("larger")
+        unregister("below")
 
 
 def test_predicates_beside_calls(operators: Operators) -> None:
