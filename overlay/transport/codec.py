@@ -490,8 +490,13 @@ for _kind, _message in _ALIKE.items():
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
     """`MessageError` for kinds that brokers alone send, which are not decoded: a Deliver of 1 MB may name as
     many subscriptions for each of thousands of events. A filter of more bytes is not parsed, nor a schema of
-    more than `SCHEMA_BYTES`.
+    more than `SCHEMA_BYTES`, and texts among values count like those in a filter.
     """
+    if kind in ("subscribe", "update") and (body := getattr(wire, kind)).ByteSize() > filter_bytes:
+        size = sum(len(value.string.encode()) for value in body.values.values())
+        if size > filter_bytes:
+            reason = f"values with {size} bytes of text: expected at most {filter_bytes} (max_filter_bytes)"
+            raise MessageError(_refuse(wire, kind, "RESOURCE_EXHAUSTED", reason))
     if kind in ("subscribe", "advertise"):
         body = getattr(wire, kind)
         size = body.event_type.ByteSize()
@@ -516,7 +521,7 @@ def decode_message(
     one that does not make sense here.
     """
     kind = wire.WhichOneof("kind")
-    if filter_bytes is not None and kind not in ("publish", "update"):
+    if filter_bytes is not None and kind != "publish":
         _check_from_client(wire, kind, filter_bytes)
     if kind is None:
         raise MessageError(

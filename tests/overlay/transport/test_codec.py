@@ -412,6 +412,20 @@ def test_a_long_filter_is_refused_before_it_is_parsed() -> None:
             decode_message(wire, TYPES.get, filter_bytes=40)
 
 
+def test_long_texts_among_values_are_refused() -> None:
+    subscribe = pb.Subscribe(epoch=3, subscription_id=4, type_name="Quote", filter="firm == $firm")
+    for wire in (pb.Message(subscribe=subscribe), pb.Message(update=pb.Update(epoch=3, subscription_id=4))):
+        body = getattr(wire, wire.WhichOneof("kind"))
+        body.values["firm"].string = "é" * 100
+        decode_message(wire, TYPES.get, filter_bytes=200)
+        with pytest.raises(MessageError) as raised:
+            decode_message(wire, TYPES.get, filter_bytes=199)
+        refuse = raised.value.refuse
+        assert (refuse.epoch, refuse.status, refuse.subscription_id) == (3, "RESOURCE_EXHAUSTED", 4)
+        assert refuse.reason == "values with 200 bytes of text: expected at most 199 (max_filter_bytes)"
+        decode_message(wire, TYPES.get, from_broker=True)
+
+
 def test_what_no_bound_of_bytes_counts_has_one_of_its_own() -> None:
     """A queue of 16 MiB had room for 65,536 events, each with a publisher of megabytes; types are bounded by
     their number."""
