@@ -93,14 +93,18 @@ def each_seed(name: str) -> Any:
     return lambda test: pytest.mark.random(mark(test))
 
 
-def some_seeds(name: str, parts: int, *, stated: bool = False) -> Any:
-    """Decorates a random test that has a parameter `seeds`, in so many parts where it draws many. Stated
-    seeds begin at 0 in each run: of histories that now and then meet what is not promised.
+def chunks(name: str, parts: int, *, stated: bool = False) -> list[range]:
+    """The seeds of a random test, in so many parts where it draws many. Stated seeds begin at 0 in each run:
+    of histories that now and then meet what is not promised.
     """
     drawn = range(DRAWS[name].count) if stated else seeds(name)
     parts = min(parts, len(drawn)) if ALL else 1
-    chunks = [drawn[len(drawn) * part // parts : len(drawn) * (part + 1) // parts] for part in range(parts)]
-    mark = pytest.mark.parametrize("seeds", chunks, ids=map(str, range(parts)))
+    return [drawn[len(drawn) * part // parts : len(drawn) * (part + 1) // parts] for part in range(parts)]
+
+
+def some_seeds(name: str, parts: int) -> Any:
+    """Decorates a random test that has a parameter `seeds`, in `chunks`."""
+    mark = pytest.mark.parametrize("seeds", chunks(name, parts), ids=str)
     return lambda test: pytest.mark.random(mark(test))
 
 

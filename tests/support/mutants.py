@@ -80,7 +80,6 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 GUARANTEES, FREEZES = (f"../../sim/simulator/test_{name}.py" for name in ("guarantees", "freezes"))
-VIEWS = "../../sim/experiments/test_fuzz_views.py"
 
 OF_BROKERS: tuple[tuple[str, str, str, str], ...] = (
     # module of overlay/core/, text, what stands in its place, tests
