@@ -23,7 +23,12 @@ _COLOURS = {"HOLDS": "green", "SMALLER": "yellow", "NOT_HERE": "red", "OPPOSITE"
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram, liu, or all of them.")],
-    quick: Annotated[bool, typer.Option("--quick", help="A size that takes a few minutes.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="A smaller size: minutes, of jayaram a quarter of an hour on two cores."
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (HTML, JSON) and its plots (PNG).")
     ] = None,
