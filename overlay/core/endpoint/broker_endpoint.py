@@ -21,19 +21,18 @@ from typing import Generic, TypeVar
 
 from covey.overlay.core.access.identity import Tickets
 from covey.overlay.core.budget import IDLE_FRAME
-from covey.overlay.core.endpoint.connections import Connection, ConnectRequest, IncomingConnection
+from covey.overlay.core.endpoint.connections import Connection
 from covey.overlay.core.endpoint.flow import Turns
 from covey.overlay.core.endpoint.intake import Intake, ReceivedFrames, Repeats
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
 from covey.overlay.core.endpoint.limits import Undecodable
 from covey.overlay.core.endpoint.observing import Timings, Tracing
-from covey.overlay.core.endpoint.recovery import NS_PER_S
 from covey.overlay.core.endpoint.session_moves import SessionMoves
-from covey.overlay.core.endpoint.state import Core, EndpointOptions, EndpointState
+from covey.overlay.core.endpoint.state import Core, EndpointOptions
 from covey.overlay.core.endpoint.storage import Storage
 from covey.overlay.core.endpoint.timers import EndpointClock
-from covey.overlay.core.link.link import Frame, Hello, Link
+from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -59,7 +58,7 @@ _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is awaited, so that several are handled in one call."""
 
 
-class BrokerEndpoint(EndpointState, Generic[M]):
+class BrokerEndpoint(Interfaces, Generic[M]):
     """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
     broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
     core; `weigh` says as how many one of a client counts in its turn. `warn` gets one sentence for the
@@ -90,9 +89,11 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         super().__init__(
             core,
             options,
+            new_link=new_link,
             life=life,
             warn=warn,
             clock=EndpointClock(now_ns, clock_offset_ns),
+            dialled=dialled,
             timings=timings,
             tracing=tracing,
             storage=storage,
@@ -104,16 +105,15 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         self.turn_weight = 0
         """Of the messages of the last frames received."""
         self._intake = Intake(self, decode)
-        self._interfaces = Interfaces(self, new_link=new_link, dialled=dialled)
         if self.durability is not None and storage is not None:
-            self.durability.restore_keys(self.tell, self._lease_ends_ns())
+            self.durability.restore_keys(self.tell, self.lease_ends_ns())
             self.recovery.begin(now_ns, storage.awaited())
         for interface in neighbours:
-            self._interfaces.add_neighbour(interface)
-            self._interfaces.await_neighbour(interface)
+            self.add_neighbour(interface, restored=True)
+            self.await_neighbour(interface)
         if self.durability is not None:
-            self.durability.restore_sessions(core.handle, self._interfaces.restored, self.clock.stamp_ns)
-            self._moves = SessionMoves(self, self._interfaces, self.durability, tickets or Tickets(""))
+            self.durability.restore_sessions(core.handle, self.restored, self.clock.stamp_ns)
+            self._moves = SessionMoves(self, self.durability, tickets or Tickets(""))
         if self.recovery.awaits_clients:
             self.tell(AwaitClients(True), "")
         self.finish()
@@ -128,104 +128,12 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         """What it has had already, where links move."""
         return self._intake.repeats
 
-    def add_neighbour(self, interface: Interface, now_ns: int | None = None) -> None:
-        """A broker that this one is linked to, besides those it was made with."""
-        if now_ns is not None:
-            self.clock.now_ns = now_ns
-        self._interfaces.add_neighbour(interface, joins=True)
-
-    # --- changes while it runs ------------------------------------------------------------------------------
-
-    def set_options(self, options: EndpointOptions) -> None:
-        """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
-        self.options = options
-        self.quotas.bounds = options.bounds
-        self._interfaces.set_options(options)
-
-    def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
-        """To which of its neighbours this broker opens the connection from now on."""
-        self.clock.now_ns = now_ns
-        self._interfaces.set_dialled(dialled)
-
     def release_neighbour(self, interface: Interface, now_ns: int) -> None:
         """Route nothing more to a neighbour, for good. What is queued for it still leaves."""
         self.clock.now_ns = now_ns
         if interface not in self.core.tables.peers:  # the core waits for its first connection
             self.tell(Connect(), interface)
         self.tell(Disconnect(), interface)
-        self.finish()
-
-    def remove_neighbour(
-        self, interface: Interface, reason: str, now_ns: int, *, status: str = "UNAVAILABLE"
-    ) -> None:
-        """End the link to a released neighbour, with a goodbye. Events that are queued for it are dropped."""
-        self.clock.now_ns = now_ns
-        self._interfaces.remove_neighbour(interface, reason, status)
-
-    # --- connections ----------------------------------------------------------------------------------------
-
-    def opened(self, now_ns: int) -> None:
-        """It can be connected to from now on: whom it waits for has its time from now on, however long it has
-        read its log. To be called at most once, before all else.
-        """
-        self.clock.now_ns = now_ns
-        self.recovery.opened(now_ns)
-        self._interfaces.opened()
-        if ("restored", "") in self.timers:
-            self.timers.set(("restored", ""), self._lease_ends_ns())
-
-    def _lease_ends_ns(self) -> int:
-        return self.clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
-
-    def accept(self, peer: ConnectRequest, connection: IncomingConnection, now_ns: int) -> None:
-        """A connection was opened by its peer. It is opened now, or after the holder of its name has had the
-        time to answer, or closed.
-
-        `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
-        `LinkError` for a hello that makes no sense.
-        """
-        self.clock.now_ns = now_ns
-        self._interfaces.accept(peer, connection)
-        self.finish()
-
-    def hello_for(self, interface: Interface) -> Hello:
-        """The hello for a connection that this broker opens; until it is answered or has failed
-        (`handshake`), the link keeps its incarnation.
-        """
-        queue = self.queues[interface]
-        queue.handshake = True
-        return queue.link.hello()
-
-    def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
-        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
-        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
-        neighbour has connected meanwhile.
-        """
-        self.clock.now_ns = now_ns
-        resumed = self._interfaces.answer(interface, hello, connection)
-        self.finish()
-        return resumed
-
-    def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
-        """A connection has ended. Nothing changes if the interface has another one by then."""
-        self.clock.now_ns = now_ns
-        self._interfaces.lost(interface, connection)
-        self.finish()
-
-    def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
-        """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
-        self.clock.now_ns = now_ns
-        ended = self._interfaces.goodbye(interface, connection)
-        self.finish()
-        return ended
-
-    def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
-        """End the connection of a client, and refuse who claims its name: both are to come again."""
-        self.clock.now_ns = now_ns
-        self._interfaces.end_challenge(interface, won=False)
-        queue = self.queues.get(interface)
-        if queue is not None and queue.connected:
-            self._interfaces.disconnect(queue, "UNAVAILABLE", reason)
         self.finish()
 
     # --- frames ---------------------------------------------------------------------------------------------
@@ -275,11 +183,11 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             connection.charge(IDLE_FRAME * idle)
         if (link.acknowledged, link.credit) != queue.progress and queue.received():
             if queue.full:
-                self._interfaces.rearm_stall(queue)
+                self.rearm_stall(queue)
             if self.durability is not None:
                 self.durability.refill(queue, self.clock.now_ns)
-        if interface in self._interfaces.challenges.going_on:
-            self._interfaces.end_challenge(interface, won=False)
+        if interface in self.challenges:
+            self.end_challenge(interface, won=False)
         if link.ready:
             connection.wake()  # its next frame acknowledges
         elif link.due_ns is not None:
@@ -380,7 +288,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                 if is_broker and self.durability is not None:
                     self._moves.receive(message, queue.interface)
                 continue
-            if alone and self._interfaces.endings.withdraw_void(queue.interface):
+            if alone and self.endings.withdraw_void(queue.interface):
                 return index
             pending.append(message)
             if message.__class__ not in _BATCHED:
@@ -400,11 +308,11 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         """What a call has left to do when all else is consistent."""
         if self.recovery.going_on and self.core.synced and self.recovery.synchronised(self.clock.now_ns):
             self.recovery.end(self.clock.now_ns)
-            self._interfaces.withhold_credit()
+            self.withhold_credit()
         if self.durability is not None:
             self._moves.advance()
         while self.ending:
-            self._interfaces.end_session(*self.ending.pop())
+            self.end_session(*self.ending.pop())
 
     # --- durable types --------------------------------------------------------------------------------------
 
@@ -487,22 +395,22 @@ class BrokerEndpoint(EndpointState, Generic[M]):
                     self._warn_unsynced()
                     continue
                 self.recovery.end(self.clock.now_ns)
-                self._interfaces.withhold_credit()
+                self.withhold_credit()
             elif what == "ending":
-                self._interfaces.endings.advance(interface, now_ns)
+                self.endings.advance(interface, now_ns)
             elif what == "probe":
-                self._interfaces.end_challenge(interface, won=True)
+                self.end_challenge(interface, won=True)
             elif what == "refill" and self.durability is not None and queue is not None:
                 self.durability.refill(queue, now_ns)
             elif queue is not None:
-                self._interfaces.handle_timer(queue, what)
+                self.handle_interface_timer(queue, what)
         if self.ending or self.durability is not None or self.recovery.going_on:
             self.finish()
 
     def timers_took(self, spent_ns: int, now_ns: int) -> None:
         """`handle_timer` has taken so long, until now."""
-        if self._interfaces.endings.worked:
-            self._interfaces.endings.took(spent_ns, now_ns)
+        if self.endings.worked:
+            self.endings.took(spent_ns, now_ns)
 
     def _expire(self) -> None:
         """The validity periods of subscriptions have ended."""
@@ -514,7 +422,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
             if self.durability is not None:
                 self.durability.expired(queue, subscription_id, self.clock.now_ns)
             if queue.durable and not queue.connected and not self._moves.arrives(interface):
-                self._interfaces.await_lease(queue)
+                self.await_lease(queue)
 
     def _warn_unsynced(self) -> None:
         """A durable event must not pass before all neighbours have sent their interest."""
@@ -533,7 +441,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         self.draining = True
         if self.deferred:
             self.deliver()
-        self._interfaces.withhold_credit()
+        self.withhold_credit()
         for queue in self.queues.values():
             queue.link.ask()
 
@@ -541,7 +449,7 @@ class BrokerEndpoint(EndpointState, Generic[M]):
         """The core is not used any more. What it may not have handled is not acknowledged."""
         self.draining, self.deferred = True, False
         if self.source is not None:
-            self._interfaces.detach(self.source, "UNAVAILABLE", "the broker has failed")
+            self.detach(self.source, "UNAVAILABLE", "the broker has failed")
 
     @property
     def drained(self) -> bool:
@@ -557,4 +465,4 @@ class BrokerEndpoint(EndpointState, Generic[M]):
     def close_connections(self, reason: str) -> None:
         """End every connection with a goodbye."""
         for queue in list(self.queues.values()):
-            self._interfaces.detach(queue, "UNAVAILABLE", reason)
+            self.detach(queue, "UNAVAILABLE", reason)

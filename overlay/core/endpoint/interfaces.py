@@ -15,19 +15,18 @@ from covey.overlay.core.access.rights import AUTHENTICATION
 from covey.overlay.core.endpoint.connections import (
     NEVER_LINKED_NS,
     NOT_DIALLED,
-    Challenges,
+    PROBE_NS,
     Connection,
     ConnectionRefusedError,
     ConnectRequest,
     IncomingConnection,
     both_dial,
-    own_prevails,
+    taken,
 )
-from covey.overlay.core.endpoint.ending import Endings
 from covey.overlay.core.endpoint.interface_queue import STALLED, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.state import EndpointOptions, EndpointState
-from covey.overlay.core.link.link import Hello, Link, LinkError
+from covey.overlay.core.link.link import Hello, LinkError
 from covey.overlay.core.messages import AwaitClients, Connect, Interface
 from covey.overlay.core.warnings import WarningKind
 
@@ -36,32 +35,10 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 """How long the full queue of a disconnected interface goes on holding the sources."""
 
 
-class Interfaces:
-    """Begins and ends interfaces. Sets the timers "away", "expiry", "lease", "stall" and "unlinked" of an
-    interface.
+class Interfaces(EndpointState):
+    """Begins and ends interfaces. Sets their timers "away", "expiry", "lease", "probe", "stall" and
+    "unlinked".
     """
-
-    def __init__(
-        self, state: EndpointState, *, new_link: Callable[[int], Link], dialled: Collection[Interface]
-    ) -> None:
-        self._state = state
-        self.challenges = Challenges(state.timers)
-        self._new_link = new_link
-        self._dialled = frozenset(dialled)
-        self.admit: Callable[[ConnectRequest], None] | None = None
-        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now."""
-        self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
-        """The ticket of a durable session, ..."""
-        self.ended: Callable[[Interface], object] = lambda _: None
-        """... and what learns of the end of a session. `SessionMoves` sets all three."""
-        self._links = 0
-        self.endings = Endings(
-            state.tables,
-            part=state.options.ending_part,
-            timers=state.timers,
-            tell_core=state.tell,
-            ended=state.quotas.forget,
-        )
 
     # --- beginning ------------------------------------------------------------------------------------------
 
@@ -71,18 +48,18 @@ class Interfaces:
         session = not interface.startswith("broker/")
         queue = InterfaceQueue(
             interface,
-            self._new_link(self.new_number()),
+            self.new_link(self.new_number()),
             changed=self._fullness_changed,
-            warn=partial(self._state.warn, interface),
+            warn=partial(self.warn, interface),
             policy=policy,
-            limits=self._state.options.queue_limits(session=session),
-            durable=durable and self._state.durability is not None,
-            key_of=self._state.tables.key_of,
+            limits=self.options.queue_limits(session=session),
+            durable=durable and self.durability is not None,
+            key_of=self.tables.key_of,
         )
-        queue.since_ns = self._state.clock.now_ns
+        queue.since_ns = self.clock.now_ns
         if session:
-            self._state.windows.opened(queue.link)
-        queue.link.withhold_credit(self._state.credit_withheld)
+            self.windows.opened(queue.link)
+        queue.link.withhold_credit(self.credit_withheld)
         return queue
 
     def new_number(self) -> int:
@@ -91,125 +68,172 @@ class Interfaces:
         Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
         next session of that name. A link that gives up control takes one of the next thousand.
         """
-        self._links = (self._links + 1) % (1 << 22)
-        return self._state.recovery.incarnation(self._links)
+        self.links = (self.links + 1) % (1 << 22)
+        return self.recovery.incarnation(self.links)
 
     def restored(self, interface: Interface) -> InterfaceQueue:
         """The queue of a durable session of an earlier life, or of another broker."""
         if interface in self.endings:
             self.endings.finish(interface)
-        self._state.queues[interface] = queue = self._queue(interface, durable=True)
+        self.queues[interface] = queue = self._queue(interface, durable=True)
         return queue
 
-    def add_neighbour(self, interface: Interface, *, joins: bool = False) -> None:
-        """Nothing changes if it is one. To one that `joins` nothing was promised before."""
-        if interface not in self._state.queues:
-            self._state.queues[interface] = self._state.neighbours[interface] = queue = self._queue(interface)
-            if self._state.durability is not None and joins:
-                self._state.durability.catching_up.begin(queue)
-            elif self._state.durability is not None:
-                self._state.durability.catching_up.restore(queue)
+    def add_neighbour(
+        self, interface: Interface, now_ns: int | None = None, *, restored: bool = False
+    ) -> None:
+        """A broker that this one is linked to. Nothing was promised to one that is not `restored`."""
+        if now_ns is not None:
+            self.clock.now_ns = now_ns
+        if interface not in self.queues:
+            self.queues[interface] = self.neighbours[interface] = queue = self._queue(interface)
+            if self.durability is not None and restored:
+                self.durability.catching_up.restore(queue)
+            elif self.durability is not None:
+                self.durability.catching_up.begin(queue)
 
-    def remove_neighbour(self, interface: Interface, reason: str, status: str) -> None:
-        """All but its state in the core."""
-        queue = self._state.neighbours.pop(interface)
+    def remove_neighbour(
+        self, interface: Interface, reason: str, now_ns: int, *, status: str = "UNAVAILABLE"
+    ) -> None:
+        """End the link to a released neighbour, with a goodbye. Events that are queued for it are dropped."""
+        self.clock.now_ns = now_ns
+        queue = self.neighbours.pop(interface)
         self._remove(queue, "neighbour removed")
         self.detach(queue, status, reason)
         self.end_challenge(interface, won=False)
 
     def set_options(self, options: EndpointOptions) -> None:
-        """The limits of queues are those of other options from now on."""
-        for queue in self._state.queues.values():
+        """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
+        self.options = options
+        self.quotas.bounds = options.bounds
+        for queue in self.queues.values():
             queue.limits = options.queue_limits(session=not queue.is_broker)
 
-    def set_dialled(self, dialled: Collection[Interface]) -> None:
-        """To which of its neighbours the broker opens the connection from now on."""
-        self._dialled = frozenset(dialled)
-        for interface, queue in self._state.neighbours.items():
-            if interface in self._dialled:
-                self._state.timers.cancel(("unlinked", interface))
-            elif not queue.connected and ("unlinked", interface) not in self._state.timers:
+    def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
+        """To which of its neighbours this broker opens the connection from now on."""
+        self.clock.now_ns = now_ns
+        self.dialled = frozenset(dialled)
+        for interface, queue in self.neighbours.items():
+            if interface in self.dialled:
+                self.timers.cancel(("unlinked", interface))
+            elif not queue.connected and ("unlinked", interface) not in self.timers:
                 self.await_neighbour(interface)
 
     def await_neighbour(self, interface: Interface) -> None:
         """Warn if it does not connect."""
-        if interface not in self._dialled:
-            self._state.timers.set(("unlinked", interface), self._state.clock.now_ns + NEVER_LINKED_NS)
+        if interface not in self.dialled:
+            self.timers.set(("unlinked", interface), self.clock.now_ns + NEVER_LINKED_NS)
 
-    def opened(self) -> None:
-        """Nobody could connect before now: all are without a connection since now."""
-        for interface, queue in self._state.queues.items():
-            queue.since_ns = self._state.clock.now_ns
+    def opened(self, now_ns: int) -> None:
+        """It can be connected to from now on: whom it waits for has its time from now on, however long it has
+        read its log. To be called at most once, before all else.
+        """
+        self.clock.now_ns = now_ns
+        self.recovery.opened(now_ns)
+        for interface, queue in self.queues.items():
+            queue.since_ns = now_ns
             if queue.is_broker:
                 self.await_neighbour(interface)
-            elif ("lease", interface) in self._state.timers:
+            elif ("lease", interface) in self.timers:
                 self.await_lease(queue)
+        if ("restored", "") in self.timers:
+            self.timers.set(("restored", ""), self.lease_ends_ns())
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    def accept(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
-        """As `BrokerEndpoint.accept`."""
-        if self._state.draining:
+    def accept(self, peer: ConnectRequest, connection: IncomingConnection, now_ns: int) -> None:
+        """A connection was opened by its peer. It is opened now, or after the holder of its name has had the
+        time to answer, or closed.
+
+        `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
+        `LinkError` for a hello that makes no sense.
+        """
+        self.clock.now_ns = now_ns
+        if self.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
         self._check_name(peer.interface)
         self._admit(peer)
-        queue = self._state.queues.get(peer.interface)
+        queue = self.queues.get(peer.interface)
         if queue is not None and queue.is_broker:
             self._arbitrate(queue, peer)
         self._check_durable(queue, peer)
-        if queue is not None and queue.connected:
-            if queue.link.peer_incarnation != peer.hello.incarnation:
-                self.challenges.begin(peer, connection, self._state.clock.now_ns)
-                queue.link.probe()
-                queue.wake()
-                return
-            self.detach(queue, "ABORTED", "a newer connection replaces this one")
-            self.disconnected(queue)
-        self._open(peer, connection)
+        if queue is not None and queue.connected and queue.link.peer_incarnation != peer.hello.incarnation:
+            self._challenge(queue, peer, connection)
+        else:
+            if queue is not None and queue.connected:
+                self.disconnect_queue(queue, "ABORTED", "a newer connection replaces this one")
+            self._open(peer, connection)
+        self.finish()
 
-    def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
-        """As `BrokerEndpoint.answer`."""
-        queue = self._state.queues[interface]
+    def hello_for(self, interface: Interface) -> Hello:
+        """The hello for a connection that this broker opens; until it is answered or has failed
+        (`handshake`), the link keeps its incarnation.
+        """
+        queue = self.queues[interface]
+        queue.handshake = True
+        return queue.link.hello()
+
+    def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
+        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
+        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
+        neighbour has connected meanwhile.
+        """
+        self.clock.now_ns = now_ns
+        queue = self.queues[interface]
         if queue.connected or not queue.handshake:
             # The neighbour took a hello from before the other connection, and may have reset its end for it.
             queue.link.forget_peer()
-            own, name = self._state.tables.broker_id, interface.removeprefix("broker/")
+            own, name = self.tables.broker_id, interface.removeprefix("broker/")
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
-        return self._attach(queue, hello, connection)
+        resumed = self._attach(queue, hello, connection)
+        self.finish()
+        return resumed
 
     def _arbitrate(self, queue: InterfaceQueue, peer: ConnectRequest) -> None:
         """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
-        own, name = self._state.tables.broker_id, queue.interface.removeprefix("broker/")
+        own, name = self.tables.broker_id, queue.interface.removeprefix("broker/")
         again = queue.link.peer_incarnation == peer.hello.incarnation
-        if own_prevails(own, name) and (queue.handshake or (queue.connected and queue.dialled and again)):
+        if own < name and (queue.handshake or (queue.connected and queue.dialled and again)):
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
+
+    def _challenge(
+        self, holder: InterfaceQueue, peer: ConnectRequest, connection: IncomingConnection
+    ) -> None:
+        """A peer claims the name of an interface that is connected: its holder has a moment to answer."""
+        interface = holder.interface
+        if interface in self.challenges:
+            raise ConnectionRefusedError("ALREADY_EXISTS", taken(interface))
+        self.challenges[interface] = peer, connection
+        self.timers.set(("probe", interface), self.clock.now_ns + PROBE_NS)
+        holder.link.probe()
+        holder.wake()
 
     def end_challenge(self, interface: Interface, *, won: bool) -> None:
         """The holder of a name has answered, or has not: then who claims the name gets it."""
-        challenge = self.challenges.end(interface)
+        self.timers.cancel(("probe", interface))
+        challenge = self.challenges.pop(interface, None)
         if challenge is None:
             return
+        peer, connection = challenge
         if not won:
-            challenge.refuse()
+            connection.close("ALREADY_EXISTS", taken(interface))
             return
-        queue = self._state.queues.get(interface)
+        queue = self.queues.get(interface)
         if queue is not None and queue.connected:
-            self.detach(queue, "ABORTED", "it did not answer when another claimed its name")
-            self.disconnected(queue)
+            self.disconnect_queue(queue, "ABORTED", "it did not answer when another claimed its name")
         try:
-            self._admit(challenge.peer)  # anew: its session may be at another broker
-            self._open(challenge.peer, challenge.connection)
+            self._admit(peer)  # anew: its session may be at another broker
+            self._open(peer, connection)
         except LinkError as error:
-            challenge.connection.close("INVALID_ARGUMENT", str(error))
+            connection.close("INVALID_ARGUMENT", str(error))
         except ConnectionRefusedError as error:
-            challenge.connection.close(error.status, str(error))
+            connection.close(error.status, str(error))
 
     def _admit(self, peer: ConnectRequest) -> None:
         if self.admit is not None and not peer.interface.startswith("broker/"):
             self.admit(peer)
 
     def _open(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
-        queue = self._state.queues.get(peer.interface)
+        queue = self.queues.get(peer.interface)
         self._check_durable(queue, peer)
         if queue is not None:
             renewed = queue.durable or queue.link.peer_incarnation == peer.hello.incarnation
@@ -223,17 +247,17 @@ class Interfaces:
             if refusal is not None:
                 raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
             queue = self._queue(peer.interface, peer.slow_consumer, durable=peer.durable)
-        self._state.quotas.session_opened(queue.interface, peer.principal)
+        self.quotas.session_opened(queue.interface, peer.principal)
         if queue.rights != peer.rights:
-            self._state.guard.forget(queue.interface)
+            self.guard.forget(queue.interface)
         queue.rights = peer.rights
         if not queue.is_broker:  # what goes on, or is restored, may have had another policy
             queue.policy = peer.slow_consumer
         answer = queue.link.hello()
-        if queue.durable and self._state.durability is not None:
+        if queue.durable and self.durability is not None:
             if not queue.identity:
-                queue.identity = f"{self._state.tables.broker_id}/{queue.link.incarnation:x}"
-                self._state.durability.opened(queue)
+                queue.identity = f"{self.tables.broker_id}/{queue.link.incarnation:x}"
+                self.durability.opened(queue)
             answer = replace(answer, ticket=self.ticket(queue))
         self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
         self._await_expiry(queue)
@@ -246,8 +270,8 @@ class Interfaces:
 
     def session_refusal(self, principal: str, others: int = 0) -> str | None:
         """Why no other session of a client may begin here, with so many that are about to; None if it may."""
-        sessions = len(self._state.queues) - len(self._state.neighbours) + len(self.endings)
-        return self._state.quotas.session_refusal(sessions + others, principal)
+        sessions = len(self.queues) - len(self.neighbours) + len(self.endings)
+        return self.quotas.session_refusal(sessions + others, principal)
 
     def _check_durable(self, queue: InterfaceQueue | None, peer: ConnectRequest) -> None:
         """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or not the one
@@ -255,11 +279,11 @@ class Interfaces:
         """
         if not peer.durable:
             return
-        refusal = self._state.guard.durable_refusal(peer.rights)
+        refusal = self.guard.durable_refusal(peer.rights)
         if refusal is not None:
             raise ConnectionRefusedError("FAILED_PRECONDITION", refusal)
         if queue is not None and queue.durable and not self._may_go_on(queue, peer):
-            raise ConnectionRefusedError("PERMISSION_DENIED", self._state.guard.session_denial(peer.rights))
+            raise ConnectionRefusedError("PERMISSION_DENIED", self.guard.session_denial(peer.rights))
 
     def _may_go_on(self, queue: InterfaceQueue, peer: ConnectRequest) -> bool:
         """Whether a session goes on with a client's rights. With others it is a new client, whose
@@ -268,8 +292,8 @@ class Interfaces:
         """
         if not queue.durable:
             return queue.rights == peer.rights
-        permitted = self._state.guard.durable_refusal(peer.rights) is None
-        return permitted and self._state.guard.permits_session(queue.interface, peer.rights)
+        permitted = self.guard.durable_refusal(peer.rights) is None
+        return permitted and self.guard.permits_session(queue.interface, peer.rights)
 
     def _attach(
         self,
@@ -281,36 +305,36 @@ class Interfaces:
         """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
         hello does not fit.
         """
-        now_ns = self._state.clock.now_ns
+        now_ns = self.clock.now_ns
         queue.handshake = False
         queue.since_ns = now_ns
         queue.dialled = opened is None
         resumed = queue.link.resume(hello)
         interface = queue.interface
-        self._state.queues[interface] = queue
+        self.queues[interface] = queue
         if opened is not None:
             opened(resumed)
         taken = queue.attach(connection)
-        self._state.timers.cancel(("unlinked", interface))
-        self._state.timers.cancel(("away", interface))
-        self._state.timers.cancel(("lease", interface))
+        self.timers.cancel(("unlinked", interface))
+        self.timers.cancel(("away", interface))
+        self.timers.cancel(("lease", interface))
         if taken:
             self.rearm_stall(queue)
         if not resumed:
-            self._state.forget(interface)
+            self.forget(interface)
             if queue.is_broker:
-                self._state.recovery.neighbour_connected(hello)
-            if self._state.recovery.begins(hello, now_ns):
+                self.recovery.neighbour_connected(hello)
+            if self.recovery.begins(hello, now_ns):
                 self.withhold_credit()
-                self._state.tell(AwaitClients(True), "")
-            self._state.tell(Connect(), interface)
-        if self._state.durability is not None:
+                self.tell(AwaitClients(True), "")
+            self.tell(Connect(), interface)
+        if self.durability is not None:
             if queue.durable and not queue.is_broker and not hello.peer_incarnation:
-                recalled = self._state.durability.sessions.recalled(interface)
+                recalled = self.durability.sessions.recalled(interface)
                 queue.recalled = len(recalled)
                 for message in recalled:
                     queue.send(message)
-            self._state.durability.refill(queue, now_ns)
+            self.durability.refill(queue, now_ns)
         queue.wake()
         return resumed
 
@@ -320,26 +344,43 @@ class Interfaces:
         if connection is not None:
             connection.close(status, reason)
 
-    def lost(self, interface: Interface, connection: Connection) -> None:
+    def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
         """A connection has ended. Nothing changes if the interface has another one by then."""
-        queue = self._state.queues.get(interface)
-        if queue is None or queue.connection is not connection:
-            self.challenges.withdraw(interface, connection)
-            return
-        queue.connection = None
+        self.clock.now_ns = now_ns
+        queue = self.queues.get(interface)
+        if queue is not None and queue.connection is connection:
+            queue.connection = None
+            self.disconnected(queue)
+            self.end_challenge(interface, won=True)
+        elif interface in self.challenges and self.challenges[interface][1] is connection:
+            del self.challenges[interface]
+            self.timers.cancel(("probe", interface))
+        self.finish()
+
+    def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
+        """End the connection of a client, and refuse who claims its name: both are to come again."""
+        self.clock.now_ns = now_ns
+        self.end_challenge(interface, won=False)
+        queue = self.queues.get(interface)
+        if queue is not None and queue.connected:
+            self.disconnect_queue(queue, "UNAVAILABLE", reason)
+        self.finish()
+
+    def disconnect_queue(self, queue: InterfaceQueue, status: str, reason: str) -> None:
+        """End the connection of an interface, which may come back."""
+        self.detach(queue, status, reason)
         self.disconnected(queue)
-        self.end_challenge(interface, won=True)
 
     def disconnected(self, queue: InterfaceQueue) -> None:
         """An interface has no connection from now on."""
-        interface, now_ns = queue.interface, self._state.clock.now_ns
+        interface, now_ns = queue.interface, self.clock.now_ns
         queue.since_ns = now_ns
-        self._state.timers.cancel(("ack", interface))
-        self._state.timers.cancel(("expiry", interface))
-        self._state.timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
-        if self._state.durability is not None and queue.durable:
+        self.timers.cancel(("ack", interface))
+        self.timers.cancel(("expiry", interface))
+        self.timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
+        if self.durability is not None and queue.durable:
             # Its client may start anew, without watermarks.
-            self._state.durability.disconnected(interface, now_ns)
+            self.durability.disconnected(interface, now_ns)
         if queue.is_broker:
             self.await_neighbour(interface)
         else:
@@ -349,92 +390,92 @@ class Interfaces:
         """The session of a client without a connection ends when its lease does, unless it is durable and in
         use."""
         if not (queue.durable and self.in_use(queue.interface)):
-            lease_ns = round(self._state.options.sessions.lease_s * NS_PER_S)
-            self._state.timers.set(("lease", queue.interface), self._state.clock.now_ns + lease_ns)
+            self.timers.set(("lease", queue.interface), self.lease_ends_ns())
+
+    def lease_ends_ns(self) -> int:
+        """When a lease is over that begins now."""
+        return self.clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
 
     def withhold_credit(self) -> None:
         """While the broker drains or recovers; else grant it."""
-        withhold = self._state.credit_withheld
-        for queue in self._state.queues.values():
+        withhold = self.credit_withheld
+        for queue in self.queues.values():
             queue.link.withhold_credit(withhold)
             queue.wake()
 
     # --- timers ---------------------------------------------------------------------------------------------
 
-    def handle_timer(self, queue: InterfaceQueue, what: str) -> None:
+    def handle_interface_timer(self, queue: InterfaceQueue, what: str) -> None:
         """A timer that was set here is due."""
         if what == "away":
             queue.stop_blocking("out of reach")
         elif what == "unlinked":
-            self._state.warn(queue.interface, WarningKind.NEVER_LINKED, NOT_DIALLED)
+            self.warn(queue.interface, WarningKind.NEVER_LINKED, NOT_DIALLED)
         elif what == "lease":
             sentence = "session ended: its lease has expired"
-            self._state.warn(queue.interface, WarningKind.LEASE_EXPIRED, sentence)
+            self.warn(queue.interface, WarningKind.LEASE_EXPIRED, sentence)
             self.end_session(queue, "its lease has expired", "ABORTED")
         elif what == "expiry":
             self._handle_expiry(queue)
         elif what == "stall" and queue.full:
             queue.stop_blocking(STALLED)
-            seconds = self._state.options.sessions.stall_limit_s
+            seconds = self.options.sessions.stall_limit_s
             sentence = f"took nothing for {seconds:g} s: its oldest events are dropped"
-            self._state.warn(queue.interface, WarningKind.STALLED, sentence)
+            self.warn(queue.interface, WarningKind.STALLED, sentence)
 
     def _await_expiry(self, queue: InterfaceQueue) -> None:
         """Set a timer for the end of a client's rights: at most a minute, since the clock may be set."""
         if queue.rights is not None and queue.rights.expires_ns is not None:
-            due_ns = queue.rights.expires_ns - self._state.clock.offset_ns
-            due_ns = min(due_ns, self._state.clock.now_ns + 60 * NS_PER_S)
-            self._state.timers.set(("expiry", queue.interface), due_ns)
+            due_ns = queue.rights.expires_ns - self.clock.offset_ns
+            due_ns = min(due_ns, self.clock.now_ns + 60 * NS_PER_S)
+            self.timers.set(("expiry", queue.interface), due_ns)
 
     def _handle_expiry(self, queue: InterfaceQueue) -> None:
         """A client whose rights have ended is disconnected: within its lease it may come back with new
         ones."""
         if not queue.connected or queue.rights is None or queue.rights.expires_ns is None:
             return
-        if self._state.clock.stamp_ns < queue.rights.expires_ns:
+        if self.clock.stamp_ns < queue.rights.expires_ns:
             self._await_expiry(queue)
             return
-        self._state.guard.denials[AUTHENTICATION] += 1
-        self.disconnect(queue, "UNAUTHENTICATED", "the token or certificate has expired")
+        self.guard.denials[AUTHENTICATION] += 1
+        self.disconnect_queue(queue, "UNAUTHENTICATED", "the token or certificate has expired")
         self.end_challenge(queue.interface, won=True)
-
-    def disconnect(self, queue: InterfaceQueue, status: str, reason: str) -> None:
-        """End the connection of a client, which may come back within its lease."""
-        self.detach(queue, status, reason)
-        self.disconnected(queue)
 
     def _fullness_changed(self, queue: InterfaceQueue) -> None:
         types = queue.full_types
-        self._state.holds.set_full(queue.interface, types)
+        self.holds.set_full(queue.interface, types)
         key = ("stall", queue.interface)
         if not types or queue.is_broker:
-            self._state.timers.cancel(key)
-        elif key not in self._state.timers and queue.connected:
+            self.timers.cancel(key)
+        elif key not in self.timers and queue.connected:
             self.rearm_stall(queue)
 
     def rearm_stall(self, queue: InterfaceQueue) -> None:
         """A client with a full queue has taken something, or its queue has become full."""
         if queue.full and not queue.is_broker:
-            limit_ns = round(self._state.options.sessions.stall_limit_s * NS_PER_S)
-            self._state.timers.set(("stall", queue.interface), self._state.clock.now_ns + limit_ns)
+            limit_ns = round(self.options.sessions.stall_limit_s * NS_PER_S)
+            self.timers.set(("stall", queue.interface), self.clock.now_ns + limit_ns)
 
     # --- ending ---------------------------------------------------------------------------------------------
 
     def in_use(self, interface: Interface) -> bool:
         """Whether a client has a subscription or an advertisement."""
-        peer = self._state.tables.peers.get(interface)
+        peer = self.tables.peers.get(interface)
         return peer is not None and bool(peer.subscriptions or peer.advertised)
 
-    def goodbye(self, interface: Interface, connection: Connection) -> bool:
+    def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
         """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
-        queue = self._state.queues.get(interface)
+        self.clock.now_ns = now_ns
+        queue = self.queues.get(interface)
         if queue is not None and queue.durable and self.in_use(interface):
-            self.lost(interface, connection)
+            self.lost(interface, connection, now_ns)
             return False
         if queue is not None and queue.connection is connection:
             queue.connection = None
             self.end_session(queue, "it left", "OK")
             self.end_challenge(interface, won=True)
+        self.finish()
         return True
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
@@ -442,28 +483,28 @@ class Interfaces:
         may begin elsewhere at once, so all of it ends now.
         """
         interface = queue.interface
-        if self._state.queues.get(interface) is not queue:
+        if self.queues.get(interface) is not queue:
             return
         self._remove(queue, "session ended")
         self.detach(queue, status, f"session ended: {why}")
         if queue.durable:
             self.endings.finish(interface)
         else:
-            self.endings.begin(interface, self._state.clock.now_ns)
+            self.endings.begin(interface, self.clock.now_ns)
 
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
         """Drop an interface, all but its state in the core."""
         interface = queue.interface
-        del self._state.queues[interface]
+        del self.queues[interface]
         for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):
-            self._state.timers.cancel((name, interface))
-        self._state.forget(interface)
-        self._state.windows.forget(queue.publishers)
-        self._state.guard.forget(interface)
-        self._state.validity.forget(interface)
+            self.timers.cancel((name, interface))
+        self.forget(interface)
+        self.windows.forget(queue.publishers)
+        self.guard.forget(interface)
+        self.validity.forget(interface)
         self.ended(interface)
-        if self._state.durability is not None:
-            self._state.durability.ended(queue, self._state.clock.now_ns)
+        if self.durability is not None:
+            self.durability.ended(queue, self.clock.now_ns)
         queue.discard(why)
         for reason, events in queue.drops.by_reason.items():
-            self._state.drops.add(reason, events)
+            self.drops.add(reason, events)

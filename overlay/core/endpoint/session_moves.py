@@ -29,7 +29,6 @@ from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Conn
 from covey.overlay.core.endpoint.durability import READ_BYTES, Durability
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.interfaces import Interfaces
-from covey.overlay.core.endpoint.state import EndpointState
 from covey.overlay.core.endpoint.storage import Arrival
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
@@ -96,18 +95,14 @@ class SessionMoves:
 
     def __init__(
         self,
-        state: EndpointState,
-        interfaces: Interfaces,
+        endpoint: Interfaces,
         durability: Durability,
         tickets: Tickets,
     ) -> None:
-        self._state = state
-        self.name = state.tables.broker_id
+        self._endpoint = endpoint
+        self.name = endpoint.tables.broker_id
         self.tickets = tickets
-        self.moved = 0
-        """Sessions that came from other brokers."""
-        self._interfaces = interfaces
-        interfaces.admit, interfaces.ticket, interfaces.ended = self.admit, self.issue, self._forget
+        endpoint.admit, endpoint.ticket, endpoint.ended = self.admit, self.issue, self._forget
         self._durability = durability
         self._reader = durability.catching_up
         self._routes: dict[str, Interface] = {}
@@ -118,14 +113,20 @@ class SessionMoves:
         self._ended: dict[Interface, str] = {}
         """Sessions that no broker has any more, by their identity."""
         for interface, arrival in durability.unconfirmed.items():
-            queue = state.queues[interface]
+            queue = endpoint.queues[interface]
             commit = self._message(interface, arrival.origin, arrival.number, MoveStep.COMMIT)
             arriving = _Arriving(
-                interface, arrival.origin, arrival.number, queue.identity, state.clock.now_ns, commit, queue
+                interface,
+                arrival.origin,
+                arrival.number,
+                queue.identity,
+                endpoint.clock.now_ns,
+                commit,
+                queue,
             )
             arriving.arrival, arriving.settled = arrival, True
             self._arriving[interface] = arriving
-            self._state.timers.set(("move", interface), state.clock.now_ns)
+            self._endpoint.timers.set(("move", interface), endpoint.clock.now_ns)
 
     # --- clients --------------------------------------------------------------------------------------------
 
@@ -139,22 +140,22 @@ class SessionMoves:
         try:
             ticket = self.tickets.read(interface, peer.hello.ticket)
         except DeniedError as error:
-            self._state.guard.denials[TICKET] += 1
+            self._endpoint.guard.denials[TICKET] += 1
             raise ConnectionRefusedError(error.status, str(error)) from None
-        queue, arriving = self._state.queues.get(interface), self._arriving.get(interface)
+        queue, arriving = self._endpoint.queues.get(interface), self._arriving.get(interface)
         if queue is not None and queue.durable and self._is_orphan(queue, ticket):
-            self._interfaces.end_session(queue, "its client has another one", "ABORTED")
+            self._endpoint.end_session(queue, "its client has another one", "ABORTED")
             queue = None
         durable = queue is not None and queue.durable
         identity = "" if queue is None else queue.identity
         if arriving is not None:
             identity = arriving.identity
         if self.tickets.keys and identity and (ticket is None or ticket.identity != identity):
-            self._state.guard.denials[TICKET] += 1
+            self._endpoint.guard.denials[TICKET] += 1
             reason = f"{interface} has a durable session here: expected its ticket"
             raise ConnectionRefusedError("UNAUTHENTICATED", reason)
         if arriving is not None:
-            arriving.requested_ns = self._state.clock.now_ns
+            arriving.requested_ns = self._endpoint.clock.now_ns
             raise self._refusal(arriving.origin)
         if durable:
             self._leaving.pop(interface, None)
@@ -166,13 +167,13 @@ class SessionMoves:
             origin, _ = self._durability.storage.moved_to(interface)
         if not origin or self._ended.get(interface) == ticket.identity:
             return
-        refusal = self._interfaces.session_refusal(peer.principal, len(self._arriving))
+        refusal = self._endpoint.session_refusal(peer.principal, len(self._arriving))
         if refusal is not None:
             raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
         if queue is not None:
-            self._interfaces.end_session(queue, "replaced by a durable one", "ABORTED")
-        self._state.quotas.session_opened(interface, peer.principal)
-        self._ask(interface, origin, ticket.identity, self._state.clock.now_ns)
+            self._endpoint.end_session(queue, "replaced by a durable one", "ABORTED")
+        self._endpoint.quotas.session_opened(interface, peer.principal)
+        self._ask(interface, origin, ticket.identity, self._endpoint.clock.now_ns)
         raise self._refusal(origin)
 
     def _forget(self, interface: Interface) -> None:
@@ -188,7 +189,7 @@ class SessionMoves:
         another."""
         interface = queue.interface
         other = ticket is not None and ticket.identity != queue.identity and interface not in self._arriving
-        return other and not queue.connected and not self._interfaces.in_use(interface)
+        return other and not queue.connected and not self._endpoint.in_use(interface)
 
     @staticmethod
     def _refusal(origin: str) -> ConnectionRefusedError:
@@ -227,7 +228,7 @@ class SessionMoves:
     def _steady(self) -> bool:
         """Whether this broker has all that was sent to it before it was restarted, or lost. Else what comes
         again may have gone on before, and other brokers would drop it."""
-        return self._state.recovery.steady(self._state.clock.now_ns)
+        return self._endpoint.recovery.steady(self._endpoint.clock.now_ns)
 
     def _message(self, interface: Interface, receiver: str, number: int, step: MoveStep) -> SessionMove:
         return SessionMove(self.name, receiver, interface, number, step)
@@ -239,13 +240,13 @@ class SessionMoves:
         """To where the receiver was heard of, else to all neighbours but the source. What cannot be sent is
         sent again by its sender."""
         route = self._routes.get(message.receiver, "")
-        known = self._state.queues.get(route)
+        known = self._endpoint.queues.get(route)
         others = [route] if known is not None and known.connected and route != source else None
-        for neighbour in others or [each for each in self._state.neighbours if each != source]:
+        for neighbour in others or [each for each in self._endpoint.neighbours if each != source]:
             if message.step is MoveStep.FLUSH:
                 self._flush(message, neighbour)
-            elif self._state.queues[neighbour].connected:
-                self._state.queues[neighbour].send(message)
+            elif self._endpoint.queues[neighbour].connected:
+                self._endpoint.queues[neighbour].send(message)
 
     def _flush(self, message: SessionMove, neighbour: Interface) -> None:
         if not any(each.message == message and each.neighbour == neighbour for each in self._flushes):
@@ -265,7 +266,7 @@ class SessionMoves:
             if arriving.arrival is not None and arriving.awaits.step is not MoveStep.COMMIT:
                 self._prepare(arriving, arriving.arrival)
             elif arriving.awaits.step is MoveStep.FLUSH and not arriving.settled:
-                peer = self._state.core.tables.peers.get(arriving.interface)
+                peer = self._endpoint.core.tables.peers.get(arriving.interface)
                 if peer is not None and peer.acknowledged >= arriving.settles:
                     arriving.settled = True
                     self._await(arriving, MoveStep.FLUSH)
@@ -273,7 +274,7 @@ class SessionMoves:
     def _advance_flushes(self) -> None:
         waiting = []
         for flush in self._flushes:
-            queue = self._state.queues.get(flush.neighbour)
+            queue = self._endpoint.queues.get(flush.neighbour)
             if queue is None:
                 continue
             if not self._steady or not self._reader.has_all(queue, flush.ends):
@@ -288,7 +289,7 @@ class SessionMoves:
         """The answer of a broker that has, or had, the session."""
         interface, number, step = message.interface, message.number, message.step
         answer = self._message(interface, message.sender, number, MoveStep.REFUSED)
-        queue = self._state.queues.get(interface)
+        queue = self._endpoint.queues.get(interface)
         moved_to = self._durability.storage.moved_to(interface)
         if step is MoveStep.COMMIT and moved_to == (message.sender, number):
             return replace(answer, step=MoveStep.COMMITTED)
@@ -346,14 +347,14 @@ class SessionMoves:
         del self._leaving[interface]
         queue.moved_to = message.sender, number
         sentence = f"its durable session is now at broker {message.sender}"
-        self._state.warn(interface, WarningKind.SESSION_MOVED, sentence)
-        self._interfaces.end_session(queue, f"it is now at broker {message.sender}", "UNAVAILABLE")
+        self._endpoint.warn(interface, WarningKind.SESSION_MOVED, sentence)
+        self._endpoint.end_session(queue, f"it is now at broker {message.sender}", "UNAVAILABLE")
         return replace(answer, step=MoveStep.COMMITTED)
 
     # --- the destination ------------------------------------------------------------------------------------
 
     def _ask(self, interface: Interface, origin: str, identity: str, requested_ns: int) -> None:
-        number = self._interfaces.new_number()
+        number = self._endpoint.new_number()
         ask = replace(self._message(interface, origin, number, MoveStep.ASK), identity=identity)
         arriving = _Arriving(interface, origin, number, identity, requested_ns, ask)
         self._arriving[interface] = arriving
@@ -371,40 +372,40 @@ class SessionMoves:
         settling = step is MoveStep.FLUSH and not arriving.settled
         if not settling and (arriving.arrival is None or step is MoveStep.COMMIT):
             self._send(arriving.awaits)
-        self._state.timers.set(("move", arriving.interface), self._state.clock.now_ns + RETRY_NS)
+        self._endpoint.timers.set(("move", arriving.interface), self._endpoint.clock.now_ns + RETRY_NS)
 
     def handle_timer(self, interface: Interface) -> None:
         """An answer has not come."""
         arriving = self._arriving.get(interface)
         if arriving is None:
             return
-        if arriving.queue is not None and self._state.queues.get(interface) is not arriving.queue:
+        if arriving.queue is not None and self._endpoint.queues.get(interface) is not arriving.queue:
             del self._arriving[interface]
         elif (
             arriving.awaits.step is not MoveStep.COMMIT
-            and self._state.clock.now_ns - arriving.requested_ns > PATIENCE_NS
+            and self._endpoint.clock.now_ns - arriving.requested_ns > PATIENCE_NS
         ):
             sentence = f"broker {arriving.origin} does not hand its session over"
-            self._state.warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
+            self._endpoint.warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
             self._give_up(arriving)
         else:
             self._resend(arriving)
 
     def _give_up(self, arriving: _Arriving) -> None:
         del self._arriving[arriving.interface]
-        self._state.timers.cancel(("move", arriving.interface))
+        self._endpoint.timers.cancel(("move", arriving.interface))
         queue = arriving.queue
         if queue is not None:
             queue.moved_to = arriving.origin, 0
-            self._interfaces.end_session(queue, "it is at another broker", "UNAVAILABLE")
+            self._endpoint.end_session(queue, "it is at another broker", "UNAVAILABLE")
         else:
-            self._state.quotas.forget(arriving.interface)
+            self._endpoint.quotas.forget(arriving.interface)
 
     def _refused(self, arriving: _Arriving, message: SessionMove) -> None:
-        principal = self._state.quotas.principal(arriving.interface)
+        principal = self._endpoint.quotas.principal(arriving.interface)
         self._give_up(arriving)
         if message.reason == "moved" and message.moved_to != self.name:
-            self._state.quotas.session_opened(arriving.interface, principal)
+            self._endpoint.quotas.session_opened(arriving.interface, principal)
             self._ask(arriving.interface, message.moved_to, arriving.identity, arriving.requested_ns)
         elif message.reason in ("unknown", "moved"):  # it came here, and has ended since
             self._ended[arriving.interface] = arriving.identity
@@ -416,18 +417,18 @@ class SessionMoves:
         if message.offsets != {"": arriving.awaits.offset}:
             return
         if arriving.queue is None:
-            if interface in self._state.queues:  # a client without a durable session has the name
+            if interface in self._endpoint.queues:  # a client without a durable session has the name
                 self._give_up(arriving)
                 return
-            queue = arriving.queue = self._interfaces.restored(interface)
+            queue = arriving.queue = self._endpoint.restored(interface)
             queue.identity = arriving.identity = message.identity
             queue.stop_blocking("out of reach")
             self._reader.begin_behind(queue)
-            self._state.tell(Connect(), interface)
+            self._endpoint.tell(Connect(), interface)
         for subscribe in message.subscriptions:
-            self._state.tell(subscribe, interface)
+            self._endpoint.tell(subscribe, interface)
             if subscribe.valid_for_ns:
-                self._state.validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
+                self._endpoint.validity.set(interface, subscribe.subscription_id, subscribe.valid_for_ns)
             arriving.settles = subscribe.epoch
         if message.reason != "end":
             self._await(arriving, MoveStep.ASK, offset=message.offset)
@@ -472,7 +473,7 @@ class SessionMoves:
 
     def _complete(self, arriving: _Arriving) -> None:
         del self._arriving[arriving.interface]
-        self._state.timers.cancel(("move", arriving.interface))
+        self._endpoint.timers.cancel(("move", arriving.interface))
         queue, arrival = arriving.queue, arriving.arrival
         assert queue is not None
         assert arrival is not None
@@ -480,8 +481,7 @@ class SessionMoves:
         for name, lost in arriving.lost.items():
             if lost:
                 queue.lost(name, lost, 0)
-        self.moved += 1
-        self._interfaces.disconnected(queue)
+        self._endpoint.disconnected(queue)
 
 
 def _some(subscribes: Sequence[Subscribe], start: int) -> tuple[Subscribe, ...]:

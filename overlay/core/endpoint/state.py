@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from covey.overlay.core.access.guard import Guard
+from covey.overlay.core.endpoint.connections import ConnectRequest, IncomingConnection
 from covey.overlay.core.endpoint.durability import Durability
-from covey.overlay.core.endpoint.ending import PART, Validity
+from covey.overlay.core.endpoint.ending import PART, Endings, Validity
 from covey.overlay.core.endpoint.flow import TURN_MESSAGES, Holds, Windows, WindowSizes
 from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
@@ -25,6 +26,7 @@ from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.storage import Storage
 from covey.overlay.core.endpoint.timers import EndpointClock, Timers
 from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -120,16 +122,21 @@ class EndpointState(ABC):
         core: Core,
         options: EndpointOptions,
         *,
+        new_link: Callable[[int], Link],
         life: int,
         warn: Warn,
         clock: EndpointClock,
+        dialled: Collection[Interface],
         timings: Timings | None,
         tracing: Tracing | None,
         storage: Storage | None,
     ) -> None:
         self.core, self.tables, self.options = core, core.tables, options
         """`options` are those in force."""
-        self.warn, self.clock = warn, clock
+        self.warn, self.clock, self.new_link = warn, clock, new_link
+        self.links = 0
+        """How many links and moves of sessions there were, for their numbers."""
+        self.dialled = frozenset(dialled)
         self.timers: Timers[tuple[str, Interface]] = Timers()
         self.queues: dict[Interface, InterfaceQueue] = {}
         self.neighbours: dict[Interface, InterfaceQueue] = {}
@@ -142,6 +149,21 @@ class EndpointState(ABC):
         self.holds = Holds(self._tell_hold)
         self.recovery = Recovery(life, clock.now_ns, self.timers)
         self.validity = Validity(clock, self.timers)
+        self.endings = Endings(
+            core.tables,
+            part=options.ending_part,
+            timers=self.timers,
+            tell_core=self.tell,
+            ended=self.quotas.forget,
+        )
+        self.challenges: dict[Interface, tuple[ConnectRequest, IncomingConnection]] = {}
+        """Who claims the name of an interface that is connected, until the holder has answered."""
+        self.admit: Callable[[ConnectRequest], None] | None = None
+        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now."""
+        self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
+        """The ticket of a durable session, ..."""
+        self.ended: Callable[[Interface], object] = lambda _: None
+        """... and what learns of the end of a session. `SessionMoves` sets all three."""
         self.timings, self.tracing = timings, tracing
         self.durability: Durability | None = None
         if storage is not None:
