@@ -337,14 +337,12 @@ class BrokerEndpoint(Interfaces, Generic[M]):
     def backlog(self, queue: InterfaceQueue) -> int:
         """The stored records since the first that an interface has not acknowledged, 0 if it is not
         durable."""
-        return (
-            self.durability.catching_up.backlog(queue) if self.durability is not None and queue.durable else 0
-        )
+        return self.durability.backlog(queue) if self.durability is not None and queue.durable else 0
 
     def save_progress(self) -> None:
         """Store how far receivers are."""
         if self.durability is not None:
-            self.durability.save_progress(self.clock.now_ns)
+            self.durability.save_progress()
 
     # --- time -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ a crash, and dropped where it came before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from covey.overlay.core.endpoint.durable_sessions import DurableSessions, HeldAcknowledgements
 from covey.overlay.core.endpoint.ending import Validity
@@ -38,34 +38,123 @@ from covey.overlay.core.routing.tables import Tables
 
 QUEUED_BYTES = 2 << 20
 READ_BYTES = 256 << 10
+PROGRESS_NS = 1_000_000_000
 
 
-class CatchingUp:
-    """The logs of an endpoint, and how far its interfaces, the `queues`, have read them."""
+class Durability:
+    """What an endpoint stores, and how far its interfaces, the `queues`, have read it. Sets the timers
+    "leaving", "progress", "restored" and, of an interface, "refill".
+    """
 
-    def __init__(self, storage: Storage, queues: Mapping[Interface, InterfaceQueue]) -> None:
-        self._storage = storage
-        self._queues = queues
+    def __init__(
+        self,
+        storage: Storage,
+        tables: Tables,
+        queues: Mapping[Interface, InterfaceQueue],
+        timers: Timers[tuple[str, Interface]],
+        validity: Validity,
+    ) -> None:
+        self.storage = storage
+        self.sessions = DurableSessions(storage, tables, validity)
+        self.unconfirmed: dict[Interface, Arrival] = {}
+        """Of sessions that were being handed over in an earlier life."""
+        self._tables, self._queues, self._timers = tables, queues, timers
+        self._acknowledgements = HeldAcknowledgements(self.sessions, queues)
+        self._awaited = AwaitedClients(storage, tables, queues)
         self._types = dict.fromkeys(storage.types)
+        self._arrived = False
+        """Whether the frames that are being handled have brought events of a durable type."""
         self._held: dict[Interface, None] = {}
         """The interfaces with frames whose acknowledgement waits for a sync."""
         self._syncing: list[tuple[InterfaceQueue, tuple[int, int], int]] | None = None
         self._saved: dict[tuple[Interface, str], int] = {}
+        self._leaving: dict[Interface, None] = {}
+        """Those whose progress is saved in this turn of the loop, ..."""
+        self._left: dict[Interface, int] = {}
+        """... and after how many syncs again."""
+
+    # --- interfaces -----------------------------------------------------------------------------------------
+
+    def restore_sessions(
+        self,
+        handle: Callable[[Message, Interface, int], object],
+        queue: Callable[[Interface], InterfaceQueue],
+        clock_ns: int,
+    ) -> None:
+        """The durable sessions of an earlier life, which the core is to `handle`, with a new `queue` for
+        each, and what it had received.
+        """
+        for name, durable in self._tables.durable.items():
+            durable.sequences.update(self.storage.watermarks(name))
+        for interface, session in self.sessions.restore(handle, clock_ns):
+            restored = queue(interface)
+            restored.identity = session.identity
+            if session.arrival is not None:
+                restored.copies = self.copies(session.arrival)
+                if session.arrival.origin:
+                    self.unconfirmed[interface] = session.arrival
+            self.restore(restored)
+
+    def restore_keys(self, tell_core: Callable[[Message, Interface], None], until_ns: int) -> None:
+        """The last events of keys of an earlier life; until then their publishers may come back."""
+        for name in self.storage.types:
+            for message in self.storage.published(name):
+                tell_core(message, "")
+                self._timers.set(("restored", ""), until_ns)
+
+    def opened(self, queue: InterfaceQueue, arrival: Arrival | None = None) -> None:
+        """A durable session begins, or has come from another broker. Its cursors are stored before it: it
+        never has what was stored for an earlier one of its name."""
+        self.begin(queue)
+        self.sessions.begin(queue.interface, queue.identity, arrival)
+
+    def ended(self, queue: InterfaceQueue, now_ns: int) -> None:
+        """An interface ends here."""
+        if not queue.is_broker:
+            self._awaited.touch(queue.interface)
+            self._save_soon(now_ns)
+        if queue.durable:
+            self.sessions.forget(queue.interface, *queue.moved_to)
+            self.forget(queue)
+
+    def handled(self, queue: InterfaceQueue, messages: Sequence[Message], now_ns: int) -> None:
+        """The core has handled control messages of a client."""
+        if queue.durable:
+            self.sessions.handled(queue.interface, messages)
+        self._awaited.touch(queue.interface)
+        self._save_soon(now_ns)
+
+    def holds(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
+        """Whether an acknowledgement waits for what it acknowledges to be on disk; then `synced` returns
+        it."""
+        return not queue.is_broker and queue.durable and self._acknowledgements.hold(queue, message)
+
+    def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
+        """A subscription of a client has ended."""
+        if queue.durable:
+            self.sessions.expired(queue.interface, subscription_id)
+        self._awaited.touch(queue.interface)
+        self._save_soon(now_ns)
 
     # --- storing --------------------------------------------------------------------------------------------
 
-    def store(self, action: Store) -> list[tuple[InterfaceQueue, Receiver]]:
-        """Store a batch for the receivers that are promised it, and queue it for them; returns the others."""
+    def arrives(self, type_name: str) -> None:
+        """Events of a type are about to be handled."""
+        self._arrived = self._arrived or type_name in self._types
+
+    def store(self, action: Store) -> list[tuple[InterfaceQueue, Publish | Deliver]]:
+        """Store events for the receivers that are promised them, and queue them; returns what the others
+        get."""
         promised: list[Receiver] = []
-        others: list[tuple[InterfaceQueue, Receiver]] = []
+        others: list[tuple[InterfaceQueue, Publish | Deliver]] = []
         for receiver in action.receivers:
             queue = self._queues.get(receiver.interface)
             if receiver.interface.startswith((KEYS, ENDED)) or (queue is not None and queue.durable):
                 promised.append(receiver)
             elif queue is not None:
-                others.append((queue, receiver))
+                others.append((queue, message_of(Record(UNSTORED, action.batch, ()), receiver)))
         for batch, receivers in parts_of(action.batch, promised) if promised else ():
-            record = Record(self._storage.append(batch, receivers), batch, receivers)
+            record = Record(self.storage.append(batch, receivers), batch, receivers)
             for receiver in receivers:
                 queue = self._queues.get(receiver.interface)
                 if queue is not None:
@@ -82,53 +171,64 @@ class CatchingUp:
         else:
             queue.send_stored(message_of(record, receiver))
 
-    def is_durable(self, type_name: str) -> bool:
-        return type_name in self._types
-
     def hold(self, queue: InterfaceQueue, received: int) -> None:
-        """Frames after this one have brought durable events: they are acknowledged once these are on disk."""
-        if self._storage.unsynced or self._syncing is not None:
-            queue.link.hold(received)
-            self._held[queue.interface] = None
+        """Frames from an interface were handled: acknowledge none after this one before its events are on
+        disk. The changes that they have brought are stored at once."""
+        self.sessions.save_pending()
+        if self._arrived:
+            self._arrived = False
+            if self.storage.unsynced or self._syncing is not None:
+                queue.link.hold(received)
+                self._held[queue.interface] = None
 
     # --- syncing --------------------------------------------------------------------------------------------
 
-    def wants_sync(self, awaited: bool = False) -> bool:
-        """Whether a sync is to begin, perhaps since something else waits for one."""
-        return self._syncing is None and (awaited or bool(self._held) or self._storage.unsynced)
+    @property
+    def wants_sync(self) -> bool:
+        """Whether a sync is to begin."""
+        waits = self._held or self.storage.unsynced or self._acknowledgements
+        return self._syncing is None and bool(waits)
 
     def begin_sync(self) -> None:
         """What was appended so far is on its way to the disk."""
+        self._acknowledgements.begin_sync()
         held = [self._queues[name] for name in self._held if name in self._queues]
         self._held = {}
         self._syncing = [(queue, queue.link.life, queue.link.received) for queue in held]
 
-    def synced(self) -> None:
-        """What was appended before `begin_sync` is on disk: acknowledge what brought it."""
+    def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
+        """What was stored before `begin_sync` is on disk: acknowledge what brought it. Returns the
+        acknowledgements that have waited for it."""
         syncing, self._syncing = self._syncing or [], None
         for queue, life, received in syncing:
             if self._queues.get(queue.interface) is queue and queue.link.life == life:
                 queue.link.release(received if queue.interface in self._held else None)
                 queue.wake()
+        if self._left:
+            self._leaving |= dict.fromkeys(self._left)
+            self._left = {interface: syncs - 1 for interface, syncs in self._left.items() if syncs > 1}
+            self._timers.set(("leaving", ""), now_ns)
+        self._save_soon(now_ns)
+        return self._acknowledgements.synced()
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def restore(self, queue: InterfaceQueue) -> None:
         """An interface of an earlier life: everything from its cursors on is read again."""
         for name in self._types:
-            cursor = self._storage.cursor(queue.interface, name)
+            cursor = self.storage.cursor(queue.interface, name)
             self._saved[queue.interface, name] = cursor
-            if cursor < self._storage.end(name) or name in queue.copies:
+            if cursor < self.storage.end(name) or name in queue.copies:
                 queue.behind[name] = cursor
 
     def begin(self, queue: InterfaceQueue) -> None:
         """A session or a neighbour begins: what was stored for an earlier one of its name is not for it."""
         cursors = {
-            (queue.interface, name): min(self._cursor(queue, name), self._storage.synced(name))
+            (queue.interface, name): min(self._cursor(queue, name), self.storage.synced(name))
             for name in self._types
         }
         self._saved |= cursors
-        self._storage.save_cursors(cursors)
+        self.storage.save_cursors(cursors)
 
     def forget(self, queue: InterfaceQueue) -> None:
         """An interface ends."""
@@ -140,14 +240,14 @@ class CatchingUp:
     def copies(self, arrival: Arrival) -> dict[str, Copies]:
         """What a session has brought and not got yet."""
         return {
-            name: Copies(arrival.receiver, self._storage.cursor(arrival.receiver, name), end)
+            name: Copies(arrival.receiver, self.storage.cursor(arrival.receiver, name), end)
             for name, end in arrival.ends.items()
             if name in self._types
         }
 
     def begin_behind(self, queue: InterfaceQueue) -> None:
         """What comes for a session from now on is stored alone."""
-        queue.behind = {name: self._storage.end(name) for name in self._types}
+        queue.behind = {name: self.storage.end(name) for name in self._types}
 
     def has_all(self, queue: InterfaceQueue, ends: Mapping[str, int]) -> bool:
         """Whether an interface has acknowledged all records below these offsets that are for it."""
@@ -155,7 +255,7 @@ class CatchingUp:
 
     def ends(self) -> dict[str, int]:
         """By type the offset of the next record."""
-        return {name: self._storage.end(name) for name in self._types}
+        return {name: self.storage.end(name) for name in self._types}
 
     def starts(self, queue: InterfaceQueue) -> dict[str, int]:
         """By type where to begin with `read_on`: at the first record that an interface has not acknowledged,
@@ -172,13 +272,18 @@ class CatchingUp:
             if copies is None or -1 - place >= copies.end:
                 return [], self._cursor(queue, name), 0
             receiver, offset = copies.receiver, -1 - place
-        records, offset, lost = self._storage.read(name, offset, READ_BYTES, receiver)
+        records, offset, lost = self.storage.read(name, offset, READ_BYTES, receiver)
         messages = [message_of(each, to, late=True) for each in records for to in each.receivers]
         delivers = [each for each in messages if isinstance(each, Deliver)]
         return delivers, offset if place >= 0 else -1 - offset, lost
 
-    def refill(self, queue: InterfaceQueue) -> bool:
-        """Read records for an interface that is behind, if it has room; whether it may have room for more."""
+    def refill(self, queue: InterfaceQueue, now_ns: int) -> None:
+        """Read records for an interface that is behind, if it has room; again at once while it has."""
+        if self._refill(queue):
+            self._timers.set(("refill", queue.interface), now_ns)
+
+    def _refill(self, queue: InterfaceQueue) -> bool:
+        """Whether an interface that was behind may have room for more."""
         link = queue.link
         if not queue.behind or not queue.connected or link.backlog_bytes > QUEUED_BYTES // 2:
             return False
@@ -187,18 +292,18 @@ class CatchingUp:
             return self._refill_copies(queue, name, queue.copies[name])
         ends = queue.ends.get(name, ())
         for each in ends:
-            each.until = self._storage.end(name) if each.until is None else each.until
+            each.until = self.storage.end(name) if each.until is None else each.until
         offset = self._read(queue, name, offset, queue.interface)
         if ends:
             self._end(queue, name, offset)
         del queue.behind[name]
-        if offset < self._storage.end(name):
+        if offset < self.storage.end(name):
             queue.behind[name] = offset  # behind the other types
         return bool(queue.behind) and link.backlog_bytes <= QUEUED_BYTES // 2
 
     def _read(self, queue: InterfaceQueue, name: str, offset: int, receiver: Interface) -> int:
         """Queue some of what is stored for a receiver from an offset on; where to read on."""
-        records, offset, lost = self._storage.read(name, offset, READ_BYTES, receiver)
+        records, offset, lost = self.storage.read(name, offset, READ_BYTES, receiver)
         if lost:
             queue.lost(name, lost, records[0].batch.ingress_ns if records else 0)
         for record in records:
@@ -231,207 +336,14 @@ class CatchingUp:
             queue.link.stored.pop(name, None)
             queue.last_stored.pop(name, None)
             if queue.copies:
-                self._storage.save_cursors({(copies.receiver, name): copies.end})
+                self.storage.save_cursors({(copies.receiver, name): copies.end})
             else:
-                self._storage.save_arrival(queue.interface, None)
+                self.storage.save_arrival(queue.interface, None)
             return True
         unread = {other for other, each in queue.copies.items() if each.next < each.end}
         return any(other not in queue.copies or other in unread for other in queue.behind)
 
-    def save_cursors(self) -> None:
-        """Note how far receivers are. Cost: the interfaces times the durable types."""
-        cursors: dict[tuple[Interface, str], int] = {}
-        least = {name: self._storage.synced(name) for name in self._types}
-        for interface, queue in self._queues.items():
-            if queue.durable:
-                self._note_cursors(queue, cursors)
-                for name in self._types:
-                    least[name] = min(least[name], self._saved[interface, name])
-        self._storage.save_cursors(cursors)
-        for name, before in least.items():
-            self._storage.trim(name, before)
-
-    def save_cursors_of(self, interfaces: Iterable[Interface]) -> None:
-        """Note how far these are."""
-        cursors: dict[tuple[Interface, str], int] = {}
-        for interface in interfaces:
-            queue = self._queues.get(interface)
-            if queue is not None and queue.durable:
-                self._note_cursors(queue, cursors)
-        self._storage.save_cursors(cursors)
-
-    def _note_cursors(self, queue: InterfaceQueue, changed: dict[tuple[Interface, str], int]) -> None:
-        for name in self._types:
-            key, cursor = (queue.interface, name), min(self._cursor(queue, name), self._storage.synced(name))
-            if self._saved.get(key) != cursor:
-                self._saved[key] = changed[key] = cursor
-            copies = queue.copies.get(name)
-            if copies is not None:
-                key, cursor = (copies.receiver, name), self._copied(queue, name, copies)
-                if self._saved.get(key) != cursor:
-                    self._saved[key] = changed[key] = cursor
-
-    def backlog(self, queue: InterfaceQueue) -> int:
-        """How many records were stored since the first that an interface has not acknowledged. Cost: the
-        durable types."""
-        return sum(self._storage.end(name) - self._cursor(queue, name) for name in self._types)
-
-    def _copied(self, queue: InterfaceQueue, name: str, copies: Copies) -> int:
-        stored = queue.link.stored.get(name, -1)
-        if stored < queue.last_stored.get(name, -1):
-            return max(stored + 1, self._storage.cursor(copies.receiver, name))
-        return copies.next
-
-    def _cursor(self, queue: InterfaceQueue, name: str) -> int:
-        if name in queue.copies:
-            return queue.behind[name]
-        stored, last = queue.link.stored.get(name, -1), queue.last_stored.get(name, -1)
-        if stored < last:  # some are on their way
-            return max(stored + 1, self._saved.get((queue.interface, name), 0))
-        return queue.behind.get(name, self._storage.end(name))
-
-
-PROGRESS_NS = 1_000_000_000
-
-
-class Durability:
-    """What an endpoint stores; `queues` are its interfaces. Sets the timers "leaving", "progress",
-    "restored" and, of an interface, "refill".
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        tables: Tables,
-        queues: Mapping[Interface, InterfaceQueue],
-        timers: Timers[tuple[str, Interface]],
-        validity: Validity,
-    ) -> None:
-        self.storage = storage
-        self._tables = tables
-        self._timers = timers
-        self.catching_up = CatchingUp(storage, queues)
-        self.sessions = DurableSessions(storage, tables, validity)
-        self._acknowledgements = HeldAcknowledgements(self.sessions, queues)
-        self._awaited = AwaitedClients(storage, tables, queues)
-        self.unconfirmed: dict[Interface, Arrival] = {}
-        """Of sessions that were being handed over in an earlier life."""
-        self._arrived = False
-        """Whether the frames that are being handled have brought events of a durable type."""
-        self._leaving: dict[Interface, None] = {}
-        """Those whose progress is saved in this turn of the loop, ..."""
-        self._left: dict[Interface, int] = {}
-        """... and after how many syncs again."""
-
-    # --- interfaces -----------------------------------------------------------------------------------------
-
-    def restore_sessions(
-        self,
-        handle: Callable[[Message, Interface, int], object],
-        queue: Callable[[Interface], InterfaceQueue],
-        clock_ns: int,
-    ) -> None:
-        """The durable sessions of an earlier life, which the core is to `handle`, with a new `queue` for
-        each, and what it had received.
-        """
-        for name, durable in self._tables.durable.items():
-            durable.sequences.update(self.storage.watermarks(name))
-        for interface, session in self.sessions.restore(handle, clock_ns):
-            restored = queue(interface)
-            restored.identity = session.identity
-            if session.arrival is not None:
-                restored.copies = self.catching_up.copies(session.arrival)
-                if session.arrival.origin:
-                    self.unconfirmed[interface] = session.arrival
-            self.catching_up.restore(restored)
-
-    def restore_keys(self, tell_core: Callable[[Message, Interface], None], until_ns: int) -> None:
-        """The last events of keys of an earlier life; until then their publishers may come back."""
-        for name in self.storage.types:
-            for message in self.storage.published(name):
-                tell_core(message, "")
-                self._timers.set(("restored", ""), until_ns)
-
-    def opened(self, queue: InterfaceQueue, arrival: Arrival | None = None) -> None:
-        """A durable session begins, or has come from another broker. Its cursors are stored before it: it
-        never has what was stored for an earlier one of its name."""
-        self.catching_up.begin(queue)
-        self.sessions.begin(queue.interface, queue.identity, arrival)
-
-    def ended(self, queue: InterfaceQueue, now_ns: int) -> None:
-        """An interface ends here."""
-        if not queue.is_broker:
-            self._awaited.touch(queue.interface)
-            self._save_soon(now_ns)
-        if queue.durable:
-            self.sessions.forget(queue.interface, *queue.moved_to)
-            self.catching_up.forget(queue)
-
-    def handled(self, queue: InterfaceQueue, messages: Sequence[Message], now_ns: int) -> None:
-        """The core has handled control messages of a client."""
-        if queue.durable:
-            self.sessions.handled(queue.interface, messages)
-        self._awaited.touch(queue.interface)
-        self._save_soon(now_ns)
-
-    def holds(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
-        """Whether an acknowledgement waits for what it acknowledges to be on disk; then `synced` returns
-        it."""
-        return not queue.is_broker and queue.durable and self._acknowledgements.hold(queue, message)
-
-    def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
-        """A subscription of a client has ended."""
-        if queue.durable:
-            self.sessions.expired(queue.interface, subscription_id)
-        self._awaited.touch(queue.interface)
-        self._save_soon(now_ns)
-
-    # --- events ---------------------------------------------------------------------------------------------
-
-    def arrives(self, type_name: str) -> None:
-        """Events of a type are about to be handled."""
-        self._arrived = self._arrived or self.catching_up.is_durable(type_name)
-
-    def hold(self, queue: InterfaceQueue, received: int) -> None:
-        """Frames from an interface were handled: acknowledge none after this one before its events are on
-        disk. The changes that they have brought are stored at once."""
-        self.sessions.save_pending()
-        if self._arrived:
-            self._arrived = False
-            self.catching_up.hold(queue, received)
-
-    def store(self, action: Store) -> list[tuple[InterfaceQueue, Publish | Deliver]]:
-        """Store events for the receivers that are promised them, and queue them; returns what the others
-        get."""
-        others = self.catching_up.store(action)
-        return [
-            (queue, message_of(Record(UNSTORED, action.batch, ()), receiver)) for queue, receiver in others
-        ]
-
-    def refill(self, queue: InterfaceQueue, now_ns: int) -> None:
-        """Read for an interface that is behind; again at once while it has room."""
-        if self.catching_up.refill(queue):
-            self._timers.set(("refill", queue.interface), now_ns)
-
-    # --- syncing --------------------------------------------------------------------------------------------
-
-    @property
-    def wants_sync(self) -> bool:
-        return self.catching_up.wants_sync(bool(self._acknowledgements))
-
-    def begin_sync(self) -> None:
-        self._acknowledgements.begin_sync()
-        self.catching_up.begin_sync()
-
-    def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
-        """What was stored when it began is on disk: the acknowledgements that have waited for it."""
-        self.catching_up.synced()
-        if self._left:
-            self._leaving |= dict.fromkeys(self._left)
-            self._left = {interface: syncs - 1 for interface, syncs in self._left.items() if syncs > 1}
-            self._timers.set(("leaving", ""), now_ns)
-        self._save_soon(now_ns)
-        return self._acknowledgements.synced()
+    # --- progress -------------------------------------------------------------------------------------------
 
     def _save_soon(self, now_ns: int) -> None:
         if ("progress", "") not in self._timers:
@@ -447,10 +359,58 @@ class Durability:
     def save_leaving(self) -> None:
         """Store how far those are that have lost their connection."""
         leaving, self._leaving = self._leaving, {}
-        self.catching_up.save_cursors_of(leaving)
+        cursors: dict[tuple[Interface, str], int] = {}
+        for interface in leaving:
+            queue = self._queues.get(interface)
+            if queue is not None and queue.durable:
+                self._note_cursors(queue, cursors)
+        self.storage.save_cursors(cursors)
 
-    def save_progress(self, now_ns: int) -> None:
+    def save_progress(self) -> None:
         """Store how far receivers are, and what clients have changed."""
         self.sessions.save_changed()
         self._awaited.save(returning=("clients", "") in self._timers)
-        self.catching_up.save_cursors()
+        self.save_cursors()
+
+    def save_cursors(self) -> None:
+        """Note how far receivers are. Cost: the interfaces times the durable types."""
+        cursors: dict[tuple[Interface, str], int] = {}
+        least = {name: self.storage.synced(name) for name in self._types}
+        for interface, queue in self._queues.items():
+            if queue.durable:
+                self._note_cursors(queue, cursors)
+                for name in self._types:
+                    least[name] = min(least[name], self._saved[interface, name])
+        self.storage.save_cursors(cursors)
+        for name, before in least.items():
+            self.storage.trim(name, before)
+
+    def _note_cursors(self, queue: InterfaceQueue, changed: dict[tuple[Interface, str], int]) -> None:
+        for name in self._types:
+            key, cursor = (queue.interface, name), min(self._cursor(queue, name), self.storage.synced(name))
+            if self._saved.get(key) != cursor:
+                self._saved[key] = changed[key] = cursor
+            copies = queue.copies.get(name)
+            if copies is not None:
+                key, cursor = (copies.receiver, name), self._copied(queue, name, copies)
+                if self._saved.get(key) != cursor:
+                    self._saved[key] = changed[key] = cursor
+
+    def backlog(self, queue: InterfaceQueue) -> int:
+        """How many records were stored since the first that an interface has not acknowledged. Cost: the
+        durable types."""
+        return sum(self.storage.end(name) - self._cursor(queue, name) for name in self._types)
+
+    def _copied(self, queue: InterfaceQueue, name: str, copies: Copies) -> int:
+        stored = queue.link.stored.get(name, -1)
+        if stored < queue.last_stored.get(name, -1):
+            return max(stored + 1, self.storage.cursor(copies.receiver, name))
+        return copies.next
+
+    def _cursor(self, queue: InterfaceQueue, name: str) -> int:
+        if name in queue.copies:
+            return queue.behind[name]
+        stored, last = queue.link.stored.get(name, -1), queue.last_stored.get(name, -1)
+        if stored < last:  # some are on their way
+            return max(stored + 1, self._saved.get((queue.interface, name), 0))
+        return queue.behind.get(name, self.storage.end(name))

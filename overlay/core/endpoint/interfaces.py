@@ -87,9 +87,9 @@ class Interfaces(EndpointState):
         if interface not in self.queues:
             self.queues[interface] = self.neighbours[interface] = queue = self._queue(interface)
             if self.durability is not None and restored:
-                self.durability.catching_up.restore(queue)
+                self.durability.restore(queue)
             elif self.durability is not None:
-                self.durability.catching_up.begin(queue)
+                self.durability.begin(queue)
 
     def remove_neighbour(
         self, interface: Interface, reason: str, now_ns: int, *, status: str = "UNAVAILABLE"

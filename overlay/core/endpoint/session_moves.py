@@ -104,7 +104,6 @@ class SessionMoves:
         self.tickets = tickets
         endpoint.admit, endpoint.ticket, endpoint.ended = self.admit, self.issue, self._forget
         self._durability = durability
-        self._reader = durability.catching_up
         self._routes: dict[str, Interface] = {}
         """By broker the neighbour over which it was heard of last."""
         self._arriving: dict[Interface, _Arriving] = {}
@@ -217,7 +216,7 @@ class SessionMoves:
             self._subscribe(arriving, message)
         elif step is MoveStep.FLUSHED and arriving.awaits.step is MoveStep.FLUSH:
             arriving.places = dict(message.offsets)
-            arriving.starts = self._reader.ends()
+            arriving.starts = self._durability.ends()
             self._read(arriving)
         elif step is MoveStep.RECORDS:
             self._copy(arriving, message)
@@ -256,7 +255,7 @@ class SessionMoves:
                 for each in self._flushes
                 if each.neighbour != neighbour or (each.message.interface, each.message.sender) != mine
             ]
-            self._flushes.append(_Flush(message, neighbour, self._reader.ends()))
+            self._flushes.append(_Flush(message, neighbour, self._durability.ends()))
 
     def advance(self) -> None:
         """Something has happened: send what has waited for it."""
@@ -277,7 +276,7 @@ class SessionMoves:
             queue = self._endpoint.queues.get(flush.neighbour)
             if queue is None:
                 continue
-            if not self._steady or not self._reader.has_all(queue, flush.ends):
+            if not self._steady or not self._durability.has_all(queue, flush.ends):
                 waiting.append(flush)
             elif queue.connected:
                 queue.send(flush.message)
@@ -327,13 +326,13 @@ class SessionMoves:
             return replace(answer, reason="over")
         if step is MoveStep.FLUSH:
             if leaving.ends is None:
-                leaving.ends = self._reader.ends()
-            return replace(answer, step=MoveStep.FLUSHED, offsets=self._reader.starts(queue))
+                leaving.ends = self._durability.ends()
+            return replace(answer, step=MoveStep.FLUSHED, offsets=self._durability.starts(queue))
         if leaving.ends is None:
             return replace(answer, reason="over")
         if step is MoveStep.READ:
             name = message.type_name
-            records, place, lost = self._reader.read_on(queue, name, message.offset)
+            records, place, lost = self._durability.read_on(queue, name, message.offset)
             return replace(
                 answer,
                 step=MoveStep.RECORDS,
@@ -423,7 +422,7 @@ class SessionMoves:
             queue = arriving.queue = self._endpoint.restored(interface)
             queue.identity = arriving.identity = message.identity
             queue.stop_blocking("out of reach")
-            self._reader.begin_behind(queue)
+            self._durability.begin_behind(queue)
             self._endpoint.tell(Connect(), interface)
         for subscribe in message.subscriptions:
             self._endpoint.tell(subscribe, interface)
@@ -442,7 +441,7 @@ class SessionMoves:
             self._await(arriving, MoveStep.READ, name, place)
             return
         receiver = f"{COPIES}{arriving.number:x}/{arriving.interface}"
-        arriving.arrival = Arrival(receiver, self._reader.ends(), arriving.origin, arriving.number)
+        arriving.arrival = Arrival(receiver, self._durability.ends(), arriving.origin, arriving.number)
         self.advance()
 
     def _copy(self, arriving: _Arriving, message: SessionMove) -> None:
@@ -467,7 +466,7 @@ class SessionMoves:
             return
         for name, end in arrival.ends.items():
             queue.copies[name] = Copies(arrival.receiver, arriving.starts[name], end)
-        self._reader.save_cursors()
+        self._durability.save_cursors()
         self._durability.opened(queue, arrival)
         self._await(arriving, MoveStep.COMMIT)
 

@@ -14,7 +14,7 @@ from draws import DRAWS
 from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.client import reception
 from covey.overlay.core.client.reception import Reception
-from covey.overlay.core.endpoint.durability import CatchingUp
+from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.flow import Holds
 from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.repairing import Repairing
@@ -150,19 +150,19 @@ def two_upward_links_at_a_time(patch: Patch) -> None:
 
 
 def flushes_that_overtake_events(patch: Patch) -> None:
-    patch.setattr(CatchingUp, "has_all", lambda *_: True)
+    patch.setattr(Durability, "has_all", lambda *_: True)
 
 
 def own_events_before_copies(patch: Patch) -> None:
-    patch.setattr(CatchingUp, "begin_behind", lambda *_: None)
+    patch.setattr(Durability, "begin_behind", lambda *_: None)
 
 
 def acknowledgements_before_the_sync(patch: Patch) -> None:
-    patch.setattr(CatchingUp, "hold", lambda *_: None)
+    patch.setattr(Durability, "hold", lambda *_: None)
 
 
 def cursors_ahead_of_acknowledgements(patch: Patch) -> None:
-    patch.setattr(CatchingUp, "_cursor", lambda self, _, name: self._storage.end(name))
+    patch.setattr(Durability, "_cursor", lambda self, _, name: self.storage.end(name))
 
 
 def durable_types_without_watermarks(patch: Patch) -> None:

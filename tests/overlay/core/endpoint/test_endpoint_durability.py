@@ -9,7 +9,7 @@ from core_endpoints import Noted
 from tables import grown, tables
 
 from covey.matcher import EventBatch, EventType
-from covey.overlay.core.endpoint.durability import PROGRESS_NS, CatchingUp, Durability
+from covey.overlay.core.endpoint.durability import PROGRESS_NS, Durability
 from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.limits import QueueLimits
@@ -56,21 +56,29 @@ def _queue(stored: int, last: int) -> Any:
     )
 
 
+def _durability(
+    storage: object, queues: dict[str, Any], timers: Timers[tuple[str, str]] | None = None
+) -> Durability:
+    timers = Timers() if timers is None else timers
+    tables: Any = SimpleNamespace(durable={})
+    return Durability(cast("Storage", storage), tables, queues, timers, Validity(EndpointClock(0), timers))
+
+
 def test_a_session_begins_behind_all_that_was_stored_for_an_earlier_one_of_its_name() -> None:
     """Else, after a crash before its first acknowledgement, it would get events of before it began."""
     storage, queues = _Storage(), dict[str, Any]()
-    catching_up = CatchingUp(cast("Storage", storage), queues)
-    before = tables(catching_up)
+    durability = _durability(storage, queues)
+    before = tables(durability)
     for _ in range(2):
         queue = queues["client/c"] = _queue(-1, -1)
-        catching_up.begin(queue)
+        durability.begin(queue)
         assert storage.saved == {("client/c", "T"): 4}
         queue.last_stored["T"] = 9  # an event is on its way
-        catching_up.save_cursors()
+        durability.save_cursors()
         assert storage.saved == {}
         assert storage.trimmed == 4
-        catching_up.forget(queues.pop("client/c"))
-        assert not grown(before, tables(catching_up))
+        durability.forget(queues.pop("client/c"))
+        assert not grown(before, tables(durability))
 
 
 def test_a_cursor_is_never_ahead_of_the_disk() -> None:
@@ -80,29 +88,28 @@ def test_a_cursor_is_never_ahead_of_the_disk() -> None:
     queue: Any = SimpleNamespace(
         interface="broker/b2", durable=True, link=link, last_stored={"T": 8}, behind={}, copies={}
     )
-    catching_up = CatchingUp(cast("Storage", storage), {"broker/b2": queue})
-    catching_up.save_cursors()
+    durability = _durability(storage, {"broker/b2": queue})
+    durability.save_cursors()
     assert storage.saved == {("broker/b2", "T"): 4}
     assert storage.trimmed == 4
 
 
 def test_records_for_a_session_that_is_away_take_no_memory() -> None:
     """Brokers have thousands of such sessions; 200 of them took 270 MB."""
-    storage = SimpleNamespace(types=("T",), append=lambda batch, receivers: 10)
+    storage = SimpleNamespace(types=("T",), awaited=tuple, append=lambda batch, receivers: 10)
     link = SimpleNamespace(backlog_bytes=0)
     queue: Any = SimpleNamespace(durable=True, connected=False, is_broker=False, link=link, behind={})
-    catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
+    durability = _durability(storage, {"client/c": queue})
     batch: Any = SimpleNamespace(event_type=SimpleNamespace(name="T"), count=1)
     for _ in range(2):
-        catching_up.store(Store(batch, [Receiver("client/c", None)]))
+        durability.store(Store(batch, [Receiver("client/c", None)]))
     assert queue.behind == {"T": 10}
 
 
 def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it_got() -> None:
     """Saved at the disconnection alone it ended where the disk did; after a crash the rest came again."""
     timers: Timers[tuple[str, str]] = Timers()
-    core: Any = SimpleNamespace(tables=SimpleNamespace(durable={}))
-    durability = Durability(cast("Storage", _Storage()), core, {}, timers, Validity(EndpointClock(0), timers))
+    durability = _durability(_Storage(), {}, timers)
     durability.disconnected("client/c", 100)
     for now_ns in (100, 200, 300):  # the disconnection, the sync that was under way, the next one
         assert timers.take(now_ns) == [("leaving", "")]
@@ -113,12 +120,10 @@ def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it
 
 def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None:
     """Of 10,000 that lose their connections at once each had the progress of all saved."""
-    storage, timers = _Storage(), Timers[tuple[str, str]]()
+    storage = _Storage()
     asked: list[str] = []
     queues = {f"client/{i}": _queue(8, 8) for i in range(100)}
-    core: Any = SimpleNamespace(tables=SimpleNamespace(durable={}))
-    clock = EndpointClock(0)
-    durability = Durability(cast("Storage", storage), core, queues, timers, Validity(clock, timers))
+    durability = _durability(storage, queues)
     for interface, queue in queues.items():
         queue.interface = interface
         durability.disconnected(interface, 100)
@@ -146,7 +151,7 @@ def test_events_of_many_matches_are_stored_in_records_that_the_log_takes(session
         to.interface: SimpleNamespace(durable=True, connected=False, is_broker=False, link=link, behind={})
         for to in receivers
     }
-    CatchingUp(storage, queues).store(Store(batch, tuple(receivers)))
+    _durability(storage, queues).store(Store(batch, tuple(receivers)))
     assert storage.end("T") > 1
     for to in (receivers[0], *receivers[-2:]):
         got, matched, offset = [], [], 0
@@ -183,6 +188,7 @@ def test_a_session_hears_of_what_is_not_among_records_of_others() -> None:
     records = [(5, 0), (10, 3)]
     storage = SimpleNamespace(
         types=("T",),
+        awaited=tuple,
         end=lambda _: 10,
         cursor=lambda *_: 0,
         read=lambda *_: ([], *records.pop(0)),
@@ -190,11 +196,14 @@ def test_a_session_hears_of_what_is_not_among_records_of_others() -> None:
     queue, connection = _reader()
     queue.behind = {"T": 0}
     queue.send(Expired(1, "T"))
-    catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
+    timers = Timers[tuple[str, str]]()
+    durability = _durability(storage, {"client/c": queue}, timers)
     connection.awake = False
-    assert catching_up.refill(queue)
+    durability.refill(queue, 1)
+    assert timers.take(1) == [("refill", "client/c")]
     assert not connection.awake
-    assert not catching_up.refill(queue)
+    durability.refill(queue, 1)
+    assert timers.next_ns is None
     assert connection.awake
     frame = queue.link.next_frame()
     assert frame is not None
@@ -204,14 +213,16 @@ def test_a_session_hears_of_what_is_not_among_records_of_others() -> None:
 def test_what_a_session_has_brought_of_one_type_is_over_before_all_types_are() -> None:
     """After a restart all of it was read again, however long ago it was acknowledged."""
     saved: dict[tuple[str, str], int] = {}
-    storage = SimpleNamespace(types=("T", "U"), save_cursors=saved.update, save_arrival=lambda *_: None)
+    storage = SimpleNamespace(
+        types=("T", "U"), awaited=tuple, save_cursors=saved.update, save_arrival=lambda *_: None
+    )
     storage.cursor = lambda interface, name: saved.get((interface, name), 0)
     queue, _ = _reader()
     queue.behind = {"T": 9, "U": 9}
     queue.copies = {"T": Copies("copies/c", 7, 7), "U": Copies("copies/c", 2, 7)}
     queue.last_stored = queue.link.stored = {"T": 6}
-    catching_up = CatchingUp(cast("Storage", storage), {"client/c": queue})
-    catching_up.refill(queue)
+    durability = _durability(storage, {"client/c": queue})
+    durability.refill(queue, 1)
     assert [*queue.copies] == ["U"]
-    restored = catching_up.copies(Arrival("copies/c", {"T": 7, "U": 7}))
+    restored = durability.copies(Arrival("copies/c", {"T": 7, "U": 7}))
     assert (restored["T"].next, restored["U"].next) == (7, 0)
