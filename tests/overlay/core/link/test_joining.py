@@ -46,20 +46,6 @@ def contents(messages: list[Message]) -> list[object]:
     return found
 
 
-def test_successive_publishes_are_joined() -> None:
-    parts: list[Message] = [Publish(batch(1, 2)), Publish(batch(3, 1)), Publish(batch(10, 2))]
-    joined = join(parts, 100, 1 << 20)
-    assert len(joined) == 1
-    assert contents(joined) == contents(parts)
-
-
-def test_joined_deliveries_keep_the_subscriptions_of_each_event() -> None:
-    parts: list[Message] = [deliver(1, [[1], [1, 2]]), deliver(5, [[], [3]])]
-    joined = join(parts, 100, 1 << 20)
-    assert len(joined) == 1
-    assert contents(joined) == contents(parts)
-
-
 def test_messages_that_differ_are_not_joined() -> None:
     parts: list[Message] = [
         Publish(batch(1, 1)),

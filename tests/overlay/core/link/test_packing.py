@@ -73,7 +73,7 @@ def test_results_of_operators_are_not_packed() -> None:
 
 def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
     draw, queue, sent = random.Random(3), EventQueue(), 0
-    for first in range(3_000):
+    for first in range(800):
         what = draw.random()
         if what < 0.7:
             queue.append(drawn(draw, first))

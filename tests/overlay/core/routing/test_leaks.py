@@ -1,9 +1,10 @@
-"""Ten thousand changes leave no trace: every table of every broker and client is as long as it was before."""
+"""Thousands of changes leave no trace: every table of every broker and client is as long as it was before."""
 
 import random
 
 import pytest
 from core_network import Network
+from draws import ALL
 from tables import grown, tables
 
 from covey.matcher.events.event_type import EventType
@@ -33,7 +34,7 @@ SHAPES = [
         ("parametric", "budget"),
     ],
 )
-def test_ten_thousand_changes_leave_tables_as_long_as_before(routing: str, merging: str) -> None:
+def test_thousands_of_changes_leave_tables_as_long_as_before(routing: str, merging: str) -> None:
     draw = random.Random(1)
     network = Network(routing=routing, merging=merging)
     for name in ("b1", "b2", "b3"):
@@ -83,7 +84,8 @@ def test_ten_thousand_changes_leave_tables_as_long_as_before(routing: str, mergi
 
     churn(1_000, most=60)  # tables of ids that are free again are as long as there ever were subscriptions
     before = lengths()
-    churn(10_000, most=20)
+    churn(10_000 if ALL else 3_000, most=20)
+
     after = lengths()
     for name, found in after.items():
         assert found.pop(".tables.registry._free", 0) <= 150  # ids for as many as were ever there at once
