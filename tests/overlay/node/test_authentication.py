@@ -14,11 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from covey.overlay.core.access.identity import DeniedError
 from covey.overlay.node.authentication import (
-    TicketKeyError,
     TokenKeyError,
     TokenOptions,
     TokenVerifier,
-    read_ticket_keys,
 )
 
 SECRET = "s" * 32
@@ -170,23 +168,3 @@ def test_a_public_key_in_another_form_is_not_taken_for_a_secret(tmp_path: Path) 
         assert found.verify(token(EC_KEY, "ES256"))["sub"] == "alice"
         with pytest.raises(DeniedError):
             found.verify(signed_with(content.strip(), "HS256", {"sub": "alice", "exp": time.time() + 600}))
-
-
-RANDOM = b" \n" + bytes(range(200, 228)) + b"\t "
-
-
-def test_keys_of_text_have_no_white_space_around_them_and_others_are_taken_whole(tmp_path: Path) -> None:
-    text, random = tmp_path / "text", tmp_path / "random"
-    text.write_bytes(b" " + b"k" * 40 + b"\n")
-    random.write_bytes(RANDOM)
-    assert len(RANDOM) == 32
-    assert read_ticket_keys([str(text), str(random)]) == (b"k" * 40, RANDOM)
-
-
-def test_a_short_or_missing_key_is_one_sentence(tmp_path: Path) -> None:
-    short = tmp_path / "short"
-    short.write_bytes(b"k" * 31 + b"\n")
-    with pytest.raises(TicketKeyError, match="has a key of 31 bytes: expected at least 32"):
-        read_ticket_keys([str(short)])
-    with pytest.raises(TicketKeyError, match="cannot be read: No such file"):
-        read_ticket_keys([str(tmp_path / "none")])

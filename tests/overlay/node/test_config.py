@@ -28,6 +28,15 @@ brokers:
   b2: {address: "127.0.0.1:7002", listen: "0.0.0.0:7002"}
 links: [[b1, b2]]
 """
+MOVING = """
+overlay: three
+repair_after_s: {seconds}
+brokers:
+  b1: {{address: "127.0.0.1:7001"}}
+  b2: {{address: "127.0.0.1:7002"}}
+  b3: {{address: "127.0.0.1:7003", fallbacks: {fallbacks}}}
+links: [[b2, b1], [b1, b3]]
+"""
 
 
 def load(tmp_path: Path, text: str, **environment: str):
@@ -94,19 +103,9 @@ limits: {session_queue_events: 1, session_queue_bytes: 2, session_stall_limit_s:
     assert (default.connections, default.bounds) == (ConnectionLimits(), Bounds())
 
 
-def test_keys_of_a_type_with_views_may_have_a_maximal_age(tmp_path: Path) -> None:
-    types = "event_types: {Vehicle: {id: string, key: id}, Quote: {firm: string}}"
-    overlay = load(tmp_path, f"{TWO}\n{types}\nkey_max_age_s: {{Vehicle: 60, Ship: 0.5}}")
+def test_keys_of_a_type_with_views_or_a_durable_one_may_have_a_maximal_age(tmp_path: Path) -> None:
+    overlay = load(tmp_path, f"{TWO}\n{KEYED}: {{Vehicle: 60, Ship: 0.5}}")
     assert overlay.key_max_age_s == {"Vehicle": 60.0, "Ship": 0.5}
-    for ages, complaint in (
-        ("{Quote: 1}", "key_max_age_s.Quote is of a type without a key: expected one that has views"),
-        ("{Vehicle: 0}", "key_max_age_s.Vehicle is 0: expected"),
-    ):
-        with pytest.raises(ConfigError, match=complaint):
-            load(tmp_path, f"{TWO}\n{types}\nkey_max_age_s: {ages}")
-
-
-def test_keys_of_a_durable_type_may_have_a_maximal_age(tmp_path: Path) -> None:
     for types in ("", "event_types: {Vehicle: {id: string, key: id}}"):
         text = f"{TWO}\n{types}\ndurable: {{Vehicle: {{}}}}\nkey_max_age_s: {{Vehicle: 60}}"
         assert load(tmp_path, text).key_max_age_s == {"Vehicle": 60.0}
@@ -119,6 +118,16 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         assert select_broker(overlay, "b1", {"COVEY_LISTEN": listen}).listen == listen
 
 
+KEYED = "event_types: {Vehicle: {id: string, key: id}, Quote: {firm: string}}\nkey_max_age_s"
+RING = "overlay: ring\nbrokers:\n{}links: [[b1, b2], [b4, b1], [b2, b3], [b3, b5], [b3, b4]]\n".format(
+    "".join(f'  b{i}: {{address: "h:{i}"}}\n' for i in range(1, 6))
+)
+
+
+def moving(fallbacks: str, seconds: float = 2.5) -> str:
+    return MOVING.format(seconds=seconds, fallbacks=fallbacks)
+
+
 def also(text: str) -> tuple[str, str]:
     """A change that adds something to the file."""
     return "overlay: two", f"overlay: two\n{text}"
@@ -126,7 +135,7 @@ def also(text: str) -> tuple[str, str]:
 
 NO_VALUES = (
     *("insecure: !!bool maybe", "storage: !!timestamp x", "replay_events: !!int ''", "tls: !!map [a]"),
-    f"foo: {'[' * 5_000}{']' * 5_000}",
+    f"foo: {'[' * 1_000}{']' * 1_000}",
 )
 """Of which PyYAML makes errors of Python's own."""
 
@@ -160,6 +169,7 @@ NO_VALUES = (
         (also('clients: {tokens: {key: "a\\0"}}'), r"clients.tokens.key is 'a\\x00': expected a path"),
         (also('tickets: ["a\\0"]'), r"tickets\[0\] is 'a\\x00': expected a path"),
         (also("tracing: 'http://['"), r"tracing is 'http://\[': expected an address of a collector"),
+        (also("tracing: collector"), "tracing is 'collector': expected an address of a collector"),
         (also(f"limits: {{max_batch_events: {1 << 32}}}"), "expected a number less than 4294967296"),
         (also("event_types: {Q: {a: text}}"), "event_types.Q is wrong: .*kind 'text'"),
         (
@@ -191,6 +201,21 @@ NO_VALUES = (
         (("b1: {", "1: {"), "brokers has the key 1: expected text"),
         (("b1: {", "[a, b]: {"), "no YAML at line 4, column 3: a key is a list: expected text"),
         (("b1: {", "{a: b}: {"), "no YAML at line 4, column 3: a key is a mapping: expected text"),
+        ((TWO, RING), r"links\[4\] closes a cycle, b3 - b2 - b1 - b4 - b3: expected a tree"),
+        (also("metrics: {b9: '127.0.0.1:9102'}"), "metrics.b9 is of no broker: expected one of b1, b2"),
+        (also("metrics: {b1: 'unix:/tmp/m'}"), 'metrics.b1 is .unix:/tmp/m.: expected "host:port"'),
+        (also("metrics: 9100"), "metrics is 9100: expected"),
+        (also("log_level: LOUD"), "log_level is 'LOUD': expected one of .*DEBUG"),
+        (also("damping: 8\nrouting: static"), "damping is 8: expected 0 with static routing"),
+        (also("merging: budget\nmerging_budget: 0"), "merging_budget is 0: expected a number greater than 0"),
+        (also("merging: all"), "merging is 'all': expected"),
+        (also("merging: budget\nrouting: static"), "merging is 'budget': expected off with static routing"),
+        (also(f"{KEYED}: {{Quote: 1}}"), "key_max_age_s.Quote is of a type without a key: expected one that"),
+        (also(f"{KEYED}: {{Vehicle: 0}}"), "key_max_age_s.Vehicle is 0: expected"),
+        ((TWO, moving("[b3]")), "brokers.b3.fallbacks names 'b3': expected brokers .* before b3: b1, b2"),
+        ((TWO, moving("[b9]")), "brokers.b3.fallbacks names 'b9': expected brokers"),
+        ((TWO, moving("[b1]", 0)), "brokers.b3.fallbacks needs repair_after_s: expected it beside"),
+        ((TWO, moving("[b1]", -1)), "repair_after_s is -1: expected a number greater than or equal to 0"),
     ],
 )
 def test_mistakes(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
@@ -198,15 +223,6 @@ def test_mistakes(tmp_path: Path, change: tuple[str, str], complaint: str) -> No
         load(tmp_path, TWO.replace(*change))
     assert str(raised.value).startswith(str(tmp_path / "overlay.yaml"))
     assert "\n" not in str(raised.value)
-
-
-def test_an_error_lists_every_broker_of_a_cycle(tmp_path: Path) -> None:
-    brokers = "".join(f'  b{i}: {{address: "h:{i}"}}\n' for i in range(1, 6))
-    text = f"overlay: ring\nbrokers:\n{brokers}links: [[b1, b2], [b4, b1], [b2, b3], [b3, b5], [b3, b4]]\n"
-    with pytest.raises(
-        ConfigError, match=r"links\[4\] closes a cycle, b3 - b2 - b1 - b4 - b3: expected a tree"
-    ):
-        load(tmp_path, text)
 
 
 def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> None:
@@ -224,8 +240,7 @@ def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> N
 def test_damping_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
     text = f"{TWO}\ndamping: 8\n"
     assert load(tmp_path, text).damping == 8
-    with pytest.raises(ConfigError, match="damping is 8: expected 0 with static routing"):
-        load(tmp_path, f"{text}routing: static\n")
+
     with pytest.raises(ConfigError, match="COVEY_ROUTING is 'static': expected parametric with damping 8"):
         load(tmp_path, text, COVEY_ROUTING="static")
 
@@ -237,13 +252,7 @@ def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) 
     text = f"{TWO}\nmerging: budget\nmerging_budget: 12\n"
     merging = load(tmp_path, text)
     assert (merging.merging, merging.merging_budget) == ("budget", 12)
-    for wrong, complaint in (
-        (text.replace("budget: 12", "budget: 0"), "merging_budget is 0: expected a number greater than 0"),
-        (text.replace(": budget", ": all"), "merging is 'all': expected"),
-        (f"{text}routing: static\n", "merging is 'budget': expected off with static routing"),
-    ):
-        with pytest.raises(ConfigError, match=complaint):
-            load(tmp_path, wrong)
+
     with pytest.raises(ConfigError, match="COVEY_ROUTING is 'static': expected parametric with"):
         load(tmp_path, text, COVEY_ROUTING="static")
 
@@ -287,22 +296,6 @@ def test_metrics_have_an_address_per_broker_or_one_for_all(tmp_path: Path) -> No
     assert every.metrics == {"b1": "0.0.0.0:9100", "b2": "0.0.0.0:9100"}
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("metrics: {b9: '127.0.0.1:9102'}", ("metrics", "b9", "expected one of b1, b2")),
-        ("metrics: {b1: 'unix:/tmp/m'}", ("metrics", "unix:/tmp/m", 'expected "host:port"')),
-        ("metrics: 9100", ("metrics", "9100")),
-        ("log_level: LOUD", ("log_level", "LOUD", "DEBUG")),
-    ],
-)
-def test_wrong_metrics_and_levels_are_one_sentence(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, TWO + text)
-    assert all(part in str(caught.value) for part in parts), caught.value
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "b1:1", "10.0.0.7:1", "127.0.0.1:1, [::]:2"])
 def test_a_broker_beyond_this_machine_needs_tls_or_a_word(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigError, match=r"in plain text: expected a section tls .*, or insecure: true"):
@@ -340,35 +333,9 @@ def test_the_certificate_of_a_broker_names_it_and_is_valid(tmp_path: Path) -> No
         check_certificate(replace(overlay, tls=files_as("expired")), "b1")
 
 
-MOVING = """
-overlay: three
-repair_after_s: {seconds}
-brokers:
-  b1: {{address: "127.0.0.1:7001"}}
-  b2: {{address: "127.0.0.1:7002"}}
-  b3: {{address: "127.0.0.1:7003", fallbacks: {fallbacks}}}
-links: [[b2, b1], [b1, b3]]
-"""
-
-
 def test_where_links_move_the_lower_end_dials_and_has_fallbacks(tmp_path: Path) -> None:
-    overlay = load(tmp_path, MOVING.format(seconds=2.5, fallbacks="[b2]"))
+    overlay = load(tmp_path, moving("[b2]"))
+
     assert overlay.repair_after_s == 2.5
     assert overlay.neighbours("b2") == {"b1": True}, "whatever the order in the file"
     assert overlay.rule().candidates("b3") == ("b1", "b2")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "fallbacks", "complaint"),
-    [
-        ("2.5", "[b3]", r"brokers.b3.fallbacks names 'b3': expected brokers .* before b3: b1, b2"),
-        ("2.5", "[b9]", r"brokers.b3.fallbacks names 'b9': expected brokers"),
-        ("0", "[b1]", r"brokers.b3.fallbacks needs repair_after_s: expected it beside"),
-        ("-1", "[b1]", r"repair_after_s is -1: expected a number greater than or equal to 0"),
-    ],
-)
-def test_wrong_fallbacks_are_one_sentence(
-    tmp_path: Path, seconds: str, fallbacks: str, complaint: str
-) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        load(tmp_path, MOVING.format(seconds=seconds, fallbacks=fallbacks))

@@ -1,14 +1,12 @@
 """Connections to neighbours that are opened again and again."""
 
-import asyncio
 import time
 from typing import Self
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop, two_clients, until
+from running import Brokers, on_a_loop, until
 
 from covey.overlay.node import dialer
-from covey.overlay.node import server as node_server
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.transport.address import CallError
@@ -65,33 +63,6 @@ async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
             await until(lambda broken=broken: len(pauses) > broken)
         assert pauses[-1] >= 0.5
         assert sorted(pauses)[0] == pauses[0]
-
-
-@on_a_loop
-async def test_a_frame_that_a_neighbour_cannot_take_is_no_reconnect_every_25_ms(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """808 reconnects in 56 s."""
-    caplog.set_level("INFO", "covey.broker")
-    async with two_clients(QUOTE, [("b1", "b2")], "b2", "b1") as (overlay, feed, reader):
-        mine = await reader.subscribe("Quote")
-        await reader.settled(timeout=60)
-        await overlay.crash("b1")
-        with monkeypatch.context() as patched:  # of which b2 does not know
-            patched.setattr(node_server, "max_message_bytes", lambda max_frame_bytes: 10_000)
-            await overlay.start("b1")
-        await overlay.linked()
-        await until(lambda: reader.connected)
-        await reader.settled(timeout=60)
-        link = overlay.nodes["b2"].queues["broker/b1"]
-        connections, began = link.connections, time.monotonic()
-        await feed.publish("Quote", firm="x" * 50_000)
-        await until(lambda: link.connections >= connections + 5)
-        assert time.monotonic() > began + 0.3
-        assert "expected at most 10000; retrying" in caplog.text
-        await overlay.crash("b1")
-        await overlay.start("b1")
-        assert len((await asyncio.wait_for(anext(mine), 60))["firm"]) == 50_000
 
 
 @on_a_loop

@@ -178,7 +178,7 @@ async def test_a_broker_with_a_full_disk_shows_up_within_five_seconds() -> None:
     """Files that may not grow stand for a full disk: the broker stops, and its neighbour has its goodbye."""
     links = [("b1", "b2")]
     async with (
-        LocalOverlay(links, event_types=[QUOTE], durable=["Quote"]) as overlay,
+        LocalOverlay(links, event_types=[QUOTE], durable=["Quote"], compiled=False) as overlay,
         Client(overlay.addresses["b2"]) as source,
         Client(overlay.addresses["b1"], "wanting", durable=True) as wanting,
     ):
@@ -198,6 +198,7 @@ async def test_a_broker_with_a_full_disk_shows_up_within_five_seconds() -> None:
         assert texts["b2", full].startswith(why)
         assert why in texts["b1", full]
         assert [row.state for row in overview.brokers] == ["not ready", "no answer"]
+        await source.close(grace=0.0)
 
 
 @on_a_loop

@@ -121,23 +121,30 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
 
 
 @on_a_loop
-async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
-    """The client gets another from its function, and goes on within its lease."""
-    async with Brokers(clients=rules()) as overlay:
-        tokens: list[str] = []
+async def test_a_token_that_ends_loses_no_event_and_takes_what_the_next_one_does_not_allow() -> None:
+    """A client with another token goes on within its lease, one with fewer rights loses subscriptions, one
+    without another its session.
+    """
+    others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
+    async with Brokers(clients=rules(others)) as overlay:
+        near, states = overlay.address("b1"), list[tuple[bool, str]]()
+        first, once, given = ([token("alice", SOON, **more)] for more in ({}, {}, {"extra": True}))
 
         def fresh() -> str:
-            tokens.append(token("alice", 600 if tokens else SOON))
-            return tokens[-1]
+            return first.pop() if first else token("alice")
 
-        states: list[tuple[bool, str]] = []
-        near = overlay.address("b1")
         async with (
             Client(near, token=token("exchange")) as exchange,
             Client(near, "alice/1", token=fresh, on_state=lambda *state: states.append(state)) as alice,
+            Client(near, "alice/2", token=lambda: once.pop() if once else "no token") as asking,
+            Client(near, "alice/3", token=token("alice", SOON)) as fixed,
+            Client(near, "alice", token=lambda: given.pop() if given else token("alice")) as poorer,
         ):
             await exchange.advertise(QUOTE)
-            mine = await alice.subscribe("Quote")
+            await exchange.advertise(HIDDEN)
+            mine, hidden = await alice.subscribe("Quote"), await poorer.subscribe(HIDDEN)
+            await exchange.publish("Hidden", x=1)
+            assert (await asyncio.wait_for(anext(hidden), 60))["x"] == 1
             sent = 0
             while sum(connected for connected, _ in states) < 2 or sent < 50:
                 await exchange.publish("Quote", volume=sent, confirm=True)
@@ -146,24 +153,6 @@ async def test_a_token_that_ends_while_events_flow_loses_none() -> None:
             assert got == list(range(sent))
             assert (False, "the token or certificate has expired") in states
             assert (True, "resumed") in states
-
-
-@on_a_loop
-async def test_a_token_that_ends_takes_what_the_next_one_does_not_allow() -> None:
-    """The session of a client that has no other one, and the subscriptions of one with fewer rights."""
-    others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
-    async with Brokers(clients=rules(others)) as overlay:
-        near, first, given = overlay.address("b1"), [token("alice", SOON)], [token("alice", SOON, extra=True)]
-        async with (
-            Client(near, token=token("exchange")) as exchange,
-            Client(near, "alice/1", token=lambda: first.pop() if first else "no token") as asking,
-            Client(near, "alice/2", token=token("alice", SOON)) as fixed,
-            Client(near, "alice", token=lambda: given.pop() if given else token("alice")) as alice,
-        ):
-            await exchange.advertise(HIDDEN)
-            hidden = await alice.subscribe(HIDDEN)
-            await exchange.publish("Hidden", x=1)
-            assert (await asyncio.wait_for(anext(hidden), 60))["x"] == 1
             with pytest.raises(RefusedError, match="may not subscribe"):
                 await asyncio.wait_for(anext(hidden), 60)
             await until(lambda: None not in (asking.error, fixed.error))

@@ -96,12 +96,6 @@ def test_options_that_need_a_restart_keep_their_value_and_are_named(tmp_path: Pa
     assert reloading.overlay == replace(running, sessions=read.sessions)
 
 
-def test_a_reloaded_file_that_has_not_changed_changes_nothing(tmp_path: Path) -> None:
-    running = overlay(tmp_path)
-    reloading = merge(running, overlay(tmp_path), "b1")
-    assert (reloading.overlay, reloading.changed, reloading.kept) == (running, (), ())
-
-
 ROW: dict[str, Any] = {
     "overlay": "row",
     "brokers": {name: {"address": f"127.0.0.1:700{i}"} for i, name in enumerate(("b1", "b2", "b3"))},

@@ -15,13 +15,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpcio import grpcio_channel
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch, parse
+from covey.matcher import EventBatch
 from covey.overlay import Client
 from covey.overlay.core.endpoint import interface_queue
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.inspection import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
-from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Subscribe, Update
+from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
     CONNECT,
@@ -99,25 +99,6 @@ async def still_works(overlay: Brokers) -> None:
         mine = await client.subscribe("Quote", "price < $limit", limit=5.0)
         await client.publish("Quote", price=1.0)
         assert (await asyncio.wait_for(anext(mine), 60))["price"] == 1.0
-
-
-@on_a_loop
-async def test_a_frame_of_many_turns_is_handled_whole_and_in_order() -> None:
-    filter = parse("price < $limit", QUOTE)
-    many = [Subscribe(i, i, filter, {"limit": float(i)}) for i in range(1, 1_001)]
-    async with Brokers() as overlay, stranger_at(overlay) as stranger:
-        await stranger.greet()
-        stranger.link.sent = 2
-        await stranger.call.write(encode_frame(Frame(1, 0, 1 << 40, tuple(many)), schemas=True))
-        last = Frame[Message](2, 0, 1 << 40, (Update(1_001, 1_000, {"limit": 0.0}),), probe=True)
-        await stranger.call.write(encode_frame(last))
-        settled = 0
-        while settled < 1_001:
-            settled = (await stranger.hear(Acknowledge)).epoch
-        subscriptions = overlay.nodes["b1"].core.tables.peers["client/stranger"].subscriptions
-        assert sorted(subscriptions) == list(range(1, 1_001))
-        assert subscriptions[1_000].values == {"limit": 0.0}
-        await still_works(overlay)
 
 
 FRAME = encode_frame(Frame(1, 0, 0, (Update(1, 1, {}),)))

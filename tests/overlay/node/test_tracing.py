@@ -262,26 +262,15 @@ async def test_what_is_no_traceparent_is_ignored() -> None:
         assert len(collected.spans("route Reading")) <= 16
 
 
-def test_a_collector_is_an_address(tmp_path: Path) -> None:
-    file = tmp_path / "overlay.yaml"
-    text = "overlay: o\nbrokers:\n  b1: {address: '127.0.0.1:7001'}\ntracing: "
-    file.write_text(text + "'http://127.0.0.1:4318'\n")
-    overlay = load_overlay(file, {})
-    assert overlay.tracing == "http://127.0.0.1:4318"
-    check_tracing(overlay)
-    file.write_text(text + "collector\n")
-    with pytest.raises(ConfigError, match="tracing is 'collector': expected an address of a collector"):
-        load_overlay(file, {})
-
-
-def test_a_collector_without_opentelemetry_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collector_needs_opentelemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "overlay.yaml"
     file.write_text("overlay: o\nbrokers:\n  b1: {address: '127.0.0.1:7001'}\ntracing: 'http://c:4318'\n")
+    overlay = load_overlay(file, {})
+    assert overlay.tracing == "http://c:4318"
+    check_tracing(overlay)
     monkeypatch.setattr("covey.overlay.node.config.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'covey\[otel\]'"):
-        check_tracing(load_overlay(file, {}))
+        check_tracing(overlay)
 
 
 class Receiver(BaseHTTPRequestHandler):

@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from made_certificates import EXPIRED, files_as, issue, overlay_files, tls_of
 from running import QUOTE, Brokers, free_ports, on_a_loop, until
 
@@ -283,7 +282,7 @@ async def test_a_session_outlives_a_new_certificate_of_its_broker(tmp_path: Path
 
 @on_a_loop
 async def test_a_plain_grpcio_client() -> None:
-    """The gRPC of another implementation: a unary call, health, reflection, and a stream."""
+    """The gRPC of another implementation: a unary call, and a stream."""
     roots = Path(TRUSTING.authority).read_bytes()
     mine = tls_of("alice")
     assert mine.certificate is not None
@@ -295,10 +294,6 @@ async def test_a_plain_grpcio_client() -> None:
             async with grpc.aio.secure_channel(f"localhost:{overlay.ports['b1']}", secure) as channel:
                 reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
                 assert reply.status == health_pb2.HealthCheckResponse.SERVING
-                ask = reflection_pb2.ServerReflectionRequest(list_services="")
-                call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([ask]))
-                names = [s.name async for r in call for s in r.list_services_response.service]
-                assert "covey.v1.Broker" in names
                 stream = channel.stream_stream(CONNECT)()
                 await stream.write(encode_greeting(Greeting(Role.CLIENT, "stranger", Hello(99))))
                 answer = decode_packet(await stream.read())
