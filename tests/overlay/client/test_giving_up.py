@@ -132,6 +132,7 @@ async def test_the_traceback_of_a_repeated_error_does_not_grow() -> None:
         ({"outbox_events": 1.5}, "outbox_events is 1.5: expected an integer"),
         ({"outbox_bytes": "1"}, "outbox_bytes is '1': expected an integer"),
         ({"name": 5}, "name is 5: expected text"),
+        ({"durable": True}, "expected a name"),
         ({"address": None}, "address is None: expected text"),
     ],
 )

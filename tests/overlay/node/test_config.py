@@ -209,6 +209,10 @@ NO_VALUES = (
         (also("damping: 8\nrouting: static"), "damping is 8: expected 0 with static routing"),
         (also("merging: budget\nmerging_budget: 0"), "merging_budget is 0: expected a number greater than 0"),
         (also("merging: all"), "merging is 'all': expected"),
+        (
+            also("durable: {T: {}}\nstorage: s\nrepair_after_s: 2"),
+            "repair_after_s is 2: expected 0 with durable",
+        ),
         (also("merging: budget\nrouting: static"), "merging is 'budget': expected off with static routing"),
         (also(f"{KEYED}: {{Quote: 1}}"), "key_max_age_s.Quote is of a type without a key: expected one that"),
         (also(f"{KEYED}: {{Vehicle: 0}}"), "key_max_age_s.Vehicle is 0: expected"),

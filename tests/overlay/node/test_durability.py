@@ -95,11 +95,6 @@ async def test_a_broker_without_durable_types_refuses_a_durable_session(brokers_
                 pass
 
 
-def test_a_durable_client_has_a_name() -> None:
-    with pytest.raises(ValueError, match="expected a name"):
-        Client("127.0.0.1:1", durable=True)
-
-
 def arrived_after(numbers: list[int], number: int) -> bool:
     return numbers[-1] > number + 500
 
@@ -167,33 +162,24 @@ def test_durable_types_need_a_directory(tmp_path: Path) -> None:
     assert overlay.durable == {"Order": Retention()}
 
 
-def test_links_that_move_have_no_durable_types(tmp_path: Path) -> None:
-    file = overlay_file(tmp_path, storage="data", repair_after_s=2.0)
-    with pytest.raises(ConfigError, match="repair_after_s is 2: expected 0 with durable types"):
-        load_overlay(file, {})
-
-
-def test_a_directory_is_used_by_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = overlay_file(tmp_path, storage="data")
-    storage = open_storage(tmp_path / "data" / "b1", {"Order": Retention()})
-    try:
-        assert run_broker(file, "b1") == 1
-        assert "covey: broker b1 cannot use its storage: " in (said := capsys.readouterr().err)
-        assert "uses it: expected a directory that no other process uses" in said
-        assert len(said.splitlines()) == 1
-    finally:
-        storage.close()
-    open_storage(tmp_path / "data" / "b1", {"Order": Retention()}).close()
-
-
-def test_a_directory_that_cannot_be_made_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("in_use", "why"), [(True, "uses it: expected a directory that no other process uses"), (False, "")]
+)
+def test_a_directory_that_cannot_be_used_is_one_sentence(
+    in_use: bool, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "data").write_text("a file")
-    assert run_broker(overlay_file(tmp_path, storage="data"), "b1") == 1
-    said = capsys.readouterr().err
-    assert "covey: broker b1 cannot use its storage: " in said
+    file, directory = overlay_file(tmp_path, storage="data"), tmp_path / "data"
+    if in_use:
+        storage = open_storage(directory / "b1", {"Order": Retention()})
+    else:
+        directory.write_text("a file")
+    assert run_broker(file, "b1") == 1
+    assert "covey: broker b1 cannot use its storage: " in (said := capsys.readouterr().err)
+    assert why in said
     assert len(said.splitlines()) == 1
+    if in_use:
+        storage.close()
+        open_storage(directory / "b1", {"Order": Retention()}).close()
 
 
 @on_a_loop

@@ -1,6 +1,5 @@
 """Validity periods over real brokers: what the client library shows of them, and what is stored."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from covey.matcher import EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.identity import Ticket, Tickets
-from covey.overlay.node.state_store import TABLES, VERSION, StateStore
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64"})
@@ -69,22 +67,3 @@ async def test_who_has_not_the_ticket_renews_nothing(local_brokers: None, tmp_pa
             again = await client.subscribe(ORDER, "number >= 0", valid_for=1.0)
             assert len(client.session.subscriptions) == 1
             assert [event async for event in again] == []
-
-
-def test_a_store_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
-    path = str(tmp_path / "state")
-    StateStore(path).close()
-    with sqlite3.connect(path) as db:
-        for table in TABLES:
-            db.execute(f"ALTER TABLE {table} DROP COLUMN crc")
-        db.execute("ALTER TABLE subscriptions DROP COLUMN ends_ns")
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-    store = StateStore(path)
-    assert store.sessions() == {}
-    store.save_session("client/c", "i", ())
-    store.close()
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
-        assert "ends_ns" in [row[1] for row in db.execute("PRAGMA table_info(subscriptions)")]
-    db.close()

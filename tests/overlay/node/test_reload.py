@@ -23,15 +23,13 @@ from covey.overlay import Client, RefusedError
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.operators.operator_limits import OperatorLimits
 from covey.overlay.node.config import ConfigError, load_overlay
-from covey.overlay.node.dialer import Dialers
-from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.reload import Reloader, merge
-from covey.overlay.node.server import Server
 from covey.overlay.node.state import missing
 from covey.overlay.transport.address import CallError
 from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 from covey.sim.invariants import check
+from covey.testing.local_brokers import LocalBroker
 
 SECRET = "s" * 40
 TWO: dict[str, Any] = {
@@ -157,7 +155,7 @@ async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
     alone = _without(file, "b2", [])
     path.write_text(yaml.safe_dump(alone))
-    first = await Process(path, "b1").start()
+    first = await Process.started(path, "b1")
     try:
         async with (
             Client(file["brokers"]["b1"]["address"], "feed") as feed,
@@ -181,7 +179,7 @@ async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path
 async def test_a_broker_whose_neighbour_goes_while_it_leaves_says_what_it_stores(tmp_path: Path) -> None:
     """Nothing was left to send by its connections, so it said that all had been sent."""
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
-    first, last = await Process(path, "b1").start(), await Process(path, "b2").start()
+    first, last = await Process.started(path, "b1"), await Process.started(path, "b2")
     async with (
         Client(file["brokers"]["b1"]["address"], "reader", durable=True) as reader,
         Client(file["brokers"]["b2"]["address"], "feed") as feed,
@@ -205,7 +203,7 @@ async def test_a_broker_whose_neighbour_goes_while_it_leaves_says_what_it_stores
 async def test_a_broker_with_durable_sessions_does_not_leave(tmp_path: Path) -> None:
     """One may have begun after `covey broker leave` had looked."""
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
-    first = await Process(path, "b1").start()
+    first = await Process.started(path, "b1")
     try:
         async with Client(file["brokers"]["b1"]["address"], "reader", durable=True):
             path.write_text(yaml.safe_dump(_without(file, "b1", [])))
@@ -216,27 +214,24 @@ async def test_a_broker_with_durable_sessions_does_not_leave(tmp_path: Path) -> 
         await first.stop()
 
 
-class Process:
+class Process(LocalBroker):
     """A broker of a file in this process, which reads it again on request."""
 
     def __init__(self, file: Path, name: str) -> None:
-        self.file = file
-        self._overlay = load_overlay(file, {})
-        self.node = Node(self._overlay, name)
-        self._server = Server(self.node, self._overlay.brokers[name])
-        self._dialers = Dialers(self.node, self.node.fail)
-        self.levels: list[str] = []
+        super().__init__(load_overlay(file, {}), name)
+        self.file, self.levels = file, list[str]()
         self.reloader = Reloader(
             file, self.node, self._server, self._dialers, set_level=self.levels.append, environment={}
         )
 
-    async def start(self) -> Self:
-        await self._server.start()
-        self._dialers.update()
-        return self
+    @classmethod
+    async def started(cls, file: Path, name: str) -> Self:
+        process = cls(file, name)
+        await process.start()
+        return process
 
-    async def stop(self, drain_s: float = 0.0) -> None:
-        await self._server.stop(drain_s, self._dialers.tasks)
+    async def drain(self, seconds: float) -> None:
+        await self._server.stop(seconds, self._dialers.tasks)
 
     async def reload(self, configuration: dict[str, Any] | str) -> None:
         text = configuration if isinstance(configuration, str) else yaml.safe_dump(configuration)
@@ -271,7 +266,7 @@ class Growing:
         return path
 
     async def start(self, name: str) -> Process:
-        self.brokers[name] = await Process(self.write(name), name).start()
+        self.brokers[name] = await Process.started(self.write(name), name)
         return self.brokers[name]
 
     async def ready(self) -> None:
@@ -328,7 +323,7 @@ async def test_reloads_under_load_lose_and_repeat_nothing(
         async with Client(overlay.addresses["b3"]) as far:
             tasks.start(other.read(await far.subscribe(FLOOD)))
             await until(lambda: len(other.numbers) > 100, "events arrive at the new broker")
-        await overlay.brokers.pop("b3").stop(5.0)
+        await overlay.brokers.pop("b3").drain(5.0)
         for broker in (first, second):
             await broker.reload(overlay.without)
         assert second.neighbours() == ["broker/b1"]
@@ -411,7 +406,7 @@ async def test_clients_whose_permissions_change_come_back_and_others_notice_noth
 
     path = tmp_path / "overlay.yaml"
     path.write_text(yaml.safe_dump(file(rule("alice", "Flood"), rule("bob", "Flood"))))
-    broker = await Process(path, "b1").start()
+    broker = await Process.started(path, "b1")
     states: dict[str, list[bool]] = {"alice": [], "bob": [], "feed": []}
 
     def client(name: str) -> Client:

@@ -31,9 +31,11 @@ class World:
     limits: Limits = field(default_factory=Limits)
     options: dict[str, int] = field(default_factory=dict)
 
+    max_control: int = MAX_CONTROL
+
     def __post_init__(self) -> None:
         self.session = ClientSession("p/1")
-        self.client = ClientEndpoint(self.session, Link(1, max_control=MAX_CONTROL), **self.options)
+        self.client = ClientEndpoint(self.session, Link(1, max_control=self.max_control), **self.options)
         self.now_ns = 0
         self.numbers = 0
         self.bad: set[int] = set()
@@ -285,12 +287,6 @@ def test_events_gather_behind_some_that_left_one_by_one() -> None:
     ]
 
 
-def test_an_event_leaves_at_once_where_the_broker_has_accepted_all_others() -> None:
-    """However fast they have come, one by one."""
-    world = World()
-    check_that_events_leave_at_once(world, 100)
-
-
 def check_that_events_leave_at_once(world: World, count: int) -> None:
     for number in range(count):
         world.publish("A")
@@ -409,15 +405,15 @@ def test_the_end_of_the_client_fails_all_that_wait() -> None:
 
 
 def test_control_without_a_connection_is_bounded() -> None:
-    world = World()
+    world = World(max_control=1_000)
     world.client.lost()
-    for number in range(12_000):
+    for number in range(1_200):
         event_type = EventType(f"T{number}", {"x": "int64"})
         world.client.transmit(world.session.advertise(event_type))
-        assert world.client.link.queued_control <= MAX_CONTROL + 1
+        assert world.client.link.queued_control <= 1_001
     world.connect()
     world.settle()
-    assert len(world.session.advertised) == 12_002
+    assert len(world.session.advertised) == 1_202
     assert world.client.link.idle
 
 

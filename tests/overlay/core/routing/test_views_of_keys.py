@@ -218,34 +218,17 @@ def test_a_view_has_the_newest_event_of_each_key_that_matches(seed: int) -> None
     World(seed).run(60)
 
 
-def _forty_worlds() -> None:
-    for seed in range(40):
-        World(seed).run(60)
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass
-
-
-@pytest.mark.parametrize("mechanism", ["_depart_links", "_depart_views", "on_departures", "retire_source"])
+@pytest.mark.parametrize(
+    "mechanism",
+    ["_depart_links", "_depart_views", "on_departures", "retire_source", "everything", "not_at"],
+)
 def test_it_fails_without_each_of_its_mechanisms(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = (keyed, event_routing, advertisements, connecting)
-    for module in [place for place in places if hasattr(place, mechanism)]:
-        monkeypatch.setattr(module, mechanism, _nothing)
+    nothing = np.zeros(0, np.int64) if hasattr(KeyTable, mechanism) else None
+    places = (keyed, event_routing, advertisements, connecting, KeyTable)
+    for place in [each for each in places if hasattr(each, mechanism)]:
+        monkeypatch.setattr(place, mechanism, lambda *_, **__: nothing)
     with pytest.raises(AssertionError):
-        _forty_worlds()
-
-
-def test_it_fails_without_the_last_events_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeyTable, "everything", lambda _: np.zeros(0, np.int64))
-    with pytest.raises(AssertionError):
-        _forty_worlds()
-
-
-def test_it_fails_where_neighbours_do_not_send_last_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeyTable, "not_at", lambda *_: np.zeros(0, np.int64))
-    with pytest.raises(AssertionError):
-        _forty_worlds()
+        [World(seed).run(60) for seed in range(40)]
 
 
 def test_a_subscription_with_the_number_of_a_view_is_none() -> None:
