@@ -2,11 +2,11 @@
 
 import json
 
-import pytest
 from gateways import EventSource, gateway_to, no_session_left, served
 from running import QUOTE, free_ports, on_a_loop
 
 from covey.gateway import Limits
+from covey.matcher import EventType
 
 
 def quotes(*prices: float) -> list[dict[str, object]]:
@@ -105,25 +105,37 @@ async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
         wrong.writer.close()
 
 
-@pytest.mark.parametrize(
-    ("path", "parameters", "status", "why"),
-    [
-        ("/events/Nope", {}, 404, "has no event type 'Nope'"),
-        ("/events/Quote", {"filter": "price <"}, 400, "expected a number or a variable after <"),
-        ("/events/Quote", {"filtr": "x"}, 400, "events: filtr is unknown: did you mean filter?"),
-        ("/events/Quote", {"filtr": ""}, 400, "events: filtr is unknown: did you mean filter?"),
-        ("/events/Quote?filter=a&filter=b&", {}, 400, "events: filter is there twice: expected it once"),
-        ("/events/Quote", {"values": "{"}, 400, "events: values is '{': expected a JSON object"),
-        ("/events/Quote", {"values": "7"}, 400, "events: values is 7: expected"),
-        ("/events/Quote", {"overflow": "keep"}, 400, "events: overflow is 'keep': expected one of"),
-    ],
-)
+DEEP = ['{"x": ' + "[" * depth + "]" * depth + "}" for depth in (300, 1_000)]
+SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
+
+
 @on_a_loop
-async def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
-    async with served(QUOTE) as (_, address), EventSource(address, path, **parameters) as source:
-        body = await source.body()
-        assert (source.status, body["kind"]) == (status, "error")
-        assert why in body["message"]
-        counts = EventSource(address, "/health")
-        await counts.open()
-        assert (await counts.body())["sessions"] == 0
+async def test_requests_that_are_wrong() -> None:
+    async with served(QUOTE, SHIP) as (_, address):
+        for path, parameters, status, why in (
+            ("/events/Nope", {}, 404, "has no event type 'Nope'"),
+            ("/events/Quote", {"filter": "price <"}, 400, "expected a number or a variable after <"),
+            ("/events/Quote", {"filtr": "x"}, 400, "events: filtr is unknown: did you mean filter?"),
+            ("/events/Quote", {"filtr": ""}, 400, "events: filtr is unknown: did you mean filter?"),
+            ("/events/Quote?filter=a&filter=b&", {}, 400, "events: filter is there twice: expected it once"),
+            ("/events/Quote", {"values": "{"}, 400, "events: values is '{': expected a JSON object"),
+            ("/events/Quote", {"values": "7"}, 400, "events: values is 7: expected"),
+            ("/events/Quote", {"overflow": "keep"}, 400, "events: overflow is 'keep': expected one of"),
+            ("/events/Quote", {"max_rate": "1"}, 400, "Quote has no key: expected an event type with one"),
+            ("/views/Nope", {}, 404, "has no event type 'Nope'"),
+            ("/views/Quote", {}, 400, "key"),
+            ("/views/Ship", {"overflow": "block"}, 400, "view: overflow is unknown: expected one of"),
+            ("/views/Ship", {"values": "7"}, 400, "view: values is 7: expected"),
+            ("/views/Ship", {"filter": "x > 1", "leave": "x > 2"}, 400, "leave 'x > 2': expected a filter"),
+            *(
+                (path, {"filter": "x > $x", "values": values}, 400, "")
+                for path in ("/events/Ship", "/views/Ship")
+                for values in DEEP
+            ),
+        ):
+            async with EventSource(address, path, **parameters) as source:
+                body = await source.body()
+                assert (source.status, body["kind"]) == (status, "error")
+                assert why in body["message"]
+        async with EventSource(address, "/health") as counts:
+            assert (await counts.body())["sessions"] == 0

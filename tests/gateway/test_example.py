@@ -9,10 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import uvicorn
 from chromium import Page, chromium
-from gateways import Browser
-from running import QUOTE, Brokers, free_ports, on_a_loop, until
+from gateways import Browser, page_of
+from running import QUOTE, Brokers, on_a_loop
 
 from covey.overlay import Client
 
@@ -22,8 +21,8 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "examples"
 SHOWN = "[...document.querySelectorAll('#prices li')].map(each => Number(each.textContent.split(' ')[1]))"
 
 
-def play(page: Page, port: int) -> None:
-    page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
+def play(page: Page, address: str) -> None:
+    page.call("Page.navigate", url=f"http://{address}/")
     page.until(f"{SHOWN}.length > 2")
     assert all(price < 20 for price in page.value(SHOWN))
     page.value("limit.value = 90; limit.oninput()")
@@ -45,14 +44,9 @@ async def test_the_page_shows_what_is_below_the_threshold() -> None:
                 content = content.replace("localhost:7001", overlay.address("b1"))
                 (Path(folder) / name).write_text(content.replace("localhost:7005", overlay.address("b5")))
             app = runpy.run_path(str(Path(folder) / "prices.py"))["app"]
-            (port,) = free_ports(1)
-            serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-            done = asyncio.create_task(serving.serve())
-            await until(lambda: serving.started)
-            with chromium() as browser:
-                await asyncio.to_thread(lambda: play(browser.new_page(), port))
-            serving.should_exit = True
-            await done
+            async with page_of(app) as address:
+                with chromium() as browser:
+                    await asyncio.to_thread(lambda: play(browser.new_page(), address))
 
 
 def post(address: str, vehicle: str, x: float, y: float) -> int:
@@ -63,9 +57,9 @@ def post(address: str, vehicle: str, x: float, y: float) -> int:
     return int(urllib.request.urlopen(request, timeout=60).status)
 
 
-def place_and_look(page: Page, port: int) -> None:
+def place_and_look(page: Page, address: str) -> None:
     """The vehicle "inside" is at (5, 1), "outside" at (15, 1): both are in a box around the corner."""
-    page.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
+    page.call("Page.navigate", url=f"http://{address}/")
     page.until("typeof document.getElementById('map')?.onclick === 'function'")
     left, top = page.value("(({ left, top }) => [left + 1, top + 1])(map.getBoundingClientRect())")
     page.click(left + 200, top + 200)
@@ -86,15 +80,10 @@ async def test_the_backend_of_a_map() -> None:
             path.write_text(text.replace("localhost:7005", overlay.address("b5")))
             shutil.copy(FOLDER / "map_backend.html", folder)
             app = runpy.run_path(str(path), run_name="map_backend")["app"]
-            (port,) = free_ports(1)
-            serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-            done = asyncio.create_task(serving.serve())
-            await until(lambda: serving.started)
-            await move_a_box(f"127.0.0.1:{port}")
-            with chromium() as browser:
-                await asyncio.to_thread(lambda: place_and_look(browser.new_page(), port))
-            serving.should_exit = True
-            await done
+            async with page_of(app) as address:
+                await move_a_box(address)
+                with chromium() as browser:
+                    await asyncio.to_thread(lambda: place_and_look(browser.new_page(), address))
 
 
 async def move_a_box(address: str) -> None:

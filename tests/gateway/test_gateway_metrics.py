@@ -5,14 +5,13 @@ import re
 import urllib.request
 from pathlib import Path
 
-from gateways import Browser
+from gateways import Browser, page_of
 from prometheus_client.parser import text_string_to_metric_families
-from running import QUOTE, Brokers, free_ports, on_a_loop, until
+from running import QUOTE, Brokers, free_ports, on_a_loop
 
 from covey.cli.gateway import serve_metrics
 from covey.gateway import Limits, application
 from covey.gateway.metrics import METRICS
-from covey.gateway.server import bind, server
 from covey.overlay import Client
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,43 +29,43 @@ def scrape(address: str) -> dict[str, dict[tuple[str, ...], float]]:
 @on_a_loop
 async def test_what_browsers_do_is_counted() -> None:
     limits = Limits(queue_bytes=4_000, window_bytes=2_000, max_connections_per_address=4)
-    address, metrics = (f"127.0.0.1:{port}" for port in free_ports(2))
+    metrics = f"127.0.0.1:{free_ports(1)[0]}"
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)
         app = application(overlay.address("b1"), limits=limits)
-        serving = server(app, limits)
         serve_metrics(app, metrics)
-        done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
-        await until(lambda: serving.started)
-        before = {"covey_gateway_overflows_total": {}} | await asyncio.to_thread(scrape, metrics)
-        assert METRICS.keys() <= before.keys() | {
-            f"covey_gateway_{name}_total" for name in ("missed_events", "overflows", "refused")
-        }
-        async with Browser(address) as browser, Browser(address) as away:
-            away.socket.transport.abort()
-            for number in (1, 2):
-                await browser.request("subscribe", subscription=number, type="Quote", filter="volume >= 0")
-            await browser.request("subscribe", subscription=1, type="Quote")
-            rows = [{"firm": "IBM", "price": 1.0, "volume": 1}] * 10
-            total, found = 0, before
-            while not found["covey_gateway_overflows_total"]:  # it does not acknowledge
-                for _ in range(5):
-                    await exchange.publish_batch("Quote", rows, confirm=True)
-                    total += 20
-                found = {"covey_gateway_overflows_total": {}} | await asyncio.to_thread(scrape, metrics)
-            assert sum(found["covey_gateway_sessions"].values()) == 2
-            assert found["covey_gateway_connections"][()] in (1, 2)  # that of the other may not be missed yet
-            assert found["covey_gateway_subscriptions"] == {(): 2}
-            assert found["covey_gateway_refused_total"] == {("INVALID_ARGUMENT",): 1}
-            assert found["covey_gateway_received_messages_total"] == {(): 3}
-            assert found["covey_gateway_overflows_total"][("drop_oldest",)] >= 1
-            assert 0 < found["covey_gateway_missed_events_total"][("overflow",)] <= total
-            assert 0 < found["covey_gateway_pending_bytes"][()] < 8_000
-            assert found["covey_gateway_unacknowledged_bytes"][()] >= 2_000
-            assert found["covey_gateway_sent_events_total"][()] % 10 == 0
-            assert found["covey_gateway_sent_bytes_total"][()] >= 2_000
-        serving.should_exit = True
-        await done
+        async with page_of(app, limits) as address:
+            await compare(exchange, address, metrics)
+
+
+async def compare(exchange: Client, address: str, metrics: str) -> None:
+    before = {"covey_gateway_overflows_total": {}} | await asyncio.to_thread(scrape, metrics)
+    assert METRICS.keys() <= before.keys() | {
+        f"covey_gateway_{name}_total" for name in ("missed_events", "overflows", "refused")
+    }
+    async with Browser(address) as browser, Browser(address) as away:
+        away.socket.transport.abort()
+        for number in (1, 2):
+            await browser.request("subscribe", subscription=number, type="Quote", filter="volume >= 0")
+        await browser.request("subscribe", subscription=1, type="Quote")
+        rows = [{"firm": "IBM", "price": 1.0, "volume": 1}] * 10
+        total, found = 0, before
+        while not found["covey_gateway_overflows_total"]:  # it does not acknowledge
+            for _ in range(5):
+                await exchange.publish_batch("Quote", rows, confirm=True)
+                total += 20
+            found = {"covey_gateway_overflows_total": {}} | await asyncio.to_thread(scrape, metrics)
+        assert sum(found["covey_gateway_sessions"].values()) == 2
+        assert found["covey_gateway_connections"][()] in (1, 2)  # that of the other may not be missed yet
+        assert found["covey_gateway_subscriptions"] == {(): 2}
+        assert found["covey_gateway_refused_total"] == {("INVALID_ARGUMENT",): 1}
+        assert found["covey_gateway_received_messages_total"] == {(): 3}
+        assert found["covey_gateway_overflows_total"][("drop_oldest",)] >= 1
+        assert 0 < found["covey_gateway_missed_events_total"][("overflow",)] <= total
+        assert 0 < found["covey_gateway_pending_bytes"][()] < 8_000
+        assert found["covey_gateway_unacknowledged_bytes"][()] >= 2_000
+        assert found["covey_gateway_sent_events_total"][()] % 10 == 0
+        assert found["covey_gateway_sent_bytes_total"][()] >= 2_000
 
 
 def test_the_documentation_has_every_metric() -> None:

@@ -8,9 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
-import uvicorn
-from gateways import Browser, EventSource, gateway_to, served
-from running import QUOTE, Brokers, free_ports, on_a_loop, until
+from gateways import Browser, EventSource, gateway_to, page_of, served
+from running import QUOTE, Brokers, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -109,12 +108,8 @@ async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has
     the number.
     """
     async with Brokers(event_types=(QUOTE,)) as overlay:
-        (port,) = free_ports(1)
         app = application(overlay.address("b1"))
-        serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-        done = asyncio.create_task(serving.serve())
-        await until(lambda: serving.started)
-        async with Browser(f"127.0.0.1:{port}") as browser:
+        async with page_of(app) as address, Browser(address) as browser:
             await browser.request("subscribe", subscription=1, type="Quote")
             await browser.socket.send("x" * 70_000)
             with suppress(ConnectionClosed):
@@ -123,8 +118,6 @@ async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has
             assert (browser.socket.close_code, "65536" in browser.socket.close_reason) == (1009, True)
             await browser.resume()
             assert browser.welcome["resumed"]
-        serving.should_exit = True
-        await done
 
 
 @on_a_loop
@@ -147,30 +140,6 @@ async def test_who_acknowledges_behind_many_requests_goes_on() -> None:
             assert browser.welcome["resumed"]
         assert answered == [*range(1, 3_001)]
         assert {*codes} <= {1013}
-
-
-@on_a_loop
-async def test_the_first_message_is_hello_and_comes_soon() -> None:
-    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address:
-        await expect_end(address, None, "no hello came within 1 s", 1013)
-    async with everybody_else() as address:
-        for first, why, code in (
-            ('{"kind": "acknowledge", "received": 0}', "the first message is acknowledge: expected", 1008),
-            ('{"kind": "hello", "overflow": "keep"}', "hello: overflow is 'keep': expected one of", 1008),
-            ("x", "the message is no JSON", 1008),
-            (b"x", "a binary message of 1 bytes", 1008),
-        ):
-            await expect_end(address, first, why, code)
-
-
-async def expect_end(address: str, first: str | bytes | None, why: str, code: int) -> None:
-    async with connect(f"ws://{address}/socket") as socket:
-        if first is not None:
-            await socket.send(first)
-        assert why in json.loads(await socket.recv())["message"]
-        await socket.wait_closed()
-        assert socket.close_code == code
-        assert why in (socket.close_reason or "")
 
 
 @on_a_loop
@@ -316,18 +285,6 @@ async def reply(address: str, host: str, path: str, *headers: str) -> str:
 
 
 @on_a_loop
-async def test_browsers_without_a_token_block_nobody() -> None:
-    async with everybody_else() as address, connect(f"ws://{address}/socket") as socket:
-        await socket.send(json.dumps({"kind": "hello", "overflow": "block"}))
-        error = json.loads(await asyncio.wait_for(socket.recv(), 60))
-        assert (error["kind"], error["status"]) == ("error", "PERMISSION_DENIED")
-        expected = "expected another policy, or a token (or --allow-block of the gateway)"
-        assert error["message"] == f"hello: overflow is 'block': {expected}"
-        await asyncio.wait_for(socket.wait_closed(), 60)
-        assert socket.close_code == 1008
-
-
-@on_a_loop
 async def test_a_broker_that_is_away() -> None:
     async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address, AsyncExitStack() as stack:
         # All of them share one attempt: by turns the last would wait for all the others'.
@@ -349,19 +306,35 @@ def test_bounds_that_are_none() -> None:
             Limits(queue_bytes=wrong)
 
 
+NO_TOKEN, UNKNOWN, MINE = "UNAUTHENTICATED", "INVALID_ARGUMENT", "PERMISSION_DENIED"
+FIRST: list[tuple[str | bytes | dict[str, object], str, str]] = [
+    ({"kind": "acknowledge", "received": 0}, UNKNOWN, "the first message is acknowledge: expected"),
+    ({"kind": "hello", "overflow": "keep"}, UNKNOWN, "hello: overflow is 'keep': expected one of"),
+    ("x", UNKNOWN, "the message is no JSON"),
+    (b"x", UNKNOWN, "a binary message of 1 bytes"),
+    ({"kind": "hello", "overflow": "block"}, MINE, "expected another policy, or a token (or --allow-block"),
+    ({"kind": "hello", "token": "a\nb"}, NO_TOKEN, "the token is no printable ASCII text"),
+    ({"kind": "hello", "token": "\u00fc"}, NO_TOKEN, "the token is no printable ASCII text"),
+    ({"kind": "hello", "token": ""}, NO_TOKEN, "the token is empty"),
+    # which would end the connection to the broker by its header block
+    ({"kind": "hello", "token": "x" * 60_000}, NO_TOKEN, "the token has 60000 bytes: expected at most 8192"),
+]
+
+
 @on_a_loop
-async def test_tokens_that_are_none() -> None:
-    """The long one would end the connection to the broker by its header block."""
+async def test_the_first_message_is_a_hello_that_holds_and_comes_soon() -> None:
+    async def expect_end(first: str | bytes | None, status: str | None, why: str, code: int) -> None:
+        async with connect(f"ws://{address}/socket") as socket:
+            if first is not None:
+                await socket.send(first)
+            error = json.loads(await socket.recv())
+            assert why in error["message"]
+            assert status in (None, error["status"])
+            await socket.wait_closed()
+            assert (socket.close_code, why in (socket.close_reason or "")) == (code, True)
+
+    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address:
+        await expect_end(None, None, "no hello came within 1 s", 1013)
     async with everybody_else() as address:
-        for token, why in (
-            ("a\nb", "the token is no printable ASCII text"),
-            ("\u00fc", "the token is no printable ASCII text"),
-            ("", "the token is empty"),
-            ("x" * 60_000, "the token has 60000 bytes: expected at most 8192"),
-        ):
-            async with connect(f"ws://{address}/socket") as socket:
-                await socket.send(json.dumps({"kind": "hello", "token": token}))
-                error = json.loads(await socket.recv())
-                assert (error["status"], error["message"]) == ("UNAUTHENTICATED", why)
-                await socket.wait_closed()
-                assert socket.close_code == 1008
+        for first, status, why in FIRST:
+            await expect_end(json.dumps(first) if isinstance(first, dict) else first, status, why, 1008)

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 from chromium import Page, chromium
-from gateways import gateway_to, served, token, token_rules
+from gateways import gateway_to, page_of, served, token, token_rules
 from made_certificates import overlay_files, tls_of
-from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop, until
+from running import QUOTE, Brokers, Proxy, free_ports, on_a_loop
 from starlette.applications import Starlette
 from starlette.responses import FileResponse
 from starlette.routing import Mount, Route
 
 from covey.gateway import Limits, application, session
 from covey.gateway.messages import REPLIES
-from covey.gateway.server import bind, server
 from covey.matcher import EventType
 from covey.overlay import Client
 
@@ -396,16 +395,9 @@ async def test_a_page_in_the_browser() -> None:
 
         routes = [Route("/", page), Route("/favicon.ico", nothing), Mount("/covey", mounted)]
         app = Starlette(routes=routes, lifespan=mounted.router.lifespan_context)
-        address = f"127.0.0.1:{free_ports(1)[0]}"
-        serving = server(app, limits)
-        done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
-        await until(lambda: serving.started)
-        try:
+        async with page_of(app, limits) as address:
             with chromium() as browser:
                 await asyncio.to_thread(lambda: play(browser.new_page(), address))
-        finally:
-            serving.should_exit = True
-            await done
 
 
 def test_the_types_are_those_of_the_messages() -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from chromium import Page, chromium
-from running import Brokers, free_ports, on_a_loop, until
+from gateways import page_of
+from running import Brokers, on_a_loop
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
 from covey.gateway import Limits, application
-from covey.gateway.server import bind, server
 from covey.matcher import EventType
 from covey.overlay import Client
 
@@ -124,13 +124,6 @@ async def serve_and_play(script: Path) -> None:
         routes = [Route("/", page), Route("/bundle.js", bundled), Route("/favicon.ico", bundled)]
         routes.append(Mount("/covey", mounted))
         app = Starlette(routes=routes, lifespan=mounted.router.lifespan_context)
-        address = f"127.0.0.1:{free_ports(1)[0]}"
-        serving = server(app, limits)
-        done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
-        await until(lambda: serving.started)
-        try:
+        async with page_of(app, limits) as address:
             with chromium() as browser:
                 await asyncio.to_thread(play, browser.new_page(), address)
-        finally:
-            serving.should_exit = True
-            await done

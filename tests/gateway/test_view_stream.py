@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import pytest
-from gateways import EventSource, gateway_to, no_session_left, served
-from running import QUOTE, Brokers, on_a_loop
+from gateways import EventSource, gateway_to, no_session_left
+from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
 from covey.matcher import EventType
@@ -127,27 +126,3 @@ async def test_more_is_inside_than_a_queue_holds() -> None:
             await source.reader.readuntil(b"0\r\n\r\n")  # the last chunk: the stream has ended
             await source.open()
             assert (source.status, (await source.body())["status"]) == (429, "RESOURCE_EXHAUSTED")
-
-
-@pytest.mark.parametrize(
-    ("path", "parameters", "status", "why"),
-    [
-        ("/views/Nope", {}, 404, "has no event type 'Nope'"),
-        ("/views/Quote", {}, 400, "key"),
-        ("/events/Quote", {"max_rate": "1"}, 400, "Quote has no key: expected an event type with one"),
-        ("/views/Ship", {"overflow": "block"}, 400, "view: overflow is unknown: expected one of"),
-        ("/views/Ship", {"values": "7"}, 400, "view: values is 7: expected"),
-        *(
-            (path, {"filter": "x > $x", "values": '{"x": ' + "[" * depth + "]" * depth + "}"}, 400, "")
-            for path in ("/events/Ship", "/views/Ship")
-            for depth in (300, 1_000)
-        ),
-        ("/views/Ship", {"filter": "x > 1", "leave": "x > 2"}, 400, "leave 'x > 2': expected a filter"),
-    ],
-)
-@on_a_loop
-async def test_requests_that_are_wrong(path: str, parameters: dict[str, str], status: int, why: str) -> None:
-    async with served(QUOTE, SHIP) as (_, address), EventSource(address, path, **parameters) as source:
-        body = await source.body()
-        assert (source.status, body["kind"]) == (status, "error")
-        assert why in body["message"]

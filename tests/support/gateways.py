@@ -5,7 +5,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import jwt
 import numpy as np
+import uvicorn
 from running import Brokers, free_ports, until
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -58,9 +59,23 @@ async def gateway_to(
 ) -> AsyncIterator[str]:
     """A gateway that `covey gateway` would serve, as its HOST:PORT; `serves_as` has its certificate."""
     limits = limits or Limits()
-    address = f"127.0.0.1:{free_ports(1)[0]}"
     files = {} if serves_as is None else {"certificate": serves_as.certificate, "key": serves_as.key}
     serving = server(application(broker, limits=limits, **options), limits, proxies=proxies, **files)
+    async with running(serving) as address:
+        yield address
+
+
+def page_of(app: Any, limits: Limits | None = None) -> AbstractAsyncContextManager[str]:
+    """An application at an address, served as a gateway is, or without its limits."""
+    if limits is None:
+        return running(uvicorn.Server(uvicorn.Config(app, log_level="warning")))
+    return running(server(app, limits))
+
+
+@asynccontextmanager
+async def running(serving: uvicorn.Server) -> AsyncIterator[str]:
+    """The HOST:PORT of a server of this process."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     done = asyncio.create_task(serving.serve(sockets=[bind(address, tls=False, insecure=False)]))
     try:
         await until(lambda: serving.started or done.done())
