@@ -66,10 +66,9 @@ class Moves(Observer):
         self.count += 1
 
 
-@pytest.mark.parametrize("routing", ["parametric", "static"])
-def test_a_run_on_quotes_is_judged(routing: str) -> None:
+def test_a_run_on_quotes_is_judged() -> None:
     report = SimulatedRun(
-        Scenario(load="quotes", routing=routing, subscribers=30, duration_s=1.0, event_rate=100.0, batch=5)
+        Scenario(load="quotes", subscribers=30, duration_s=1.0, event_rate=100.0, batch=5)
     ).run()
     assert report.findings == []
     assert report.delivered > 100

@@ -69,27 +69,12 @@ def watch(monkeypatch: pytest.MonkeyPatch, see: Callable[[SessionMove, Port], No
     monkeypatch.setattr(Wire, "transmit", transmitted)
 
 
-def test_a_session_moves_with_what_it_has_not_got() -> None:
+def test_a_session_moves_on_and_back_while_events_flow() -> None:
     row = Row()
     row.simulation.clients["client/r"].stop_reading()
     row.publish(3)
     row.run()
     row.simulation.clients["client/r"].resume_reading()
-    port = row.reader.port
-    port.wire.cut()
-    row.publish(20)
-    row.run(0.5)
-    row.move("b2")
-    row.publish(20)
-    row.check()
-    assert row.sessions() == ["broker/b2"]
-    assert row.reader.endpoint.ticket
-    row.publish(5)
-    row.check()
-
-
-def test_a_session_moves_on_and_back_while_events_flow() -> None:
-    row = Row()
     for broker in ("b1", "b3", "b0", "b2", "b0"):
         row.publish(7)
         row.move(broker)
@@ -97,14 +82,18 @@ def test_a_session_moves_on_and_back_while_events_flow() -> None:
         row.run(0.02)
     row.check()
     assert row.sessions() == ["broker/b0"]
+    assert row.reader.endpoint.ticket
 
 
-@pytest.mark.parametrize("down_s", [3, 40])
-def test_while_the_old_broker_is_dead_events_wait_for_it(down_s: int) -> None:
+@pytest.mark.parametrize(("down_s", "dead"), [(3, True), (40, True), (20, False)])
+def test_while_the_old_broker_is_dead_or_out_of_reach_events_wait_for_it(down_s: int, dead: bool) -> None:
     row = Row()
     row.publish(5)
     row.run(0.045)
-    row.simulation.crash("broker/b0", down_s * SECOND)
+    if dead:
+        row.simulation.crash("broker/b0", down_s * SECOND)
+    else:
+        row.simulation.partition("broker/b0", "broker/b1", down_s * SECOND)
     row.publish(5)
     row.move("b2")
     row.run(down_s - 1)
@@ -131,17 +120,6 @@ def test_values_that_were_acknowledged_move_although_the_old_broker_is_killed(
     row.publish(5)
     row.check()
     assert row.sessions() == ["broker/b2"]
-
-
-def test_while_the_old_broker_is_out_of_reach_events_wait_for_it() -> None:
-    row = Row()
-    row.simulation.partition("broker/b0", "broker/b1", 20 * SECOND)
-    row.publish(5)
-    row.move("b3")
-    row.run(15)
-    assert not row.reader.port.open
-    row.check()
-    assert row.sessions() == ["broker/b3"]
 
 
 def test_a_client_that_comes_back_to_the_old_broker_has_its_session() -> None:
