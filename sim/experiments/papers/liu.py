@@ -228,8 +228,8 @@ def _scale(experiment: Experiment, costs: Sequence[Costs]) -> Judged:
     words = (
         f"At {experiment.points[-1].x:,} naive evaluates {last[NAIVE]:,.0f}, Sequential "
         f"{last[SEQUENTIAL]:,.0f} ({_less(last, SEQUENTIAL):.0%} less), Sub-Order {last[SUB_ORDER]:,.0f} "
-        f"({_less(last, SUB_ORDER):.0%}), greedy {last[GREEDY]:,.0f} ({_less(last, GREEDY):.0%}); no "
-        f"algorithm can do with fewer than {last[BOUND]:,.0f}."
+        f"({_less(last, SUB_ORDER):.0%}), greedy {last[GREEDY]:,.0f} ({_less(last, GREEDY):.0%}); with these "
+        f"selectivities no algorithm can do with fewer than {last[BOUND]:,.0f}."
     )
     below = [
         f"{name} {value:,}" for name, value in experiment.points[-1].paper.items() if value < last[BOUND]
