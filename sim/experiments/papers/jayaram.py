@@ -125,7 +125,7 @@ def notes(results: Results) -> list[str]:
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
         "rho is the share of the busiest broker that re-subscription takes. The paper draws 10 to 100 "
-        "updates per second and edge broker: "
+        "updates per second (per edge broker, as it says of HTM): "
         + ", ".join(
             f"{case.title} {case.full_rate:g}/s is rho 1, 100/s rho {100 / case.full_rate:.2f}"
             for case in results.grid.cases
@@ -138,7 +138,8 @@ def notes(results: Results) -> list[str]:
         "; ".join(dict.fromkeys(map(_described, results.grid.cases))) + ".",
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
-        f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up; these "
+        f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up, "
+        "in D where brokers are slowed less a tenth or a hundredth as long; these "
         f"{scenario.duration_s:g} s are at full speed {1e3 * scenario.duration_s / max(scales):g} to "
         f"{1e3 * scenario.duration_s / min(scales):g} ms. "
         "Publishers have windows, so that they fill what changes leave. Changes come evenly. Links are not "

@@ -226,7 +226,8 @@ def _at_most(each: Claimed) -> str:
 
 
 def _answer(each: Claimed) -> str:
-    built = each.metric == "throughput" and each.case.scenario.service == "two-lanes"
+    two_lanes = each.case.scenario.service == "two-lanes"
+    built = bool(each.case.drawn) and each.metric == "throughput" and two_lanes
     return (
         f"{each.case.title}: {each.words(each.case.drawn)}"
         + (", by construction, as two lanes do not share a processor" if built else "")
@@ -333,8 +334,8 @@ def prediction(cases: Sequence[Case], table: CostTable) -> PaperFinding:
         "Up to 8 and 4.4 times with the poset as matcher, 1.53, 1.25 and 2.25 with Rete.",
         f"In one lane that publishers fill, {reached} of {len(rows)} factors are reached at the paper's "
         "rates; in an open loop, first come, first served, the bound s/u allows "
-        f"{len(within)} of them ({', '.join(within) or 'none'}); in two lanes nothing is gained until the "
-        "lane of changes is full, by construction.",
+        f"{REACHED:.0%} of {len(within)} of them ({', '.join(within) or 'none'}); in two lanes nothing is "
+        "gained until the lane of changes is full, by construction.",
         together(verdicts),
         rows,
         Curves(RATE, "predicted gain of throughput", series, log_y=True),
@@ -462,7 +463,8 @@ def best(results: Results) -> PaperFinding:
         "Nothing: the forest of witnesses and the cluster engine are Covey's own. Judged is whether it is "
         "ahead everywhere. The baselines walk their posets in Python, beside compiled engines, so a part of "
         "what Covey gains is the language.",
-        f"{COVEY} is {compared(estimates, 'metrics')}.",
+        f"Beside the best of the paper's systems at the highest utilisation, {COVEY} is "
+        f"{compared(estimates, 'metrics')}.",
         together([decide(Claim(), [each]) for each in estimates]),
         rows,
     )

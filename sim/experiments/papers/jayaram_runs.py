@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from math import exp, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +137,26 @@ def _factor(pairs: Sequence[tuple[Measured, Measured]], metric: str) -> Estimate
     if metric == "throughput":
         return gain([b.throughput for _, b in pairs], [a.throughput for a, _ in pairs], unit)
     if metric == "spurious":
-        return gain([a.spurious for a, _ in pairs], [b.spurious for _, b in pairs], unit)
+        factor = gain([a.spurious for a, _ in pairs], [b.spurious for _, b in pairs], unit)
+        old, new = (sum(run.spurious * run.duration_s for run in runs) for runs in zip(*pairs, strict=True))
+        return None if factor is None else _by_chance(factor, old, new)
     answered = [(a, b) for a, b in pairs if b.delay_ms]
     # changes come evenly, so where none is answered they have waited half of the run on average
     late = [a.delay_ms or a.duration_s * 1e3 / 2 for a, _ in answered]
     factor = gain(late, [b.delay_ms or 0.0 for _, b in answered])
     if factor is None or all(a.delay_ms for a, _ in answered):
         return factor
-    return replace(factor, above=True)
+    return replace(factor, value=factor.low, high=inf, above=True)
+
+
+def _by_chance(factor: Estimate, first: float, second: float) -> Estimate:
+    """A ratio of two counts with an interval at least as wide as that of as many events that come by
+    chance: five runs may agree by chance where few events are in each."""
+    if factor.above or not isfinite(factor.high) or not first or not second:
+        return factor
+    spread = exp(1.96 * sqrt(1 / first + 1 / second))
+    low, high = factor.value / spread, factor.value * spread
+    return replace(factor, low=min(factor.low, low), high=max(factor.high, high))
 
 
 def run_grid(

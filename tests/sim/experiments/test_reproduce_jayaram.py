@@ -5,6 +5,7 @@ smallest size. Whether a factor is reached is not tested: it would mean nothing 
 import os
 import signal
 from dataclasses import replace
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from covey.sim.experiments.papers.jayaram_prediction import (
 )
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results, Stored, run_grid
 from covey.sim.experiments.papers.provenance import ROOT, digest, provenance
-from covey.sim.experiments.papers.verdicts import Verdict
+from covey.sim.experiments.papers.verdicts import Verdict, ahead
 from covey.sim.experiments.runs.run_all import PlannedRun, RunOutcome, run_one
 from covey.sim.simulator.costs import Calibrated, Sample
 
@@ -168,6 +169,37 @@ def test_none_under_resubscription_counts() -> None:
     assert delay is not None
     assert spurious is not None
     assert (str(throughput), str(delay), str(spurious)) == ("> 59.6", "> 100", "> 26.2")
+
+
+@pytest.mark.parametrize(("scale", "decided"), [(0.1, False), (10.0, True)])
+def test_few_spurious_events_decide_nothing(scale: float, decided: bool) -> None:
+    planned = grid(PaperPlan("quick"))
+    case = planned.cases[0]
+    measurements = {
+        Point(case, BASE, system, KNEE, planned.first_seed + seed).name: measured(9.0, 50.0, scale * spurious)
+        for seed in range(planned.seeds)
+        for system, spurious in ((case.static, 1.0 + seed / 100), (case.parametric, 0.5))
+    }
+    factor = Results(planned, measurements).factor(case, BASE, KNEE, "spurious")
+    assert factor is not None
+    assert factor.value == pytest.approx(2.04, abs=0.01)
+    assert ahead(factor) is decided
+
+
+def test_a_delay_without_answers_under_resubscription_is_bounded_by_the_end_of_its_interval() -> None:
+    planned = grid(PaperPlan("quick"))
+    case = planned.cases[0]
+    measurements = {}
+    for seed in range(planned.seeds):
+        of = {
+            case.static: measured(9.0, None if seed else 60.0, 1.0),
+            case.parametric: measured(9.0, 50.0, 1.0),
+        }
+        for system, values in of.items():
+            measurements[Point(case, BASE, system, KNEE, planned.first_seed + seed).name] = values
+    factor = Results(planned, measurements).factor(case, BASE, KNEE, "delay")
+    assert factor is not None
+    assert (str(factor), factor.low, factor.high) == ("> 3.54", factor.value, inf)
 
 
 def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
