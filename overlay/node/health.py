@@ -1,13 +1,13 @@
 """The standard gRPC services: health (grpc.health.v1), and reflection (grpc.reflection.v1alpha), by which
 tools learn the contract from the broker.
 
-The status of a service is set when it changes, or computed when it is asked for.
+The status of a service is computed when it is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
@@ -18,8 +18,8 @@ from covey.overlay.transport.address import CallError
 from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
-_POLL_S = 1.0
-"""How often a computed status that is watched is computed."""
+_POLL_S = 0.5
+"""How often a status that is watched is computed; a broker that stops leaves calls longer than that."""
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION_SERVICE: str = reflection.SERVICE_NAME
@@ -37,21 +37,8 @@ class Status(IntEnum):
 class Health:
     """The health of some services, by name."""
 
-    def __init__(self) -> None:
-        self._statuses: dict[str, Status] = {}
-        self._computed: dict[str, Callable[[], Status]] = {}
-        self._watches: dict[RpcCall, str] = {}
-
-    def compute(self, name: str, status: Callable[[], Status]) -> None:
-        """Add a service with a computed status."""
-        self._computed[name] = status
-
-    def set(self, name: str, status: Status) -> None:
-        if self._statuses.get(name) is not status:
-            self._statuses[name] = status
-            for call, watched in self._watches.items():
-                if watched == name:
-                    call.send(_response(status))
+    def __init__(self, statuses: Mapping[str, Callable[[], Status]]) -> None:
+        self._statuses = statuses
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of the calls, by path."""
@@ -65,41 +52,34 @@ class Health:
 
     def _check(self, request: bytes) -> bytes:
         name = _service_of(request)
-        status = self._status(name)
-        if status is Status.SERVICE_UNKNOWN:
-            known = ", ".join(filter(None, (*self._statuses, *self._computed)))
+        if name not in self._statuses:
+            known = ", ".join(filter(None, self._statuses))
             raise CallError("NOT_FOUND", f"no service {name!r}: it has {known}")
-        return _response(status)
+        return _response(self._status(name))
 
     def _status(self, name: str) -> Status:
-        computed = self._computed.get(name)
-        return self._statuses.get(name, Status.SERVICE_UNKNOWN) if computed is None else computed()
+        computed = self._statuses.get(name)
+        return Status.SERVICE_UNKNOWN if computed is None else computed()
 
     def _list(self, request: bytes) -> bytes:
         reply = health_pb2.HealthListResponse()
-        for name in (*self._statuses, *self._computed):
+        for name in self._statuses:
             reply.statuses[name].status = self._status(name)
         return bytes(reply.SerializeToString())
 
     async def _watch(self, call: RpcCall) -> None:
         name = _service_of(await call.read() or b"")
-        status = self._status(name)
-        call.send(_response(status))
-        if name in self._computed:
-            ended = asyncio.ensure_future(call.ended())
-            try:
-                while not (await asyncio.wait({ended}, timeout=_POLL_S))[0]:
-                    before, status = status, self._status(name)
-                    if status is not before:
-                        call.send(_response(status))
-            finally:
-                ended.cancel()
-            return
-        self._watches[call] = name
+        sent: Status | None = None
+        ended = asyncio.ensure_future(call.ended())
         try:
-            await call.ended()
+            while not ended.done():
+                status = self._status(name)
+                if status is not sent:
+                    call.send(_response(status))
+                    sent = status
+                await asyncio.wait({ended}, timeout=_POLL_S)
         finally:
-            del self._watches[call]
+            ended.cancel()
 
 
 def is_serving(reply: bytes) -> bool:

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import NoReturn
 
 from covey.matcher.errors import EventError, SubscriptionError
@@ -186,8 +185,15 @@ class Server:
     def __init__(self, node: Node, address: BrokerAddress) -> None:
         self._node = node
         self._address = address
-        self._health = Health()
-        self._health.compute(READY, lambda: Status.NOT_SERVING if missing(node) else Status.SERVING)
+        self._status = Status.NOT_SERVING
+        health = Health(
+            {
+                "": lambda: self._status,
+                SERVICE: lambda: self._status,
+                READY: lambda: Status.NOT_SERVING if missing(node) else Status.SERVING,
+                KERNELS: lambda: _KERNEL_HEALTH.get(loader.state, Status.NOT_SERVING),
+            }
+        )
         self.calls = calls = Calls(node)
         answer_with = node.authentication.answer_with
         handlers = {
@@ -197,7 +203,7 @@ class Server:
             EXPLAIN: answer_with(calls.explain),
             FOLLOW: answer_with(calls.follow),
             RELOAD: answer_with(calls.reload_file),
-            **self._health.handlers(),
+            **health.handlers(),
             **reflection_handlers((SERVICE, HEALTH_SERVICE, REFLECTION_SERVICE)),
         }
         largest = max_message_bytes(node.overlay.limits.max_frame_bytes)
@@ -222,22 +228,14 @@ class Server:
             number = error.errno or 0
             why = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
-        self._loop = asyncio.get_running_loop()
         self._node.start()
         load_in_background(loader.load)
         loader.load()
-        loader.add_listener(self._kernels_changed)
-        self._set_health(Status.SERVING)
+        self._status = Status.SERVING
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """From now on other limits; connections that are open stay."""
         self._server.limits = limits.within(descriptor_limit())
-
-    def _kernels_changed(self, state: KernelState) -> None:
-        """Called from the loading thread."""
-        status = _KERNEL_HEALTH.get(state, Status.NOT_SERVING)
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._health.set, KERNELS, status)
 
     def _log_unacknowledged(self) -> None:
         pending = [queue.link.backlog_events for queue in self._node.queues.values()]
@@ -248,16 +246,12 @@ class Server:
                 sum(map(bool, pending)),
             )
 
-    def _set_health(self, status: Status) -> None:
-        for name in ("", SERVICE):
-            self._health.set(name, status)
-
     async def stop(
         self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = (), links_s: float = 0.0
     ) -> None:
         """Refuse new connections, drain accepted events to the next hop (`Node.drain`), then end all
         connections."""
-        self._set_health(Status.NOT_SERVING)
+        self._status = Status.NOT_SERVING
         await self._node.drain(drain_s, links_s)
         self._log_unacknowledged()
         self._node.close_connections()
@@ -267,5 +261,4 @@ class Server:
             dialer.cancel()
         await asyncio.gather(*dialers, return_exceptions=True)
         await self._server.stop(1.0)
-        loader.remove_listener(self._kernels_changed)
         self._node.close()

@@ -71,3 +71,14 @@ async def test_who_watches_readiness_is_told_of_changes() -> None:
         reply = await asyncio.wait_for(watch.read(), 60)
         assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()
+
+
+@on_a_loop
+async def test_who_watches_the_health_of_a_broker_is_told_that_it_stops() -> None:
+    async with Brokers() as brokers, grpc.aio.insecure_channel(brokers.address("b1")) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await asyncio.wait_for(watch.read(), 60)).status == health_pb2.HealthCheckResponse.SERVING
+        stopping = asyncio.create_task(brokers.crash("b1"))
+        reply = await asyncio.wait_for(watch.read(), 60)
+        assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await stopping
