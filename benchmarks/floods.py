@@ -196,7 +196,7 @@ def _headers(stream_id: int, path: str, flags: int = 0) -> bytes:
 
 
 def _call(kind: str, stream_id: int) -> bytes:
-    begun = _headers(stream_id, DESCRIBE)
+    begun = _headers(stream_id, DESCRIBE.path)
     if kind == "resets":
         return begun + number_frame(frames.RST_STREAM, stream_id, ErrorCode.CANCEL)
     if kind == "calls":

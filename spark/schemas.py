@@ -30,11 +30,9 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import Kind
 from covey.overlay.client.errors import ConnectError
-from covey.overlay.client.unary import call_broker, inspect_broker
+from covey.overlay.client.unary import event_type_at, inspect_broker
 from covey.overlay.core.endpoint.limits import RefusedError
 from covey.overlay.node.config import load_overlay
-from covey.overlay.transport.packets import DESCRIBE, encode_describe
-from covey.overlay.transport.wire_values import decode_event_type
 from covey.spark.options import SourceError
 
 if TYPE_CHECKING:
@@ -157,13 +155,11 @@ def _of_file(options: BrokerOptions) -> EventType | None:
 async def _of_broker(options: BrokerOptions) -> EventType | None:
     async with asyncio.timeout(options.timeout_s):
         try:
-            request = encode_describe(options.type)
-            reply = await call_broker(options.brokers[0], DESCRIBE, request, options.credentials)
+            return await event_type_at(options.brokers[0], options.type, options.credentials)
         except RefusedError as error:
             if error.status == "NOT_FOUND":
                 return None
             raise
-    return decode_event_type(reply)
 
 
 def _unknown_type(options: BrokerOptions) -> SourceError:

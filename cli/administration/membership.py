@@ -34,7 +34,7 @@ from covey.overlay.documents import read_text
 from covey.overlay.node.config import ConfigError, parse_overlay
 from covey.overlay.node.main import LEAVE_S
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.transport.packets import RELOAD, Reloaded, decode_reloaded, encode_reload
+from covey.overlay.transport.packets import RELOAD, ReloadReply
 
 if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedSeq
@@ -401,10 +401,10 @@ class Change:
             f"{self.edit.path} there, and send {broker} SIGHUP"
         )
 
-    async def _call(self, broker: str, *, leave: bool = False, within_s: float = _RELOAD_S) -> Reloaded:
+    async def _call(self, broker: str, *, leave: bool = False, within_s: float = _RELOAD_S) -> ReloadReply:
         address, credentials = self.edit.before.brokers[broker].address, self._access.credentials
-        request = encode_reload(leave=leave)
-        return decode_reloaded(await call_broker(address, RELOAD, request, credentials, within_s))
+        request = RELOAD.request(leave=leave)
+        return await call_broker(address, RELOAD, request, credentials, within_s)
 
     async def _until_linked(self, links: list[tuple[str, str]], wait_s: float) -> None:
         """Wait until the first end of each link has the second one's interest."""

@@ -48,7 +48,7 @@ from covey.overlay.client.followed_fields import FollowedFields
 from covey.overlay.client.inbox import Deliveries, Listeners
 from covey.overlay.client.reports import Reports, client_tracing
 from covey.overlay.client.subscription import Subscription, check_max_rate, validity_ns
-from covey.overlay.client.unary import call_broker, inspect_as
+from covey.overlay.client.unary import event_type_at, inspect_as
 from covey.overlay.client.view import View, ViewSubscription, check_max_keys
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_reader import MAX_KEYS
@@ -58,9 +58,7 @@ from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.transport.credentials import Token, credentials
-from covey.overlay.transport.packets import DESCRIBE, encode_describe
 from covey.overlay.transport.tls import Tls
-from covey.overlay.transport.wire_values import decode_event_type
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -688,8 +686,7 @@ class Client:
     async def event_type(self, name: str) -> EventType:
         """The event type of this name at the broker. `RefusedError` (NOT_FOUND) if the broker has none."""
         self._driver.check_open()
-        request = encode_describe(name)
-        return decode_event_type(await call_broker(self.address, DESCRIBE, request, self._credentials))
+        return await event_type_at(self.address, name, self._credentials)
 
     async def inspect(self, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
         """The broker's state: as text for people, and as plain values. `listed` as for `inspect_broker`."""

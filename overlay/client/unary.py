@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.endpoint.limits import RefusedError
@@ -25,17 +26,9 @@ from covey.overlay.storage.files import CANNOT_STORE
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.credentials import PLAIN, Credentials, Token, credentials
-from covey.overlay.transport.packets import (
-    EXPLAIN,
-    FOLLOW,
-    INSPECT,
-    decode_explanation,
-    decode_inspection,
-    encode_explain,
-    encode_follow,
-    encode_inspect,
-)
+from covey.overlay.transport.packets import DESCRIBE, EXPLAIN, FOLLOW, INSPECT, Method, Q, R, read_body
 from covey.overlay.transport.tls import Tls
+from covey.overlay.transport.wire_values import event_type_of
 
 _ANSWER_WITHIN_S = 5.0
 Step = dict[str, Any]
@@ -54,19 +47,26 @@ State = Mapping[str, Any]
 
 async def call_broker(
     address: str,
-    method: str,
-    request: bytes,
+    method: Method[Q, R],
+    request: Q,
     credentials: Credentials = PLAIN,
     within_s: float = _ANSWER_WITHIN_S,
-) -> bytes:
+) -> R:
     """The reply of a broker. `ConnectError` if none answers there, `RefusedError` for an error status."""
     try:
         async with Channel(address, credentials=credentials) as channel:
-            return await channel.unary(method, request, within_s)
+            reply = await channel.unary(method.path, request.SerializeToString(), within_s)
+            return read_body(method.reply, reply)
     except CallError as error:
         if error.status in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
             raise ConnectError(str(error)) from None
         raise RefusedError(error.status, str(error)) from None
+
+
+async def event_type_at(address: str, name: str, credentials: Credentials) -> EventType:
+    """The event type of a name, as a broker has it. `RefusedError` (NOT_FOUND) if it has none."""
+    request = DESCRIBE.request(type_name=name)
+    return event_type_of(await call_broker(address, DESCRIBE, request, credentials))
 
 
 async def inspect_broker(
@@ -91,9 +91,9 @@ async def inspect_as(
     """As `inspect_broker`."""
     if listed is not None and listed < 0:
         raise ValueError(f"listed is {listed}: expected 0 to 1,000")
-    reply = await call_broker(address, INSPECT, encode_inspect(listed), credentials)
-    text, as_json = decode_inspection(reply)
-    return text, json.loads(as_json)
+    request = INSPECT.request(listed=listed)
+    reply = await call_broker(address, INSPECT, request, credentials)
+    return reply.text, json.loads(reply.json)
 
 
 async def explain(
@@ -116,8 +116,9 @@ async def explain(
     while todo:
         where, interface, number, stops = todo.pop(0)
         try:
-            request = encode_explain(interface, number, text)
-            step = json.loads(decode_explanation(await call_broker(where, EXPLAIN, request, credentials)))
+            request = EXPLAIN.request(interface=interface, subscription_id=number, event=text)
+            reply = await call_broker(where, EXPLAIN, request, credentials)
+            step = json.loads(reply.json)
         except (ConnectError, RefusedError) as error:
             if not steps:
                 raise
@@ -178,7 +179,7 @@ async def follow(
     of its step is false. `error` is why a broker does not answer; for the first broker that is raised, as
     `ConnectError` or `RefusedError`.
     """
-    request = encode_follow(type_name, publisher, sequence)
+    request = FOLLOW.request(type_name=type_name, publisher=publisher, sequence=sequence)
     loop = asyncio.get_running_loop()
     todo = [("", address)]
     while todo:
@@ -187,7 +188,7 @@ async def follow(
         while True:
             try:
                 reply = await call_broker(where, FOLLOW, request, credentials)
-                step: Step = json.loads(decode_explanation(reply))
+                step: Step = json.loads(reply.json)
             except (ConnectError, RefusedError) as error:
                 if not name:
                     raise

@@ -26,7 +26,7 @@ from covey.overlay.node.node_connection import reauthenticate
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.server import Server
 from covey.overlay.transport.address import CallError
-from covey.overlay.transport.packets import Reloaded
+from covey.overlay.transport.packets import ReloadReply
 
 log = logging.getLogger("covey.broker")
 
@@ -182,13 +182,13 @@ class Reloader:
             with suppress(ConfigError):  # it is in the log
                 await self.reload()
 
-    async def reload_for_call(self, leave: bool) -> Reloaded:
+    async def reload_for_call(self, leave: bool) -> ReloadReply:
         """As `reload`, which goes on if the caller does not wait for it. A broker that leaves answers when it
         has drained; `CallError` if it still stores events for its neighbours then.
         """
         return await asyncio.shield(asyncio.create_task(self._reload_or_fail(leave)))
 
-    async def _reload_or_fail(self, leave: bool) -> Reloaded:
+    async def _reload_or_fail(self, leave: bool) -> ReloadReply:
         try:
             reloaded = await self.reload(leave=leave)
         except ConfigError:
@@ -208,7 +208,7 @@ class Reloader:
             why = f"with records that have not arrived ({what})" if kept else "since it has failed"
             raise CallError("ABORTED", f"broker {self._node.name} ends {why}")
 
-    async def reload(self, *, leave: bool = False) -> Reloaded:
+    async def reload(self, *, leave: bool = False) -> ReloadReply:
         """Read the file and do what it says; returns when neighbours that have left it are disconnected. With
         `leave` the broker drains and ends, and the file must not name it. `ConfigError`, which has been
         logged, if the file is wrong.
@@ -224,7 +224,7 @@ class Reloader:
                     log.warning("the broker leaves the overlay, since its file does not name it any more")
                     self.left = True
                     self._leave()
-                    return Reloaded(str(self._file), (), (), ())
+                    return ReloadReply(file=str(self._file))
                 select_broker(read, name, self._environment)
                 _check_durable_links(self._node.overlay, read, self._file)
                 reloading = merge(self._node.overlay, read, name)
@@ -239,7 +239,12 @@ class Reloader:
                 if new_rules:
                     count = await reauthenticate(self._node)
                     log.info("disconnected %d clients, whose permissions have changed", count)
-            return Reloaded(str(self._file), tuple(read.neighbours(name)), reloading.changed, reloading.kept)
+            return ReloadReply(
+                file=str(self._file),
+                neighbours=read.neighbours(name),
+                changed=reloading.changed,
+                kept=reloading.kept,
+            )
 
     def _set_clients(self, overlay: Overlay) -> None:
         """Recognise those who connect from now on by other rules. `ConfigError`, and no change, for a key of

@@ -36,21 +36,14 @@ from covey.overlay.transport.packets import (
     INSPECT,
     RELOAD,
     SERVICE,
-    Reloaded,
-    decode_describe,
-    decode_explain,
-    decode_follow,
-    decode_inspect,
-    decode_reload,
-    encode_explanation,
-    encode_inspection,
-    encode_reloaded,
+    ReloadReply,
+    read_body,
 )
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer
 from covey.overlay.transport.wire_values import MalformedPacketError, UnknownTypeError, encode_event_type
 
 _Answer = Callable[["Calls", bytes, Rights | None], bytes]
-Reload = Callable[[bool], Awaitable[Reloaded]]
+Reload = Callable[[bool], Awaitable[ReloadReply]]
 """Reads the overlay file again; with true the broker leaves, if the file names it no more. `ConfigError`."""
 log = logging.getLogger("covey.broker")
 KERNELS = "covey.kernels"
@@ -86,7 +79,7 @@ class Calls:
 
     @_handler
     def describe(self, request: bytes, rights: Rights | None) -> bytes:
-        name = decode_describe(request)
+        name = read_body(DESCRIBE.request, request).type_name
         if rights is not None and not rights.may(Action.PUBLISH, name):
             self._require(rights, Action.SUBSCRIBE, name)
         event_type = self._node.core.event_type(name)
@@ -96,7 +89,8 @@ class Calls:
 
     @_handler
     def explain(self, request: bytes, rights: Rights | None) -> bytes:
-        interface, subscription_id, text = decode_explain(request)
+        body = read_body(EXPLAIN.request, request)
+        interface, subscription_id = body.interface, body.subscription_id
         peer = self._node.core.tables.peers.get(interface)
         subscription = None if peer is None else peer.subscriptions.get(subscription_id)
         if rights is not None and not rights.may_all(Action.ADMINISTER):
@@ -104,36 +98,36 @@ class Calls:
             if name is None or not rights.may(Action.ADMINISTER, name):
                 what = f"subscription {subscription_id} of {interface}"
                 self._deny(f"{rights.subject!r} may not explain {what}")
-        answer = explain_at(self._node, interface, subscription_id, _event_of(text))
-        return encode_explanation(json.dumps(answer))
+        answer = explain_at(self._node, interface, subscription_id, _event_of(body.event))
+        return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
     @_handler
     def follow(self, request: bytes, rights: Rights | None) -> bytes:
-        type_name, publisher, sequence = decode_follow(request)
-        self._require(rights, Action.ADMINISTER, type_name)
-        return encode_explanation(json.dumps(follow_at(self._node, type_name, publisher, sequence)))
+        event = read_body(FOLLOW.request, request)
+        self._require(rights, Action.ADMINISTER, event.type_name)
+        answer = follow_at(self._node, event.type_name, event.publisher, event.sequence)
+        return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
     @_handler
     def inspect(self, request: bytes, rights: Rights | None) -> bytes:
         if rights is not None and not rights.may_all(Action.ADMINISTER):
             self._deny(f"{rights.subject!r} may not inspect the broker")
-        requested = decode_inspect(request)
-        listed = DEFAULT_LISTED if requested is None else min(requested, MAX_LISTED)
-        return encode_inspection(
-            render_node(self._node, listed), json.dumps(inspect_node(self._node, listed))
-        )
+        body = read_body(INSPECT.request, request)
+        listed = min(body.listed, MAX_LISTED) if body.HasField("listed") else DEFAULT_LISTED
+        text, state = render_node(self._node, listed), inspect_node(self._node, listed)
+        return INSPECT.reply(text=text, json=json.dumps(state)).SerializeToString()
 
     async def reload_file(self, request: bytes, rights: Rights | None) -> bytes:
         if rights is not None and not rights.may_all(Action.ADMINISTER):
             self._deny(f"{rights.subject!r} may not have the broker reload its overlay file")
         try:
-            leave = decode_reload(request)
+            leave = read_body(RELOAD.request, request).leave
         except MalformedPacketError as error:
             raise CallError("INVALID_ARGUMENT", str(error)) from None
         if self.reload is None or self._node.draining:
             raise CallError("UNAVAILABLE", f"broker {self._node.name} starts or stops")
         try:
-            return encode_reloaded(await self.reload(leave))
+            return (await self.reload(leave)).SerializeToString()
         except ConfigError as error:
             raise CallError("FAILED_PRECONDITION", str(error)) from None
 
@@ -198,11 +192,11 @@ class Server:
         answer_with = node.authentication.answer_with
         handlers = {
             CONNECT: Acceptor(node).connect,
-            DESCRIBE: answer_with(calls.describe),
-            INSPECT: answer_with(calls.inspect),
-            EXPLAIN: answer_with(calls.explain),
-            FOLLOW: answer_with(calls.follow),
-            RELOAD: answer_with(calls.reload_file),
+            DESCRIBE.path: answer_with(calls.describe),
+            INSPECT.path: answer_with(calls.inspect),
+            EXPLAIN.path: answer_with(calls.explain),
+            FOLLOW.path: answer_with(calls.follow),
+            RELOAD.path: answer_with(calls.reload_file),
             **health.handlers(),
             **reflection_handlers((SERVICE, HEALTH_SERVICE, REFLECTION_SERVICE)),
         }

@@ -14,9 +14,9 @@ Invariants: decoding an encoded packet gives an equal one; bytes of a peer raise
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -32,11 +32,6 @@ from covey.proto import broker_pb2 as pb
 
 SERVICE = "covey.v1.Broker"
 CONNECT = f"/{SERVICE}/Connect"
-DESCRIBE = f"/{SERVICE}/Describe"
-INSPECT = f"/{SERVICE}/Inspect"
-EXPLAIN = f"/{SERVICE}/Explain"
-FOLLOW = f"/{SERVICE}/Follow"
-RELOAD = f"/{SERVICE}/Reload"
 PROTOCOL = 2
 """The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
 is used (`_check_protocol`)."""
@@ -53,6 +48,8 @@ _SLOW = {
 }
 _SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
 B = TypeVar("B", bound=WireBody)
+Q = TypeVar("Q", bound=WireBody)
+R = TypeVar("R", bound=WireBody)
 
 
 def _unread_packet() -> Any:
@@ -299,95 +296,25 @@ def _check_protocol(hello: pb.Hello) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
-    """What a broker made of its overlay file: its neighbours there, the options that have changed, and those
-    that need a restart.
-    """
+class Method(Generic[Q, R]):
+    """A method of single calls. `request` and `reply` are made from the fields of broker.proto."""
 
-    file: str
-    neighbours: tuple[str, ...]
-    changed: tuple[str, ...]
-    kept: tuple[str, ...]
+    path: str
+    request: type[Q]
+    reply: type[R]
 
 
-def _parse(kind: type[B], data: bytes) -> B:
+DESCRIBE = Method(f"/{SERVICE}/Describe", pb.DescribeRequest, pb.EventType)
+INSPECT = Method(f"/{SERVICE}/Inspect", pb.InspectRequest, pb.InspectReply)
+EXPLAIN = Method(f"/{SERVICE}/Explain", pb.ExplainRequest, pb.ExplainReply)
+FOLLOW = Method(f"/{SERVICE}/Follow", pb.FollowRequest, pb.ExplainReply)
+RELOAD = Method(f"/{SERVICE}/Reload", pb.ReloadRequest, pb.ReloadReply)
+ReloadReply = pb.ReloadReply
+
+
+def read_body(kind: type[B], data: bytes) -> B:
+    """The request or reply of a single call. `MalformedPacketError` for bytes that are none."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
         raise MalformedPacketError(f"{len(data)} bytes are no {kind.__name__}: {error}") from None
-
-
-def encode_describe(type_name: str) -> bytes:
-    return pb.DescribeRequest(type_name=type_name).SerializeToString()
-
-
-def decode_describe(data: bytes) -> str:
-    """The name of the event type."""
-    return _parse(pb.DescribeRequest, data).type_name
-
-
-def encode_explain(interface: str, subscription_id: int, event: str) -> bytes:
-    request = pb.ExplainRequest(interface=interface, subscription_id=subscription_id, event=event)
-    return request.SerializeToString()
-
-
-def decode_explain(data: bytes) -> tuple[str, int, str]:
-    """The interface, the subscription and the event, as JSON."""
-    request = _parse(pb.ExplainRequest, data)
-    return request.interface, request.subscription_id, request.event
-
-
-def encode_follow(type_name: str, publisher: str, sequence: int) -> bytes:
-    request = pb.FollowRequest(type_name=type_name, publisher=publisher, sequence=sequence)
-    return request.SerializeToString()
-
-
-def decode_follow(data: bytes) -> tuple[str, str, int]:
-    """The type, publisher and sequence number of the event."""
-    request = _parse(pb.FollowRequest, data)
-    return request.type_name, request.publisher, request.sequence
-
-
-def encode_explanation(json: str) -> bytes:
-    return pb.ExplainReply(json=json).SerializeToString()
-
-
-def decode_explanation(data: bytes) -> str:
-    return _parse(pb.ExplainReply, data).json
-
-
-def encode_reload(*, leave: bool) -> bytes:
-    return pb.ReloadRequest(leave=leave).SerializeToString()
-
-
-def decode_reload(data: bytes) -> bool:
-    """Whether the broker is to leave."""
-    return _parse(pb.ReloadRequest, data).leave
-
-
-def encode_reloaded(reloaded: Reloaded) -> bytes:
-    return pb.ReloadReply(**asdict(reloaded)).SerializeToString()
-
-
-def decode_reloaded(data: bytes) -> Reloaded:
-    reply = _parse(pb.ReloadReply, data)
-    return Reloaded(reply.file, tuple(reply.neighbours), tuple(reply.changed), tuple(reply.kept))
-
-
-def encode_inspect(listed: int | None) -> bytes:
-    return pb.InspectRequest(listed=listed).SerializeToString()
-
-
-def decode_inspect(data: bytes) -> int | None:
-    """How many items of each list to show, if the request says."""
-    request = _parse(pb.InspectRequest, data)
-    return request.listed if request.HasField("listed") else None
-
-
-def encode_inspection(text: str, json: str) -> bytes:
-    return pb.InspectReply(text=text, json=json).SerializeToString()
-
-
-def decode_inspection(data: bytes) -> tuple[str, str]:
-    reply = _parse(pb.InspectReply, data)
-    return reply.text, reply.json

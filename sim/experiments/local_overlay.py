@@ -35,6 +35,7 @@ from covey.overlay.client import RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.core.introspection.inspection import MAX_LISTED
 from covey.overlay.transport.credentials import credentials
+from covey.overlay.transport.packets import Method
 from covey.overlay.transport.tls import Tls
 
 THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
@@ -68,13 +69,14 @@ async def is_ready(address: str, tls: Tls | None = None) -> bool:
     """Whether the broker at an address says that it serves and is linked with all its neighbours."""
     from grpc_health.v1 import health_pb2
 
-    request = health_pb2.HealthCheckRequest(service="covey.ready").SerializeToString()
+    response = health_pb2.HealthCheckResponse
+    check = Method("/grpc.health.v1.Health/Check", health_pb2.HealthCheckRequest, response)
+    request = check.request(service="covey.ready")
     try:
-        reply = await call_broker(address, "/grpc.health.v1.Health/Check", request, credentials(tls, None))
+        reply = await call_broker(address, check, request, credentials(tls, None))
     except CoveyError:
         return False
-    status = health_pb2.HealthCheckResponse.FromString(reply).status
-    return bool(status == health_pb2.HealthCheckResponse.SERVING)
+    return bool(reply.status == response.SERVING)
 
 
 def chain(length: int) -> tuple[tuple[str, str], ...]:

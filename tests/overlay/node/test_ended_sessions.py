@@ -71,7 +71,7 @@ async def _refused(address: str) -> None:
         await call.ended()
         for request in (pb.DescribeRequest(type_name="Unknown").SerializeToString(), b"no request"):
             with suppress(CallError):
-                await channel.unary(DESCRIBE, request)
+                await channel.unary(DESCRIBE.path, request)
 
 
 def _sessions(brokers: Brokers) -> int:

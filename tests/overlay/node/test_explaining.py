@@ -10,7 +10,7 @@ from covey.cli.explain import _words, attributes
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.unary import explain, follow
-from covey.overlay.transport.packets import EXPLAIN, encode_explain
+from covey.overlay.transport.packets import EXPLAIN
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -123,7 +123,8 @@ def test_attributes_are_json_or_words() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000], ids=["empty", "cut", "list", "deep"])
 async def test_an_event_that_is_no_json_object_is_refused_by_name(text: str) -> None:
     async with Brokers() as overlay, grpcio_channel(overlay.address("b1")) as channel:
+        request = EXPLAIN.request(interface="client/buyer", subscription_id=1, event=text)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await channel.unary_unary(EXPLAIN)(encode_explain("client/buyer", 1, text))
+            await channel.unary_unary(EXPLAIN.path)(request.SerializeToString())
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert raised.value.details() == f"event {text[:60]!r}: expected a JSON object"

@@ -22,7 +22,7 @@ from covey.overlay.core.messages import Acknowledge, Advertise, Publish, Refuse
 from covey.overlay.node.authentication import ClientRules, TokenOptions
 from covey.overlay.node.broker_storage import Retention
 from covey.overlay.transport.credentials import credentials
-from covey.overlay.transport.packets import RELOAD, encode_reload
+from covey.overlay.transport.packets import RELOAD
 
 SECRET = "t" * 40
 # When a token ends that a client connects with, in seconds: JWTs count whole ones, so three to four remain.
@@ -99,7 +99,7 @@ async def test_who_gets_in_and_what_it_may_do() -> None:
                     await call
             asking = credentials(tls, token("alice"))
             with pytest.raises(RefusedError, match="'alice' may not have the broker reload its overlay file"):
-                await call_broker(near, RELOAD, encode_reload(leave=True), asking)
+                await call_broker(near, RELOAD, RELOAD.request(leave=True), asking)
         denials = overlay.nodes["b1"].denials
         assert (denials["subscribe"], denials["publish"], denials["administer"]) == (6, 1, 3)
         _, state = await inspect_broker(near, tls=tls, token=token("root"))

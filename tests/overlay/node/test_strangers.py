@@ -270,7 +270,7 @@ async def test_describe_health_and_reflection() -> None:
             (b"", "NOT_FOUND", "broker b1 has no event type ''; it has none yet"),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await channel.unary_unary(DESCRIBE)(request)
+                await channel.unary_unary(DESCRIBE.path)(request)
             assert raised.value.code().name == status
             assert reason in raised.value.details()
         health = health_pb2_grpc.HealthStub(channel)
