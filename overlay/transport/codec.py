@@ -77,10 +77,17 @@ _ALIKE: dict[str, Any] = {
     "listeners_report": ListenersReport,
     "answered": Answered,
     "expired": Expired,
+    "notice": Notice,
+    "sync_begin": SyncBegin,
     "sync_end": SyncEnd,
     "refuse": Refuse,
 }
 """Messages whose fields are the same on the wire."""
+_MOVE_ALIKE = [
+    field.name
+    for field in fields(SessionMove)
+    if field.name not in ("step", "offsets", "subscriptions", "records")
+]
 _PUBLISHER_CHARACTERS = 400
 """Of a client's events: an id has 200 at most. Neither credit nor the bound of a queue counts them, and they
 are the keys of watermarks."""
@@ -192,29 +199,19 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
         most = f"expected at most {_PUBLISHER_CHARACTERS}"
         raise EventError(f"{event_type.name}: a publisher of {len(publisher)} characters: {most}")
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
+    origin: dict[str, Any] = {
+        "publisher": publisher,
+        "first_sequence": wire.first_sequence,
+        "sequence_offsets": offsets,
+        "ingress_ns": wire.ingress_ns,
+        "checked": checked,
+    }
     if wire.packed_columns:
         if wire.record_batch:
             raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
-        batch = EventBatch.unpack(
-            event_type,
-            wire.packed_columns,
-            wire.count,
-            publisher=publisher,
-            first_sequence=wire.first_sequence,
-            sequence_offsets=offsets,
-            ingress_ns=wire.ingress_ns,
-            checked=checked,
-        )
+        batch = EventBatch.unpack(event_type, wire.packed_columns, wire.count, **origin)
     else:
-        batch = EventBatch.deserialize(
-            event_type,
-            wire.record_batch,
-            publisher=publisher,
-            first_sequence=wire.first_sequence,
-            sequence_offsets=offsets,
-            ingress_ns=wire.ingress_ns,
-            checked=checked,
-        )
+        batch = EventBatch.deserialize(event_type, wire.record_batch, **origin)
     if batch.count != wire.count:
         raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
     if batch.first_sequence > 2**62:
@@ -269,16 +266,6 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     fill_values(update.values, m.values)
 
 
-def _encode_notice(wire: pb.Message, m: Notice) -> None:
-    notice = wire.notice
-    notice.operator, notice.broker, notice.reason, notice.count = m.operator, m.broker, m.reason, m.count
-    notice.subscription_ids.extend(m.subscription_ids)
-
-
-def _encode_sync_begin(wire: pb.Message, m: SyncBegin) -> None:
-    wire.sync_begin.SetInParent()
-
-
 def _encode_publish(wire: pb.Message, m: Publish) -> None:
     fill_events(wire.publish.events, m.batch)
     wire.publish.replayed = m.replayed
@@ -319,11 +306,9 @@ def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
 
 def _encode_session_move(wire: pb.Message, m: SessionMove) -> None:
     move = wire.session_move
-    move.sender, move.receiver, move.interface = m.sender, m.receiver, m.interface
-    move.number, move.identity = m.number, m.identity
+    for name in _MOVE_ALIKE:
+        setattr(move, name, getattr(m, name))
     move.step = cast("pb.SessionMove.Step", m.step.value)
-    move.type_name, move.offset, move.lost = m.type_name, m.offset, m.lost
-    move.reason, move.moved_to = m.reason, m.moved_to
     move.offsets.update(m.offsets)
     inner = pb.Message()
     for subscribe in m.subscriptions:
@@ -417,20 +402,13 @@ def _decode_session_move(wire: pb.Message, lookup: TypeLookup) -> SessionMove:
     if move.step not in _STEPS:
         raise EventError(f"a move of a session with step {move.step}: expected one of broker.proto's")
     return SessionMove(
-        move.sender,
-        move.receiver,
-        move.interface,
-        move.number,
-        MoveStep(move.step),
-        move.identity,
-        move.type_name,
-        move.offset,
-        dict(move.offsets),
-        tuple(_decode_subscribe(pb.Message(subscribe=each), lookup) for each in move.subscriptions),
-        tuple(_decode_record(each) for each in move.records),
-        move.lost,
-        move.reason,
-        move.moved_to,
+        step=MoveStep(move.step),
+        offsets=dict(move.offsets),
+        subscriptions=tuple(
+            _decode_subscribe(pb.Message(subscribe=each), lookup) for each in move.subscriptions
+        ),
+        records=tuple(map(_decode_record, move.records)),
+        **{name: getattr(move, name) for name in _MOVE_ALIKE},
     )
 
 
@@ -445,8 +423,6 @@ ENCODERS: dict[type, Callable[..., None]] = {
     Subscribe: _encode_subscribe,
     Update: _encode_update,
     SessionMove: _encode_session_move,
-    Notice: _encode_notice,
-    SyncBegin: _encode_sync_begin,
     Publish: _encode_publish,
     Deliver: _encode_deliver,
 }
@@ -456,14 +432,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "subscribe": _decode_subscribe,
     "update": _decode_update,
     "session_move": _decode_session_move,
-    "notice": lambda w, _: Notice(
-        w.notice.operator,
-        w.notice.broker,
-        w.notice.reason,
-        w.notice.count,
-        tuple(w.notice.subscription_ids),
-    ),
-    "sync_begin": lambda w, _: SyncBegin(),
     "deliver": _decode_deliver,
 }
 
@@ -473,12 +441,12 @@ def _add_alike(kind: str, message: Any) -> None:
 
     def encode(wire: pb.Message, m: Message) -> None:
         body = getattr(wire, kind)
-        for name in names:
-            setattr(body, name, getattr(m, name))
+        body.SetInParent()
+        body.MergeFrom(type(body)(**{name: getattr(m, name) for name in names}))
 
     def decode(wire: pb.Message, lookup: TypeLookup) -> Any:
-        body = getattr(wire, kind)
-        return message(*(getattr(body, name) for name in names))
+        values = (getattr(getattr(wire, kind), name) for name in names)
+        return message(*(value if isinstance(value, int | str) else tuple(value) for value in values))
 
     ENCODERS[message], _DECODERS[kind] = encode, decode
 

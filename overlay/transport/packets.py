@@ -39,13 +39,7 @@ _READ_BYTES = 16 << 10
 """Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
 _DECODED_BYTES = 32 << 10
 """Of frames, from which on no further frame is decoded before those are received."""
-_SLOW = {
-    SlowConsumer.BLOCK: pb.SLOW_CONSUMER_BLOCK,
-    SlowConsumer.DROP_OLDEST: pb.SLOW_CONSUMER_DROP_OLDEST,
-    SlowConsumer.DROP_NEWEST: pb.SLOW_CONSUMER_DROP_NEWEST,
-    SlowConsumer.DISCONNECT: pb.SLOW_CONSUMER_DISCONNECT,
-    SlowConsumer.CONFLATE: pb.SLOW_CONSUMER_CONFLATE,
-}
+_SLOW = {policy: pb.SlowConsumer.Value(f"SLOW_CONSUMER_{policy.name}") for policy in SlowConsumer}
 _SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
 B = TypeVar("B", bound=WireBody)
 Q = TypeVar("Q", bound=WireBody)

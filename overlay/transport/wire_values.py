@@ -32,14 +32,7 @@ WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
 _ITEMS = frozenset(kind.arrow for kind in Kind)
 """The types of values that a free variable may have."""
 TypeLookup = Callable[[str], EventType | None]
-_KINDS = {
-    Kind.INT64: pb.KIND_INT64,
-    Kind.FLOAT64: pb.KIND_FLOAT64,
-    Kind.STRING: pb.KIND_STRING,
-    Kind.BOOL: pb.KIND_BOOL,
-    Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
-    Kind.STRINGS: pb.KIND_STRINGS,
-}
+_KINDS = {kind: pb.Kind.Value(f"KIND_{kind.name}") for kind in Kind}
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
 WIRE = "wire"
 """The key of a type's bytes in its cache."""
