@@ -14,7 +14,7 @@ Invariants: decoding an encoded packet gives an equal one; bytes of a peer raise
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar, overload
 
@@ -39,8 +39,7 @@ _READ_BYTES = 16 << 10
 """Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
 _DECODED_BYTES = 32 << 10
 """Of frames, from which on no further frame is decoded before those are received."""
-_SLOW = {policy: pb.SlowConsumer.Value(f"SLOW_CONSUMER_{policy.name}") for policy in SlowConsumer}
-_SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
+_SLOW_OF = {pb.SlowConsumer.Value(f"SLOW_CONSUMER_{policy.name}"): policy for policy in SlowConsumer}
 B = TypeVar("B", bound=WireBody)
 Q = TypeVar("Q", bound=WireBody)
 R = TypeVar("R", bound=WireBody)
@@ -128,31 +127,21 @@ class Goodbye:
     reason: str
 
 
-_ROLES = {Role.BROKER: pb.Hello.ROLE_BROKER, Role.CLIENT: pb.Hello.ROLE_CLIENT}
-_ROLE_OF = {wire: role for role, wire in _ROLES.items()}
+_ROLE_OF = {pb.Hello.Role.Value(f"ROLE_{role.name}"): role for role in Role}
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
-    limits = greeting.limits
     hello = pb.Hello(
         protocol=PROTOCOL,
         oldest_protocol=PROTOCOL,
-        role=_ROLES[greeting.role],
+        role=f"ROLE_{greeting.role.name}",
         id=greeting.id,
-        incarnation=greeting.hello.incarnation,
-        peer_incarnation=greeting.hello.peer_incarnation,
-        received=greeting.hello.received,
-        credit=greeting.hello.credit,
         overlay=greeting.overlay,
-        slow_consumer=_SLOW[greeting.slow_consumer],
-        limits=pb.Limits(
-            max_event_bytes=limits.max_event_bytes,
-            max_batch_events=limits.max_batch_events,
-            max_frame_bytes=limits.max_frame_bytes,
-        ),
+        slow_consumer=f"SLOW_CONSUMER_{greeting.slow_consumer.name}",
+        limits=pb.Limits(**asdict(greeting.limits)),
         options=greeting.options,
         durable=greeting.durable,
-        ticket=greeting.hello.ticket,
+        **asdict(greeting.hello),
     )
     return pb.Packet(hello=hello).SerializeToString()
 
