@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import wraps
@@ -56,7 +56,7 @@ from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpo
 from covey.overlay.core.endpoint.limits import RefusedError, SlowConsumer
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.messages import Gap, Notice
+from covey.overlay.core.messages import Gap, Message, Notice
 from covey.overlay.transport.credentials import Token, credentials
 from covey.overlay.transport.tls import Tls
 
@@ -511,15 +511,8 @@ class Client:
         (docs/moving.md). `VariableError` where a field is lacking, and from the assignment of a value that
         the variable cannot have.
         """
-        filter = _translated(filter, language)
         valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
-        self._driver.check_open()
-        if isinstance(event_type, str):
-            compiled = await self._filter_of(event_type, filter)
-            self._driver.check_open()
-        else:
-            check_event_type(event_type)
-            compiled = _filter(filter, event_type)
+        compiled = await self._compiled(event_type, filter, language)
         if max_rate is not None:
             check_max_rate(max_rate, compiled.event_type)
             if self._driver.reads_deliveries:
@@ -553,15 +546,22 @@ class Client:
         subscription._set_max_rate(max_rate)
         if fields is not None:
             subscription._follow(fields)
-        self._driver.subscriptions[subscription_id] = subscription
+        applied = self._driver.settle(timeout, f"the subscription {str(compiled)!r}")
+        await self._begin(subscription, messages, applied)
+        return subscription
+
+    async def _begin(
+        self, subscription: Subscription, messages: Sequence[Message], applied: Awaitable[None]
+    ) -> None:
+        """Send a new subscription, and withdraw it where the caller does not wait until it is applied."""
+        self._driver.subscriptions[subscription.id] = subscription
         self._driver.transmit(messages)
         try:
-            await self._driver.settle(timeout, f"the subscription {str(compiled)!r}")
+            await applied
         except BaseException:
-            if subscription_id in self._driver.subscriptions:
+            if subscription.id in self._driver.subscriptions:
                 self._driver.unsubscribe(subscription)
             raise
-        return subscription
 
     async def view(
         self,
@@ -587,34 +587,22 @@ class Client:
         a durable one has no views.
         """
         check_max_keys(max_keys)
-        filter, leave = _translated(filter, language), leave and _translated(leave, language)
         self._driver.check_open()
         if self._durable:
             raise SubscriptionError(f"a view of durable client {self.name}: expected one that is not durable")
         if self._driver.reads_deliveries:
             raise SubscriptionError(f"a view of client {self.name} with deliveries(): expected it without")
-        if isinstance(event_type, str):
-            compiled = await self._filter_of(event_type, filter)
-            outer = None if leave is None else await self._filter_of(event_type, leave)
-            self._driver.check_open()
-        else:
-            check_event_type(event_type)
-            compiled = _filter(filter, event_type)
-            outer = None if leave is None else _filter(leave, event_type)
+        compiled = await self._compiled(event_type, filter, language)
         every = {**(values or {}), **variables}
-        if outer is None:
+        if leave is None:
             subscription_id, messages = self._core.view(compiled, every)
         else:
+            outer = await self._compiled(event_type, leave, language)
             subscription_id, messages = self._core.view(outer, every, enters=compiled)
         subscription = ViewSubscription(self._driver, subscription_id, compiled, max_keys)
-        self._driver.subscriptions[subscription_id] = self._driver.views[subscription_id] = subscription
-        self._driver.transmit(messages)
-        try:
-            await subscription.complete(timeout, f"the view {str(compiled)!r}")
-        except BaseException:
-            if subscription_id in self._driver.subscriptions:
-                self._driver.unsubscribe(subscription)
-            raise
+        self._driver.views[subscription_id] = subscription
+        complete = subscription.complete(timeout, f"the view {str(compiled)!r}")
+        await self._begin(subscription, messages, complete)
         return View(subscription)
 
     async def update_many(
@@ -654,18 +642,28 @@ class Client:
             raise SubscriptionError(f"subscription {subscription_id}: expected the id of one of {self.name}")
         return subscription
 
-    async def _filter_of(self, name: str, filter: str | Filter | object) -> Filter:
-        """A filter of the type of this name, as this client has it or, where that lacks an attribute, as its
-        broker has.
+    async def _compiled(
+        self, event_type: str | EventType, filter: str | Filter | object, language: str
+    ) -> Filter:
+        """A filter of an event type: of a name, as this client has it or, where that lacks an attribute, as
+        its broker has.
         """
-        known = self._core.event_type(name)
+        if isinstance(filter, str):
+            filter = translate(filter, language)
+        self._driver.check_open()
+        if not isinstance(event_type, str):
+            check_event_type(event_type)
+            return _filter(filter, event_type)
+        known = self._core.event_type(event_type)
         if known is not None:
             try:
                 return _filter(filter, known)
             except FilterError:
-                if known.includes(await self.event_type(name)):
+                if known.includes(await self.event_type(event_type)):
                     raise
-        return _filter(filter, await self.event_type(name))
+        known = await self.event_type(event_type)
+        self._driver.check_open()
+        return _filter(filter, known)
 
     def operator_accounts(self) -> dict[str, dict[str, int]]:
         """What named operators were asked in this process, by operator: calls of their functions, events
@@ -785,11 +783,6 @@ class SyncClient(Blocking[Client]):
             for each, values in updates.items()
         }
         self._run(self._wrapped.update_many(wrapped, timeout=timeout))
-
-
-def _translated(filter: object, language: str) -> object:
-    """Text of another language as text of the filter language."""
-    return translate(filter, language) if isinstance(filter, str) else filter
 
 
 def _filter(filter: object, event_type: EventType) -> Filter:

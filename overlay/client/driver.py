@@ -347,29 +347,6 @@ class SessionDriver:
         self.end_listeners(type_name, None)
         self.wake()
 
-    def update(
-        self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
-    ) -> None:
-        """Move a subscription; nothing is sent if no value differs."""
-        self.check_open()
-        now_ns = time.time_ns()
-        since_ns = now_ns if gapless else 0
-        self.transmit(
-            self.core.update(
-                subscription_id,
-                values,
-                since_ns=since_ns,
-                now_ns=now_ns,
-                traceparent=traceparent,
-                clock_ns=time.monotonic_ns(),
-            )
-        )
-
-    def renew(self, subscription_id: int, valid_for_ns: int) -> None:
-        """Give a subscription a validity period from now on."""
-        self.check_open()
-        self.transmit(self.core.renew(subscription_id, valid_for_ns, time.monotonic_ns()))
-
     def unsubscribe(self, subscription: Subscription) -> None:
         """Cancel a subscription, and drop what waits for it."""
         self.check_open()
@@ -389,9 +366,10 @@ class SessionDriver:
 
     def settle(self, timeout: float | None, what: str) -> Coroutine[Any, Any, None]:
         """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
-        return self._settled(self.waiters, self.core.epoch, timeout, f"{what} {_UNSETTLED}")
+        return self.settled(self.waiters, self.core.epoch, timeout, f"{what} {_UNSETTLED}")
 
-    async def _settled(self, waiters: Waiters, epoch: int, timeout: float | None, what: str) -> None:
+    async def settled(self, waiters: Waiters, epoch: int, timeout: float | None, what: str) -> None:
+        """As `settle`, for an epoch of these waiters; `what` is how the sentence of the error begins."""
         future = waiters.wait(epoch)
         try:
             if timeout is None:
@@ -425,13 +403,6 @@ class SessionDriver:
                 await waiting
         except TimeoutError:
             raise NotSettledError(f"{what} within {timeout:g} s: {await self._missing()}") from None
-
-    async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None:
-        """Wait until all that is inside of a view, by what was sent so far, has arrived. `NotSettledError`
-        after `timeout` seconds.
-        """
-        epoch = self.core.view_epoch(view.id)
-        await self._settled(view.waiters, epoch, timeout, f"{what} is not complete")
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""

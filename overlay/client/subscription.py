@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
@@ -27,12 +28,12 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.event import Claim, Event, Part, events_of
 from covey.overlay.client.followed_fields import FollowedFields
-from covey.overlay.client.inbox import Inbox, Reading
+from covey.overlay.client.inbox import Inbox, Reading, Waiters
 from covey.overlay.client.reports import ClientTracing
 from covey.overlay.core.client.rate_gate import RateGate
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.event_queue import key_codes, last_of_each
-from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Notice
+from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Message, Notice
 
 _MOST_BYTES = 1 << 20
 """Of events that wait without credit."""
@@ -142,26 +143,21 @@ _FREE = _Free(0, 0, _nothing)
 class Owner(Protocol):
     """What a subscription uses of its client."""
 
-    @property
-    def core(self) -> ClientSession: ...
+    core: ClientSession
+    tracing: ClientTracing | None
+    assigned: set[FollowedFields]
 
-    @property
-    def tracing(self) -> ClientTracing | None: ...
+    def check_open(self) -> None: ...
 
-    @property
-    def assigned(self) -> set[FollowedFields]: ...
-
-    def update(
-        self, subscription_id: int, values: Mapping[str, object], gapless: bool, traceparent: str
-    ) -> None: ...
-
-    def renew(self, subscription_id: int, valid_for_ns: int) -> None: ...
+    def transmit(self, messages: Iterable[Message]) -> None: ...
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
 
     def report_conflated(self, gap: Gap) -> None: ...
 
     async def settle(self, timeout: float | None, what: str) -> None: ...
+
+    async def settled(self, waiters: Waiters, epoch: int, timeout: float | None, what: str) -> None: ...
 
 
 class Subscription:
@@ -226,7 +222,10 @@ class Subscription:
         Of variables that follow a field (`Client.subscribe`) none can be given; without values, it waits for
         those of the fields.
         """
-        given = self._given({**(values or {}), **variables})
+        given = {**(values or {}), **variables}
+        if self._fields is not None:
+            self._fields.check_others(given)
+            self._fields.flush()
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
             await self._owner.settle(timeout, f"the update of subscription {self.id}")
@@ -235,7 +234,10 @@ class Subscription:
         self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
         """As `update`, without waiting: the new values are in force in this client, and on their way."""
-        given = self._given({**(values or {}), **variables})
+        given = {**(values or {}), **variables}
+        if self._fields is not None:
+            self._fields.check_others(given)
+            self._fields.flush()
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
 
@@ -244,9 +246,21 @@ class Subscription:
         return nullcontext("") if tracing is None else tracing.updating(self.event_type.name, self.id)
 
     def _move(self, values: Mapping[str, object], gapless: bool, traceparent: str) -> None:
-        self._owner.update(self.id, values, gapless, traceparent)
-        self._values = self._owner.core.values(self.id)
-        self._changed = self._owner.core.epoch
+        """Nothing is sent if no value differs."""
+        owner, core = self._owner, self._owner.core
+        owner.check_open()
+        now_ns = time.time_ns()
+        messages = core.update(
+            self.id,
+            values,
+            since_ns=now_ns if gapless else 0,
+            now_ns=now_ns,
+            traceparent=traceparent,
+            clock_ns=time.monotonic_ns(),
+        )
+        owner.transmit(messages)
+        self._values = core.values(self.id)
+        self._changed = core.epoch
 
     def _follow(self, fields: FollowedFields) -> None:
         """Move with the fields of an object until its end."""
@@ -258,12 +272,6 @@ class Subscription:
         self._fields = fields
         fields.start(announce, self._owner.assigned)
 
-    def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        if self._fields is not None:
-            self._fields.check_others(values)
-            self._fields.flush()
-        return values
-
     def _announce_fields(self) -> None:
         if self._fields is not None:
             self._fields.flush()
@@ -274,7 +282,9 @@ class Subscription:
         more than ten years, `SubscriptionError` after its end, `RefusedError` (NOT_FOUND) if it ends
         meanwhile, `NotSettledError` after `timeout` seconds.
         """
-        self._owner.renew(self.id, validity_ns(valid_for))
+        valid_for_ns = validity_ns(valid_for)
+        self._owner.check_open()
+        self._owner.transmit(self._owner.core.renew(self.id, valid_for_ns, time.monotonic_ns()))
         await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -34,12 +33,6 @@ class Change:
     event: Event
 
 
-class ViewOwner(Owner, Protocol):
-    """What a view uses of its client."""
-
-    async def complete(self, view: ViewSubscription, timeout: float | None, what: str) -> None: ...
-
-
 class ViewSubscription(Subscription):
     """The subscription of a view: what comes for it goes to the view's reader.
 
@@ -47,20 +40,22 @@ class ViewSubscription(Subscription):
     as for a snapshot: what is inside may be more than the credit granted to the broker.
     """
 
-    def __init__(self, owner: ViewOwner, subscription_id: int, filter: Filter, max_keys: int) -> None:
+    def __init__(self, owner: Owner, subscription_id: int, filter: Filter, max_keys: int) -> None:
         super().__init__(owner, subscription_id, filter)
         self.reader = ViewReader(owner.core, subscription_id, max_keys)
         self.waiters = Waiters()
-        self._views_owner = owner
         self._awaited = 0
         self._over_bound: CapacityError | None = None
 
     async def complete(self, timeout: float | None, what: str) -> None:
-        """Wait until all that is inside has arrived."""
+        """Wait until all that is inside, by what was sent so far, has arrived. `NotSettledError` after
+        `timeout` seconds.
+        """
         self._awaited += 1
         try:
             self._apply()
-            await self._views_owner.complete(self, timeout, what)
+            epoch = self._owner.core.view_epoch(self.id)
+            await self._owner.settled(self.waiters, epoch, timeout, f"{what} is not complete")
         finally:
             self._awaited -= 1
 
