@@ -10,14 +10,14 @@ covers another; the chain of witnesses of a node ends at a root. Of equal filter
 the others.
 
 Cost: a change of a node that stays covered compares it with its witness and with the nodes it witnesses; only
-a root, or a node whose witness no longer covers it, searches the roots. Few roots are
-scanned (`ScannedRoots`); many are also in an index of their regions (`IndexedRoots`,
-`matcher/covering/region_index.py`), which returns the few candidates worth comparing. What is found depends
-on the history of changes alone.
+a root, or a node whose witness no longer covers it, searches the roots. Few roots are scanned; many are also
+in an index of their regions (`matcher/covering/region_index.py`), which returns the few candidates worth
+comparing. What is found depends on the history of changes alone.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,36 +124,97 @@ def handovers_among(
     return handovers
 
 
-class Roots(ABC):
-    """The roots of a forest, numbered in order of entry, and its two queries."""
+FEW = 16
+"""Up to so many roots are scanned: cheaper than an index."""
 
-    def __init__(self) -> None:
+
+class Roots:
+    """The roots of a forest in order of entry, and its two queries. More than `few` have an index of their
+    regions, which is one without kernels until these are loaded.
+    """
+
+    def __init__(self, few: float = FEW) -> None:
         self._nodes: dict[int, Interest] = {}
         self._entry: dict[int, int] = {}
         self._entries = 0
+        self._few = few
+        self._index: RegionIndex | None = None
 
     def add(self, node: Interest) -> None:
         self._entries += 1
         self._entry[node.uid] = self._entries
         self._nodes[node.uid] = node
+        if self._index is not None:
+            self._index.put(node.uid, node.region)
+        else:
+            self._searched()
 
     def discard(self, node: Interest) -> None:
         del self._nodes[node.uid], self._entry[node.uid]
+        if self._index is not None:
+            self._index.take(node.uid)
+            if len(self._nodes) <= self._few // 2:
+                self._index = None
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
         """A root has a new region: returns a root that covers it, if it lost something, or else those that it
         covers, if it gained something.
         """
-        cover = self.find_cover(node) if node.loses else None
-        return cover, self.covered_by(node) if node.gains and cover is None else []
+        if len(self._nodes) == 1:
+            return None, []
+        index = self._searched()
+        if index is None:
+            cover = self.find_cover(node) if node.loses else None
+            return cover, self.covered_by(node) if node.gains and cover is None else []
+        wider, narrower = index.move(node.uid, node.region, node.loses, node.gains)
+        cover = self._first_over(node, wider, self._nodes) if wider else None
+        return cover, self._all_under(node, narrower, self._nodes) if narrower and cover is None else []
 
-    @abstractmethod
-    def find_cover(self, node: Interest) -> Interest | None:
-        """A root, other than the node itself, that covers it."""
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
+        """A root, other than the node itself, that covers it; of these uids, if there are any."""
+        index = self._searched()
+        candidates = self._nodes if index is None else index.may_cover(node.region, node.uid)
+        return self._first_over(node, candidates, self._nodes if among is None else among)
 
-    @abstractmethod
-    def covered_by(self, node: Interest) -> list[Interest]:
-        """The roots, other than the node itself, that it covers, in order of their entry."""
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+        """The roots, other than the node itself, that it covers, in order of their entry; of these uids, if
+        there are any.
+        """
+        index = self._searched()
+        candidates = self._nodes if index is None else index.may_be_covered(node.region, node.uid)
+        return self._all_under(node, candidates, self._nodes if among is None else among)
+
+    def _searched(self) -> RegionIndex | None:
+        """The index, created once it pays, and again once the kernels are loaded."""
+        index = self._index
+        if index is not None and index.compiled:
+            return index
+        if len(self._nodes) > self._few:
+            compiled = kernels_usable()
+            if index is None or compiled:
+                index = self._index = RegionIndex(compiled=compiled)
+                for root in self._nodes.values():
+                    index.put(root.uid, root.region)
+        return index
+
+    def _first_over(
+        self, node: Interest, candidates: Iterable[int], among: Container[int]
+    ) -> Interest | None:
+        region, nodes = node.region, self._nodes
+        for uid in candidates:
+            if uid in among and nodes[uid] is not node and covers_region(nodes[uid].region, region):
+                return nodes[uid]
+        return None
+
+    def _all_under(self, node: Interest, candidates: Iterable[int], among: Container[int]) -> list[Interest]:
+        region, nodes = node.region, self._nodes
+        return self._in_order(
+            [
+                nodes[uid]
+                for uid in candidates
+                if uid in among and nodes[uid] is not node and covers_region(region, nodes[uid].region)
+            ]
+        )
 
     def _in_order(self, roots: list[Interest]) -> list[Interest]:
         if len(roots) > 1:
@@ -171,118 +232,12 @@ class Roots(ABC):
         return len(self._nodes)
 
 
-class ScannedRoots(Roots):
-    """Both queries scan the roots; `among` restricts the result to some uids."""
-
-    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
-        region = node.region
-        for uid, root in self._nodes.items():
-            if root is not node and (among is None or uid in among) and covers_region(root.region, region):
-                return root
-        return None
-
-    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        region = node.region
-        return [
-            root
-            for uid, root in self._nodes.items()
-            if root is not node and (among is None or uid in among) and covers_region(region, root.region)
-        ]
-
-
-FEW = 16
-"""Up to so many roots are scanned: cheaper than an index."""
-
-
-class IndexedRoots(ScannedRoots):
-    """Roots with an index of their regions once there are more than `few`. Until the kernels are loaded it is
-    one without kernels.
-    """
-
-    def __init__(self, few: int = FEW) -> None:
-        super().__init__()
-        self._few = few
-        self._index: RegionIndex | None = None
-
-    def add(self, node: Interest) -> None:
-        super().add(node)
-        if self._index is not None:
-            self._index.put(node.uid, node.region)
-        else:
-            self._searched()
-
-    def discard(self, node: Interest) -> None:
-        super().discard(node)
-        if self._index is not None:
-            self._index.take(node.uid)
-            if len(self._nodes) <= self._few // 2:
-                self._index = None
-
-    def _searched(self) -> RegionIndex | None:
-        """The index, created once it pays, and again once the kernels are loaded."""
-        index = self._index
-        if index is not None and index.compiled:
-            return index
-        if len(self._nodes) > self._few:
-            compiled = kernels_usable()
-            if index is None or compiled:
-                index = self._index = RegionIndex(compiled=compiled)
-                for root in self._nodes.values():
-                    index.put(root.uid, root.region)
-        return index
-
-    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        if len(self._nodes) == 1:
-            return None, []
-        index = self._searched()
-        if index is None:
-            return super().move(node)
-        wider, narrower = index.move(node.uid, node.region, node.loses, node.gains)
-        cover = self._first_over(node, wider) if wider else None
-        return cover, self._all_under(node, narrower) if narrower and cover is None else []
-
-    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
-        index = self._searched()
-        if index is None:
-            return super().find_cover(node, among)
-        return self._first_over(node, index.may_cover(node.region, node.uid), among)
-
-    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        index = self._searched()
-        if index is None:
-            return super().covered_by(node, among)
-        return self._all_under(node, index.may_be_covered(node.region, node.uid), among)
-
-    def _first_over(
-        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
-    ) -> Interest | None:
-        region = node.region
-        for candidate in candidates:
-            if among is None or candidate in among:
-                root = self._nodes[candidate]
-                if covers_region(root.region, region):
-                    return root
-        return None
-
-    def _all_under(
-        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
-    ) -> list[Interest]:
-        region, nodes = node.region, self._nodes
-        return self._in_order(
-            [
-                nodes[candidate]
-                for candidate in candidates
-                if (among is None or candidate in among) and covers_region(region, nodes[candidate].region)
-            ]
-        )
-
-
 class Forest(Poset):
-    """The poset of production. By default many roots are indexed."""
+    """The poset of production."""
 
     def __init__(self, roots: Roots | None = None) -> None:
         super().__init__()
-        self._roots: Roots = IndexedRoots() if roots is None else roots
+        self._roots = Roots() if roots is None else roots
         self._witness: dict[int, int] = {}
         self._witnessed: dict[int, dict[int, None]] = {}
         # What the current change has done so far; empty between changes.
@@ -471,9 +426,8 @@ class Forest(Poset):
         return len(self._roots)
 
     @property
-    def searched(self) -> ScannedRoots:
+    def searched(self) -> Roots:
         """Its roots, for queries of a second level (`JointRoots`), which has no own."""
-        assert isinstance(self._roots, ScannedRoots)
         return self._roots
 
     def root_of(self, node: Interest) -> Interest:
@@ -501,24 +455,24 @@ class JointRoots(Roots):
     """
 
     def __init__(self, groups: Mapping[str, Forest], exclude: str) -> None:
-        super().__init__()
+        super().__init__(few=math.inf)
         self._groups = groups
         self._exclude = exclude
 
-    def find_cover(self, node: Interest) -> Interest | None:
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         for roots in self._others(node):
             cover = roots.find_cover(node, self._nodes)
             if cover is not None:
                 return cover
         return None
 
-    def covered_by(self, node: Interest) -> list[Interest]:
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
         covered: list[Interest] = []
         for roots in self._others(node):
             covered += roots.covered_by(node, self._nodes)
         return self._in_order(covered)
 
-    def _others(self, node: Interest) -> Iterator[ScannedRoots]:
+    def _others(self, node: Interest) -> Iterator[Roots]:
         for group, forest in self._groups.items():
             if group != self._exclude and group != node.group:
                 yield forest.searched

@@ -7,7 +7,7 @@ from core_posets import POINT, SHAPES, same, values
 
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, IndexedRoots, JointRoots, RootChange
+from covey.overlay.core.covering.poset import Forest, JointRoots, RootChange, Roots
 from covey.sim.baselines.naive_poset import NaivePoset
 from covey.sim.invariants import check_poset
 
@@ -40,7 +40,7 @@ def test_the_joint_roots_are_the_maximal_roots_of_the_other_groups(seed: int, fe
             left = draw.sample(mine, min(len(mine), draw.randint(1, 3)))
         live = [node for node in live if node not in left] + entered
         group = (entered or moved or left or mine)[0].group
-        forest = forests.setdefault(group, Forest(IndexedRoots(few=few)))
+        forest = forests.setdefault(group, Forest(Roots(few=few)))
         change = forest.change(entered, moved, left)
         if not len(forest):
             del forests[group]
@@ -71,7 +71,7 @@ def check_change(joint: Forest, roots: RootChange) -> None:
 def test_a_single_group_is_never_searched() -> None:
     """At the edge of an overlay the second level costs no comparison."""
 
-    class Unsearched(IndexedRoots):
+    class Unsearched(Roots):
         def find_cover(self, *arguments: object) -> None:
             raise AssertionError("searched")
 

@@ -9,7 +9,7 @@ from core_posets import CALLS, SHAPES, Interests, fresh, same, values
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, Handover, IndexedRoots, Poset, ScannedRoots
+from covey.overlay.core.covering.poset import Forest, Handover, Poset, Roots
 from covey.sim.baselines.diagram import Diagram, Place
 from covey.sim.baselines.local_diagram import LocalDiagram
 from covey.sim.baselines.naive_poset import NaivePoset
@@ -110,7 +110,7 @@ ROWS = ("x between $a and $b",)
 
 @pytest.mark.parametrize(
     "create",
-    [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram, LocalDiagram],
+    [lambda: Forest(Roots(few=10**6)), lambda: Forest(Roots(few=2)), Diagram, LocalDiagram],
     ids=["scanned", "indexed", "diagram", "local"],
 )
 @pytest.mark.parametrize(
