@@ -67,7 +67,7 @@ DRAWS = {
     "conversations with h2": Draws("conversations of client and of server", 30, 150),
     "filters as Spark columns": Draws("filters, four events each", 24, 120),
     "logs on simulated disks": Draws("histories, with damage", 200, 300),
-    "policies by content": Draws("triples of policy, filter and update", 1_000, 5_000),
+    "policies by content": Draws("triples of policy, filter and update", 3_000, 5_000),
     "hostile frames": Draws("frames", 20_000, 60_000),
     "hostile packets": Draws("packets, 200 for each broker", 400, 1_200),
     "hostile filters": Draws("texts", 1_000, 6_000),
