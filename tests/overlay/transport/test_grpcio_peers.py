@@ -155,42 +155,39 @@ async def test_covey_calls_grpcio_with_messages_of_any_size() -> None:
         assert (call.status, call.details) == ("OK", "")
 
 
+BURST = [number.to_bytes(4, "big") * 50_000 for number in range(100)]
+"""Larger than every window."""
+
+
 @on_a_loop
-@pytest.mark.parametrize("peer", ["covey", "grpcio"])
-async def test_a_burst_larger_than_every_window_arrives_in_order(peer: str) -> None:
-    count, size = 200, 200_000
-    async with (
-        (covey_serving if peer == "covey" else grpcio_serving)() as address,
-        Channel(address) as channel,
-    ):
+async def test_a_burst_of_covey_arrives_at_grpcio_and_back_in_order() -> None:
+    async with grpcio_serving() as address, Channel(address) as channel:
         call = channel.call("/t/echo")
 
         async def write() -> None:
-            for number in range(count):
-                call.send(number.to_bytes(4, "big") * (size // 4))
+            for message in BURST:
+                call.send(message)
                 await call.sent()
             call.end_request()
 
         writing = asyncio.create_task(write())
-        for number in range(count):
-            assert await call.read() == number.to_bytes(4, "big") * (size // 4)
+        assert [await call.read() for _ in BURST] == BURST
         assert await call.read() is None
         await writing
 
 
 @on_a_loop
-async def test_grpcio_writes_a_burst_to_covey() -> None:
+async def test_a_burst_of_grpcio_arrives_at_covey_and_back_in_order() -> None:
     async with covey_serving() as address, grpcio_channel(address) as channel:
         call = channel.stream_stream("/t/echo")()
 
         async def write() -> None:
-            for number in range(100):
-                await call.write(number.to_bytes(4, "big") * 50_000)
+            for message in BURST:
+                await call.write(message)
             await call.done_writing()
 
         writing = asyncio.create_task(write())
-        for number in range(100):
-            assert await call.read() == number.to_bytes(4, "big") * 50_000
+        assert [await call.read() for _ in BURST] == BURST
         await writing
         assert await call.read() is grpc.aio.EOF
 
@@ -199,10 +196,10 @@ async def test_grpcio_writes_a_burst_to_covey() -> None:
 async def test_many_calls_share_a_connection() -> None:
     async with covey_serving() as address, grpcio_channel(address) as channel:
         reverse = channel.unary_unary("/t/reverse")
-        replies = await asyncio.gather(*(reverse(str(number).encode()) for number in range(1_000)))
-        assert [int(reply[::-1]) for reply in replies] == list(range(1_000))
+        replies = await asyncio.gather(*(reverse(str(number).encode()) for number in range(300)))
+        assert [int(reply[::-1]) for reply in replies] == list(range(300))
     async with grpcio_serving() as address, Channel(address) as own:
-        for _ in range(10):
+        for _ in range(3):
             requests = (own.unary("/t/reverse", str(number).encode()) for number in range(90))
             assert [int(reply[::-1]) for reply in await asyncio.gather(*requests)] == list(range(90))
 

@@ -142,14 +142,6 @@ def test_messages_from_an_unknown_interface_change_no_state(x: Driven) -> None:
 # --- AD: Fig. 3 lines 5-7 -----------------------------------------------------------------------------------
 
 
-def test_a_second_publisher_is_advertised_only_where_none_was(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    assert x(C, Advertise(1, QUOTE)) == [Send(A, Advertise(2, QUOTE))]
-    assert x(D, Advertise(1, QUOTE)) == []
-    assert x(A, Acknowledge(2)) == []
-    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1)), Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
-
-
 def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
     """The mend of Fig. 3: subscriptions may be older than the AD, which does not wait for what it draws."""
     assert x(C, Subscribe(1, 1, below(10), {})) == [Send(C, Acknowledge(1))]
@@ -160,32 +152,10 @@ def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
     assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
 
 
-def test_the_last_publisher_withdraws_the_advertisement_and_the_interest(x: Driven) -> None:
-    x(C, Subscribe(1, 1, below(10), {}))
-    x(A, Advertise(1, QUOTE))
-    x(D, Advertise(1, QUOTE))
-    assert x(A, Unadvertise(2, "Quote")) == [Send(A, Unsubscribe(4, 1))]
-    assert x(D, Unadvertise(2, "Quote")) == [
-        Send(B, Unadvertise(3, "Quote")),
-        Send(A, Unadvertise(5, "Quote")),
-    ]
-
-
 def test_an_unadvertise_that_was_overtaken_by_a_new_advertisement_is_void(x: Driven) -> None:
     x(A, Advertise(1, QUOTE), Advertise(3, QUOTE))
     assert sent(x(A, Unadvertise(2, "Quote")), Unadvertise) == []
     assert list(x.broker.tables.types["Quote"].publishers) == [A]
-
-
-def test_a_second_schema_of_one_name_is_refused_and_acknowledged(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    reason = (
-        "event type Quote exists with other attributes: at broker x, attribute price is float64, not int64"
-    )
-    assert x(C, Advertise(1, OTHER)) == [
-        Send(C, Refuse(1, "ALREADY_EXISTS", reason, type_name="Quote")),
-        Send(C, Acknowledge(1)),
-    ]
 
 
 def test_a_refusal_by_a_neighbour_is_forwarded_to_the_publishers(x: Driven) -> None:
@@ -205,35 +175,6 @@ def test_a_refusal_by_a_neighbour_is_forwarded_to_the_publishers(x: Driven) -> N
 
 
 # --- SUB, USUB, UPD: Fig. 3 lines 13-26, Fig. 6 lines 10-47 -------------------------------------------------
-
-
-def test_a_covered_subscription_is_not_forwarded_and_waits_for_its_covering_slot(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, below(10), {}))
-    assert x(D, Subscribe(1, 1, below(5), {})) == []
-    assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
-    assert x(D, Subscribe(2, 2, below(6), {})) == [Send(D, Acknowledge(2))]
-
-
-def test_unsubscribing_withdraws_the_old_root_not_the_new_one(x: Driven) -> None:
-    """The mend of Fig. 3 lines 19 and 26."""
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, below(10), {}), Subscribe(2, 2, parse('firm == "IBM" and price < 5', QUOTE), {}))
-    assert x(C, Unsubscribe(3, 1)) == [
-        Send(A, Subscribe(3, 2, parse("firm == $1 and price < $2", QUOTE), {"1": "IBM", "2": 5.0})),
-        Send(A, Unsubscribe(4, 1)),
-    ]
-    assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(3))]
-
-
-def test_two_clients_may_subscribe_with_the_same_filter(x: Driven) -> None:
-    """The mend of section 4.3: "never more than one subscriber stored for a given predicate"."""
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, below(10), {}))
-    x(D, Subscribe(1, 1, below(10), {}))
-    assert [name for name, _ in sent(x(A, Acknowledge(2), Publish(batch(9))), Deliver)] == [C, D]
-    assert sent(x(C, Unsubscribe(2, 1)), Unsubscribe) == []
-    assert sent(x(D, Unsubscribe(2, 1)), Unsubscribe) == [(A, Unsubscribe(3, 1))]
 
 
 def test_a_subscription_with_an_id_in_use_replaces_the_old_one(x: Driven) -> None:
@@ -309,36 +250,12 @@ def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -
     ]  # fmt: skip
 
 
-def test_events_without_interest_are_not_sent(x: Driven) -> None:
-    x(C, Advertise(1, QUOTE))
-    assert x(C, Publish(batch(1))) == []
-    x(D, Subscribe(1, 1, below(1), {}))
-    assert x(C, Publish(batch(1))) == []
-    assert x(C, Publish(EventBatch.from_pylist(QUOTE, []))) == []
-
-
 def test_a_client_receives_its_own_events(x: Driven) -> None:
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}))
     assert [name for name, _ in sent(x(C, Publish(batch(1))), Deliver)] == [C]
 
 
-def test_an_update_takes_effect_for_the_next_event(x: Driven) -> None:
-    x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
-    assert len(x(C, Publish(batch(9)))) == 1
-    x(C, Update(3, 1, {"limit": 5}))
-    assert x(C, Publish(batch(9))) == []
-    x(C, Update(4, 1, {"limit": 7}), Update(5, 1, {"limit": 12}))
-    assert len(x(C, Publish(batch(9)))) == 1
-
-
 # --- leaving, reconnecting ----------------------------------------------------------------------------------
-
-
-def test_the_state_of_a_client_that_leaves_is_removed(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}), Subscribe(3, 2, below(12), {}))
-    x(D, Subscribe(1, 1, below(5), {}))
-    assert x(C, Disconnect()) == [Send(A, Update(5, 1, {"1": 5.0})), Send(A, Unadvertise(6, "Quote"))]
 
 
 def test_an_idle_type_is_removed(x: Driven) -> None:
@@ -363,21 +280,6 @@ def test_a_removed_neighbour_is_no_longer_awaited(x: Driven) -> None:
     assert x(A, Disconnect()) == [Send(B, Unadvertise(3, "Quote")), Send(C, Acknowledge(1))]
 
 
-def test_a_restarted_neighbour_gets_the_whole_state_again(x: Driven) -> None:
-    """Epochs go on; what waited for it waits for the end; ids of slots stay."""
-    x(A, Advertise(1, QUOTE))
-    x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
-    assert x(A, Connect()) == [
-        Send(A, SyncBegin()),
-        Send(A, Advertise(4, QUOTE)),
-        Send(A, Subscribe(5, 1, STRUCTURE, {"1": 10.0})),
-        Send(A, SyncEnd(6)),
-    ]
-    x(B, Acknowledge(2))
-    assert x(A, Acknowledge(5)) == []
-    assert x(A, Acknowledge(6)) == [Send(C, Acknowledge(2))]
-
-
 def test_state_that_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) -> None:
     x(A, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 5.0}), Subscribe(3, 2, STRUCTURE, {"1": 9.0}))
     x(B, Advertise(1, QUOTE), Acknowledge(9))
@@ -386,13 +288,6 @@ def test_state_that_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Dr
     actions = x(A, Subscribe(1, 1, STRUCTURE, {"1": 6.0}), SyncEnd(2))
     assert sent(actions, Update) == [(B, Update(4, 1, {"1": 6.0}))]
     assert list(x.broker.tables.types["Quote"].publishers) == [B]
-
-
-def test_a_client_sends_its_state_again_to_a_restarted_broker(x: Driven) -> None:
-    x(C, Connect(), SyncBegin(), Subscribe(8, 3, BELOW, {"limit": 4}), SyncEnd(9))
-    assert list(x.broker.tables.peers[C].subscriptions) == [3]
-    x(C, Connect(), SyncBegin(), SyncEnd(1))
-    assert list(x.broker.tables.peers[C].subscriptions) == []
 
 
 # --- the static mode: Figs. 2 and 3 -------------------------------------------------------------------------

@@ -40,15 +40,6 @@ def batch(event_type: EventType, *rows: dict[str, object]) -> EventBatch:
     return EventBatch.from_pylist(event_type, list(rows), publisher="p", first_sequence=1)
 
 
-def test_a_wider_schema_goes_on_once_and_a_narrower_one_is_no_news(x: Driven) -> None:
-    x(A, Advertise(1, NARROW))
-    x(D, Advertise(1, NARROW))
-    assert sent(x(A, Advertise(2, WIDE)), Advertise) == [(B, Advertise(3, NARROW.union(WIDE)))]
-    assert sent(x(C, Advertise(1, WIDE)), Advertise) == [(A, Advertise(3, NARROW.union(WIDE)))]
-    assert sent(x(D, Advertise(2, WIDE)), Advertise) == []
-    assert sent(x(C, Advertise(2, NARROW)), Advertise) == []
-
-
 def test_events_of_every_schema_declared_meet_filters_of_every_schema(x: Driven) -> None:
     x(C, Subscribe(1, 1, parse("price < 10", NARROW), {}), Subscribe(2, 2, parse("volume > 5", WIDE), {}))
     x(C, Subscribe(3, 3, parse("not exists venue", OTHER), {}))
