@@ -1,9 +1,12 @@
 """An engine's answers against those of another, as a rule the naive one."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
-from covey.matcher import Engine, EventBatch, Matches
-from covey.matcher.engine import bits_of
+from covey.matcher import Engine, EventBatch, Filter, Matches
+from covey.matcher.engine import bits_of, create_engine
 
 
 def compare(engine: Engine, oracle: Engine, batch: EventBatch) -> None:
@@ -17,6 +20,47 @@ def compare(engine: Engine, oracle: Engine, batch: EventBatch) -> None:
     assert not bits[:, words:].any()
     assert not expected_bits[:, words:].any()
     check_one_event(engine, batch.slice(len(batch) // 2, 1), oracle)
+
+
+def compare_under_churn(
+    engine: Engine,
+    filter: Filter,
+    values: Callable[[np.random.Generator, int, float], Mapping[str, Any]],
+    batch: EventBatch,
+    check: Callable[[], int],
+    *,
+    size: int,
+) -> None:
+    """Compare an engine with the naive one while so many subscriptions of a filter come, move and go. `values`
+    draws those of a number of them, at a growing spread; `check` counts what the engine has them in.
+    """
+    engines = [engine, create_engine("naive", engine.event_type)]
+
+    def change(step: int, count: int, moved: int, spread: float) -> None:
+        for each in engines:
+            draw = np.random.default_rng(step)
+            chosen = draw.choice(size, count, replace=False)
+            each.update_many(chosen, values(draw, count, spread))
+            each.update(int(chosen[0]), {name: v[0] for name, v in values(draw, 1, spread).items()})
+            each.remove_many(chosen[:moved])
+            each.add_many(chosen[:moved], filter, values(draw, moved, 1.0), interface=3)
+
+    for each in engines:
+        draw = np.random.default_rng(1)
+        each.add_many(np.arange(size), filter, values(draw, size, 1.0), interface=np.arange(size) % 90)
+    compare(*engines, batch)
+    assert check() >= 2
+    for step in range(3):
+        change(step, 250, 100, (1 + step) / 3)
+        check()
+        compare(*engines, batch)
+        assert check() >= 2
+    for first in (0, 1):
+        for each in engines:
+            each.remove_many(np.arange(first, size, 2))
+        check()
+        compare(*engines, batch)
+    assert check() == 0
 
 
 def check_one_event(engine: Engine, event: EventBatch, oracle: Engine) -> None:

@@ -9,7 +9,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from oracles import compare
+from oracles import compare, compare_under_churn
 
 from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
 from covey.matcher.engines.cluster.engine import ClusterEngine
@@ -121,40 +121,19 @@ def points(count: int = 60) -> EventBatch:
 )
 def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
     filter = parse(text.replace("'", '"'), POINT)
-    one, oracle = ClusterEngine(POINT), create_engine("naive", POINT)
-    batch = points(16)
+    engine = ClusterEngine(POINT)
 
-    def values(seed: int, count: int, scale: float) -> dict[str, object]:
-        rng = np.random.default_rng(seed)
+    def values(draw: np.random.Generator, count: int, spread: float) -> dict[str, object]:
         some = np.array([-inf, -0.0, 0.0, 0.5, 1.0, inf])
-        low = np.where(rng.random(count) < 0.1, rng.choice(some, count), rng.random(count) * scale)
-        wide = np.where(rng.random(count) < 0.1, rng.choice(some, count), low + rng.random(count) / 4 - 0.02)
-        integers = rng.choice(np.array([v for v in EXTREMES if v is not None] + list(range(60))), count)
-        given = {"l": low, "u": wide, "i": integers, "k": rng.integers(-1, 60, count)}
+        low = np.where(draw.random(count) < 0.1, draw.choice(some, count), draw.random(count) * spread)
+        wide = np.where(
+            draw.random(count) < 0.1, draw.choice(some, count), low + draw.random(count) / 4 - 0.02
+        )
+        integers = draw.choice(np.array([v for v in EXTREMES if v is not None] + list(range(60))), count)
+        given = {"l": low, "u": wide, "i": integers, "k": draw.integers(-1, 60, count)}
         return {name: given[name] for name in filter.variables}
 
-    count, engines = 620, [one, oracle]
-    for engine in engines:
-        engine.add_many(np.arange(count), filter, values(1, count, 1.0), interface=np.arange(count) % 90)
-    compare(*engines, batch)
-    assert check_leaves(one) >= 2
-    for step in range(3):
-        for engine in engines:
-            chosen = np.random.default_rng(step).choice(count, 250, replace=False)
-            engine.update_many(chosen, values(step, 250, 0.2 + step / 4))
-            engine.update(int(chosen[0]), {name: value[0] for name, value in values(9, 1, 1.0).items()})
-            engine.remove_many(chosen[:100])
-            engine.add_many(chosen[:100], filter, values(step + 50, 100, 0.1), interface=3)
-        compare(*engines, batch)
-        assert check_leaves(one) >= 2
-    for engine in engines:
-        engine.remove_many(np.arange(0, count, 2))
-    check_leaves(one)
-    compare(*engines, batch)
-    for engine in engines:
-        engine.remove_many(np.arange(1, count, 2))
-    assert check_leaves(one) == 0
-    compare(*engines, batch)
+    compare_under_churn(engine, filter, values, points(16), lambda: check_leaves(engine), size=620)
 
 
 @pytest.mark.usefixtures("everywhere")

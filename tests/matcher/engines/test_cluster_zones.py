@@ -10,9 +10,9 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from oracles import compare
+from oracles import compare, compare_under_churn
 
-from covey.matcher import Engine, EventBatch, EventType, parse
+from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.compile.plan import Shape
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.layout import arrays as a
@@ -74,42 +74,18 @@ def events() -> EventBatch:
     ],
 )
 def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
-    rng = np.random.default_rng(len(text))
     filter = parse(f'firm == "a" and ({text})', QUOTE)
-    one, oracle = ClusterEngine(QUOTE), NaiveEngine(QUOTE)
-    engines: list[Engine] = [one, oracle]
-    batch = events()
+    engine = ClusterEngine(QUOTE)
 
-    def values(count: int, high: int) -> dict[str, object]:
+    def values(draw: np.random.Generator, count: int, spread: float) -> dict[str, object]:
         # few different ones, so that many codes are equal, and the outermost of all
-        prices = rng.choice([-inf, -0.0, 0.0, 50.0, inf, *np.arange(0, high, 0.25)], count)
-        volumes = rng.choice(np.array([v for v in VOLUMES if v is not None] + list(range(high))), count)
+        high = round(60 * spread)
+        prices = draw.choice([-inf, -0.0, 0.0, 50.0, inf, *np.arange(0, high, 0.25)], count)
+        volumes = draw.choice(np.array([v for v in VOLUMES if v is not None] + list(range(high))), count)
         given = {"x": prices, "v": volumes}
         return {name: given[name] for name in filter.variables}
 
-    for engine in engines:
-        rng = np.random.default_rng(1)
-        engine.add_many(np.arange(700), filter, values(700, 60), interface=np.arange(700) % 90)
-    compare(one, oracle, batch)
-    assert check_zones(one) >= 4
-    for step in range(3):
-        for engine in engines:
-            rng = np.random.default_rng(step)
-            chosen = rng.choice(700, 250, replace=False)
-            engine.update_many(chosen, values(250, 20 + 20 * step))
-            engine.remove_many(chosen[:90])
-            engine.add_many(chosen[:90], filter, values(90, 100), interface=3)
-        check_zones(one)
-        compare(one, oracle, batch)
-        check_zones(one)
-    for engine in engines:
-        engine.remove_many(np.arange(0, 700, 2))
-    check_zones(one)
-    compare(one, oracle, batch)
-    for engine in engines:
-        engine.remove_many(np.arange(1, 700, 2))
-    assert check_zones(one) == 0
-    compare(one, oracle, batch)
+    compare_under_churn(engine, filter, values, events(), lambda: check_zones(engine), size=700)
 
 
 def test_many_equal_thresholds_fill_zones_of_one_code() -> None:

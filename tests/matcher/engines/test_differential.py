@@ -1,8 +1,8 @@
 """Every engine against the oracle, under churn.
 
 A *case* is one batch of random events matched by one engine after one random change (add, add_many, update,
-update_many, remove, remove_many) to a random set of subscriptions, and compared with the oracle event by
-event: the ids, and the interfaces. As many per engine as `draws` states are run, and counted.
+update_many, remove, remove_many, widen) to a random set of subscriptions, and compared with the oracle event
+by event: the ids, and the interfaces. As many per engine as `draws` states are run, and counted.
 """
 
 from typing import Any
@@ -30,16 +30,31 @@ ENGINES = tuple(name for name in engine_names() if name != "naive")
 
 
 class Churn:
-    """The same random changes to an oracle and to engines."""
+    """The same random changes to an oracle and to engines, some of which begin with fewer attributes, are
+    widened, and answer as the oracle, which was made wide.
+    """
 
-    def __init__(self, event_type: EventType, draw: Any, names: tuple[str, ...]) -> None:
-        self.event_type = event_type
-        self.draw = draw
-        self.oracle = create_engine("naive", event_type)
-        self.engines: dict[str, Engine] = {name: create_engine(name, event_type) for name in names}
+    def __init__(self, data: st.DataObject, names: tuple[str, ...], *others: type[Engine]) -> None:
+        self.draw: Any = data.draw
+        self.wide = self.draw(event_types())
+        self.event_type = self.first(self.draw(st.sampled_from([1, 2, 9, 9])))
+        self.oracle = create_engine("naive", self.wide)
+        self.engines: dict[str, Engine] = {name: create_engine(name, self.event_type) for name in names}
+        self.engines |= {other.__name__: other(self.event_type) for other in others}
         self.live: dict[int, Filter] = {}
-        self.filters: list[Filter] = []
-        self.next_id = draw(st.sampled_from([0, -3, 2**62]))
+        some = st.lists(filters(self.event_type), min_size=1, max_size=5)
+        self.filters: list[Filter] = self.draw(some)
+        self.next_id = self.draw(st.sampled_from([0, -3, 2**62]))
+
+    def first(self, count: int) -> EventType:
+        """The type with so many of its attributes."""
+        return EventType(self.wide.name, dict(list(self.wide.attributes.items())[:count]))
+
+    def widen(self) -> None:
+        self.event_type = self.first(self.draw(st.integers(len(self.event_type.names), 9)))
+        for engine in self.engines.values():
+            engine.widen(self.event_type)
+        self.filters += self.draw(st.lists(filters(self.event_type), min_size=1, max_size=3))
 
     def everywhere(self, method: str, *args: Any, **options: Any) -> None:
         outcomes = []
@@ -63,6 +78,8 @@ class Churn:
 
     def change(self) -> None:
         draw = self.draw
+        if self.event_type != self.wide and draw(st.integers(0, 4)) == 0:
+            return self.widen()
         kind = draw(
             st.sampled_from(
                 ["add", "add_many", "add_all", "update", "update_many", "update_many", "remove", "wrong"]
@@ -153,9 +170,7 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
     @given(st.data())
     def run(data: st.DataObject) -> None:
         nonlocal cases
-        event_type = data.draw(event_types())
-        churn = Churn(event_type, data.draw, ENGINES)
-        churn.filters = data.draw(st.lists(filters(event_type), min_size=1, max_size=5))
+        churn = Churn(data, ENGINES)
         for _ in range(STEPS):
             churn.change()
             cases += churn.compare()
@@ -178,9 +193,7 @@ def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.Monk
     @given(st.data())
     def run(data: st.DataObject) -> None:
         nonlocal in_leaves
-        event_type = data.draw(event_types())
-        churn = Churn(event_type, data.draw, ("cluster",))
-        churn.filters = data.draw(st.lists(filters(event_type), min_size=1, max_size=5))
+        churn = Churn(data, ("cluster",))
         for _ in range(STEPS):
             churn.change()
             churn.compare()
@@ -221,10 +234,7 @@ def test_as_many_cases_as_make_test_runs_find_a_defect(defective: type[Engine]) 
     @settings(examples_of(DRAWS["engines against the oracle"].few), phases=[Phase.generate])
     @given(st.data())
     def run(data: st.DataObject) -> None:
-        event_type = data.draw(event_types())
-        churn = Churn(event_type, data.draw, ())
-        churn.engines["defective"] = defective(event_type)
-        churn.filters = data.draw(st.lists(filters(event_type), min_size=1, max_size=5))
+        churn = Churn(data, (), defective)
         for _ in range(STEPS):
             churn.change()
             churn.compare()
