@@ -31,8 +31,8 @@ def compare_under_churn(
     *,
     size: int,
 ) -> None:
-    """Compare an engine with the naive one while so many subscriptions of a filter come, move and go. `values`
-    draws those of a number of them, at a growing spread; `check` counts what the engine has them in.
+    """Compare an engine with the naive one while so many subscriptions of a filter come, move and go.
+    `values` draws those of a number of them, at a growing spread; `check` counts what they are in.
     """
     engines = [engine, create_engine("naive", engine.event_type)]
 
