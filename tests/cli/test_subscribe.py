@@ -51,6 +51,11 @@ def test_a_motion_in_a_call_is_refused_as_one() -> None:
     assert read_values(["start=10:00"], later) == {"start": "10:00"}
 
 
+async def no_lines() -> AsyncIterator[str]:
+    for line in ():
+        yield line
+
+
 @pytest.mark.usefixtures("brokers_in_process")
 def test_a_notice_of_an_operator_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -59,10 +64,6 @@ def test_a_notice_of_an_operator_is_one_line(
         if (x.to_numpy() > 100).any():
             raise ValueError("too\nlarge")
         return x.to_numpy() % 2 == 1
-
-    async def no_lines() -> AsyncIterator[str]:
-        for line in ():
-            yield line
 
     async def run() -> None:
         async with (
@@ -98,10 +99,6 @@ def test_a_notice_of_an_operator_is_one_line(
 def test_the_command_ends_with_its_subscription(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_lines() -> AsyncIterator[str]:
-        for line in ():
-            yield line
-
     async def run() -> None:
         async with LocalOverlay(chain(2), event_types=[READING]) as overlay:
             address = overlay.addresses["b1"]

@@ -206,23 +206,6 @@ def test_variables_move_and_what_is_removed_leaves_nothing_behind(engine: Engine
             assert not any((left.texts, left.endings, left.members, left.ranks))
 
 
-# --- the promised example ---------------------------------------------------------------------
-
-
-def test_the_example_of_the_design(engine: Engine) -> None:
-    below = parse('firm == "IBM" and price < $limit', QUOTE)
-    engine.add(7, below, {"limit": 10.0})
-    engine.add_many(np.arange(10, 13), below, {"limit": np.array([8.0, 9.0, 9.5])})
-    event = {"firm": "IBM", "price": 9.0, "volume": 100}
-    assert matches(engine, event) == [[7, 12]]
-    engine.update(7, {"limit": 9.0})
-    engine.update_many(np.arange(10, 13), {"limit": np.array([9.5, 9.0, 9.0])})
-    assert matches(engine, event, {"firm": "AAPL", "price": 1.0}) == [[10], []]
-    engine.remove(10)
-    assert matches(engine, event) == [[]]
-    assert (len(engine), 7 in engine, 10 in engine) == (3, True, False)
-
-
 def test_many_matches_grow_the_answer(engine: Engine) -> None:
     engine.add_many(np.arange(3000)[::-1].copy(), parse("price > $x", QUOTE), {"x": np.arange(3000.0)[::-1]})
     answers = prices(engine, 1e9, None, 1500.5, 1e9)
@@ -419,15 +402,15 @@ def test_long_lists_are_sets(engine: Engine) -> None:
 
 
 def test_sets_that_share_values(engine: Engine) -> None:
-    sets = [set(range(i, 300, i % 7 + 1)) for i in range(20)]
+    sets = [set(range(i, 300, i % 7 + 1)) for i in range(10)]
     for i, members in enumerate(sets):
         engine.add(i, parse(f"volume in ({listed(members)}) and price >= $p", QUOTE), {"p": i})
-    for dropped in ([], [3, 4, 11], range(12, 20)):
+    for dropped in ([], [3, 4], range(6, 10)):
         engine.remove_many(np.array(dropped, dtype=np.int64))
-        left = [i for i in range(20) if i in engine]
-        rows = [{"volume": v, "price": 15.0} for v in range(0, 300, 7)]
+        left = [i for i in range(10) if i in engine]
+        rows = [{"volume": v, "price": 7.0} for v in range(0, 300, 7)]
         assert matches(engine, *rows) == [
-            [i for i in left if v in sets[i] and i <= 15] for v in range(0, 300, 7)
+            [i for i in left if v in sets[i] and i <= 7] for v in range(0, 300, 7)
         ]
 
 

@@ -267,17 +267,6 @@ def test_a_call_that_raises_has_changed_nothing(engine: Engine) -> None:
     assert matching(engine, 3, 5) == [[1, 2], []]
 
 
-def test_updates_move_gates_and_calls(engine: Engine) -> None:
-    both = parse("near(n, $c, 1) and n > $c", QUOTE)
-    engine.add_many([1, 2, 3], both, {"c": [0, 3, 6]})
-    assert matching(engine, 1, 4, 7) == [[1], [2], [3]]
-    engine.update(1, {"c": 6})
-    engine.update_many([2, 3], {"c": [0, 3]})
-    assert matching(engine, 1, 4, 7) == [[2], [3], [1]]
-    engine.remove(3)
-    assert matching(engine, 1, 4, 7) == [[2], [], [1]]
-
-
 def test_a_type_may_be_widened(engine: Engine) -> None:
     engine.add(1, parse("near(n, $c, 1)", QUOTE), {"c": 3})
     wider = EventType("Quote", {**{n: str(k) for n, k in QUOTE.attributes.items()}, "z": "float64"})

@@ -146,39 +146,6 @@ def test_a_call_of_constants_alone_answers_for_all_events(operators: Operators) 
         unregister("below")
 
 
-def test_predicates_beside_calls(operators: Operators) -> None:
-    either = Or((And((test("word", "==", "a"), above(5))), test("n", "<", 2), test("x", "between", 1.5, 2)))
-    assert true(either) == [0, 1, 3, 4, 6, 8, 10]
-    assert true(Or((above(10), test("n", "not exists")))) == [3, 11]
-    assert true(Or((above(10), test("word", "not in", "a", "c"), test("x", "!=", 0)))) == [*range(1, 12)]
-
-
-def test_solutions_are_joined_and_selected(operators: Operators) -> None:
-    assert true(And((call("divisors", "d"), where({"d": 1}, ">", 3), where({"d": 1}, "<", 6)))) == [
-        4,
-        5,
-        8,
-        10,
-    ]
-    twice = where({"d": 1, "e": -2}, "==", 0)
-    assert true(
-        And((call("divisors", "d"), call("divisors", "e"), twice, where({"e": 1}, ">", Variable("least")))),
-        least=1,
-    ) == [4, 6, 8, 10]
-    assert (
-        true(And((call("splits", "a", "b"), call("divisors", "a"), where({"a": 1, "b": -3}, "==", 0)))) == []
-    )
-    assert true(And((call("splits", "a", "b"), where({"a": 1, "b": -3}, "==", 0)))) == [0, 4, 8]
-    assert true(call("splits", "a", "a")) == [0, 2, 4, 6, 8, 10]
-
-
-def test_a_variable_may_be_bound_under_or(operators: Operators) -> None:
-    bound = Or((call("divisors", "d"), And((above(9), call("splits", "d", "e")))))
-    assert true(And((where({"d": 1}, "==", 5), bound))) == [5, 10, 11]
-    either = Or((where({"d": 1}, "==", 5), And((above(7), where({"d": 1}, "==", 2)))))
-    assert true(And((either, call("divisors", "d")))) == [5, 8, 10]
-
-
 def test_a_normal_form_of_2_to_the_30_is_walked(operators: Operators) -> None:
     wide = And(tuple(Or((above(3 + i / 100), above(8 - i / 100))) for i in range(30)))
     assert true(wide) == [4, 5, 6, 7, 8, 9, 10, 11]

@@ -110,35 +110,6 @@ def test_roots_accept_every_event_after_any_changes(seeds: range, shapes: tuple[
                 registry.release(node)
 
 
-def test_a_chain_keeps_its_order_where_a_filter_rises_and_sinks() -> None:
-    """The filter between two others leaves them adjacent."""
-    interest, poset = Interests(), LocalDiagram()
-    high, middle, low = (interest("x < $a", a=bound) for bound in (10, 5, 2))
-    poset.change(entered=[high, middle, low])
-    for bound, roots in ((20, [middle]), (1, [high]), (5, [high])):
-        middle.move({"a": bound})
-        poset.change(moved=[middle])
-        assert list(poset.roots()) == roots
-    assert poset.witness_of(low) is middle
-
-
-def test_a_chain_keeps_its_order_where_equal_filters_part() -> None:
-    interest, poset = Interests(), LocalDiagram()
-    first, low, second = (interest("x < $a", a=bound) for bound in (4, 3, 4))
-    poset.change(entered=[first, low, second])
-    second.move({"a": 2})
-    assert not poset.change(moved=[second])
-    first.move({"a": 0})
-    poset.change(moved=[first])
-    assert list(poset.roots()) == [low]
-    first.move({"a": 3})
-    poset.change(moved=[first])
-    assert (list(poset.roots()), poset.witness_of(first)) == ([low], low)
-    first.move({"a": 9})
-    poset.change(moved=[first])
-    assert (list(poset.roots()), poset.root_of(second)) == ([first], first)
-
-
 def test_filters_that_become_equal_leave_none_without_a_root() -> None:
     """They were above each other in a circle, without a root, so events did not reach their subscribers."""
     interest, poset = Interests(), LocalDiagram()
