@@ -46,6 +46,7 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
     except (FilterError, EventTypeError) as error:
         reason = f"subscription {subscription_id} of {peer.name}: {error}"
         call.refuse(peer, message, _status(error), reason, event_type.name)
+        tables.maybe_idle[event_type.name] = None  # it may have been declared for this alone
         return
     peer.stale_subscriptions.pop(subscription_id, None)
     if old is not None and old.filter == message.filter:

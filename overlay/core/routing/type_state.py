@@ -174,9 +174,10 @@ class TypeState:
             return
         known = self.event_type
         if not known.agrees(schema):
-            known = self._used()
-            if not known.agrees(schema):
-                raise EventTypeError(difference(known, schema, broker_id))
+            used = self._used()
+            if used is not None and not used.agrees(schema):
+                raise EventTypeError(difference(used, schema, broker_id))
+            known = schema if used is None else used
             if self.ring is not None:
                 self.ring.close()
                 self.ring = Ring(self.ring.max_events, self._replay_bytes)
@@ -192,13 +193,14 @@ class TypeState:
         if self.keys is None and self.event_type.key is not None:
             self.keys = KeyTable(self.event_type.key, common=self._key_bytes)
 
-    def _used(self) -> EventType:
+    def _used(self) -> EventType | None:
         """The attributes that a publisher declares or a neighbour was sent, or that a subscription ever had:
-        posets and slots compare filters by these kinds.
+        posets and slots compare filters by these kinds. None for a type that became idle in this call.
         """
         sent = [advertised.known for advertised in self.advertised_to.values()]
         schemas = [*self.declared.values(), *sent, self.pinned, self.subscribed]
-        return reduce(EventType.union, dict.fromkeys(schema for schema in schemas if schema is not None))
+        used = dict.fromkeys(schema for schema in schemas if schema is not None)
+        return reduce(EventType.union, used) if used else None
 
     def note_subscribed(self, schema: EventType) -> None:
         """A subscription over this schema, which was declared."""

@@ -20,6 +20,7 @@ from covey.overlay.core.messages import (
     Send,
     Subscribe,
     Unadvertise,
+    Unsubscribe,
     Update,
 )
 
@@ -29,6 +30,7 @@ WIDE = EventType("Quote", {"volume": "int64", "price": "float64"})
 OTHER = EventType("Quote", {"price": "float64", "venue": "string"})
 ALL = EventType("Quote", {"price": "float64", "volume": "int64", "venue": "string"})
 CONFLICT = EventType("Quote", {"price": "float64", "volume": "string"})
+ANOTHER = EventType("Quote", {"price": "string"})
 
 
 @pytest.fixture
@@ -200,3 +202,22 @@ def test_a_key_widens_a_type_once_and_another_key_is_refused(x: Driven) -> None:
     x(D, Publish(batch(keyed, {"price": 1.0, "volume": 6})))
     ((_, refusal),) = sent(x(C, Publish(batch(keyed, {"price": 1.0, "volume": 6}))), Refuse)
     assert "its key is not known, not volume" in refusal.reason
+
+
+@pytest.mark.parametrize("engine", ["naive", "cluster"])
+def test_a_type_that_nobody_uses_any_more_may_come_with_other_kinds_in_the_same_call(engine: str) -> None:
+    x = Driven(A, C, D, engine=engine)
+    messages = Advertise(1, NARROW), Unadvertise(2, "Quote"), Advertise(3, ANOTHER)
+    assert not sent(x.broker.handle_all(messages, C, 0), Refuse)
+    x(D, Subscribe(1, 1, parse("price == 'high'", ANOTHER), {}))
+    ((_, delivered),) = sent(x(C, Publish(batch(ANOTHER, {"price": "high"}, {"price": "low"}))), Deliver)
+    assert delivered.batch.to_pylist() == [{"price": "high"}]
+
+
+def test_a_refused_subscription_leaves_no_type_behind(x: Driven) -> None:
+    refused = Subscribe(1, 1, parse("price < 10", NARROW), {}, for_views=True)  # of a type without a key
+    messages = refused, Subscribe(2, 2, parse("price == 'high'", ANOTHER), {})
+    assert [each.subscription_id for _, each in sent(x.broker.handle_all(messages, D, 0), Refuse)] == [1]
+    assert x.broker.tables.types["Quote"].event_type == ANOTHER
+    x(D, Unsubscribe(3, 2), Subscribe(4, 3, parse("price < 10", NARROW), {}, for_views=True))
+    assert not x.broker.tables.types
