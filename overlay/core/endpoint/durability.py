@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from covey.overlay.core.endpoint.durable_sessions import DurableSessions, HeldAcknowledgements
+from covey.overlay.core.endpoint.durable_sessions import DurableSessions
 from covey.overlay.core.endpoint.ending import Validity
 from covey.overlay.core.endpoint.interface_queue import Copies, InterfaceQueue
 from covey.overlay.core.endpoint.recovery import AwaitedClients
@@ -59,7 +59,6 @@ class Durability:
         self.unconfirmed: dict[Interface, Arrival] = {}
         """Of sessions that were being handed over in an earlier life."""
         self._tables, self._queues, self._timers = tables, queues, timers
-        self._acknowledgements = HeldAcknowledgements(self.sessions, queues)
         self._awaited = AwaitedClients(storage, tables, queues)
         self._types = dict.fromkeys(storage.types)
         self._arrived = False
@@ -127,7 +126,7 @@ class Durability:
     def holds(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
         """Whether an acknowledgement waits for what it acknowledges to be on disk; then `synced` returns
         it."""
-        return not queue.is_broker and queue.durable and self._acknowledgements.hold(queue, message)
+        return not queue.is_broker and queue.durable and self.sessions.hold(queue, message)
 
     def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
         """A subscription of a client has ended."""
@@ -186,12 +185,12 @@ class Durability:
     @property
     def wants_sync(self) -> bool:
         """Whether a sync is to begin."""
-        waits = self._held or self.storage.unsynced or self._acknowledgements
+        waits = self._held or self.storage.unsynced or self.sessions.waiting
         return self._syncing is None and bool(waits)
 
     def begin_sync(self) -> None:
         """What was appended so far is on its way to the disk."""
-        self._acknowledgements.begin_sync()
+        self.sessions.begin_sync()
         held = [self._queues[name] for name in self._held if name in self._queues]
         self._held = {}
         self._syncing = [(queue, queue.link.life, queue.link.received) for queue in held]
@@ -209,7 +208,7 @@ class Durability:
             self._left = {interface: syncs - 1 for interface, syncs in self._left.items() if syncs > 1}
             self._timers.set(("leaving", ""), now_ns)
         self._save_soon(now_ns)
-        return self._acknowledgements.synced()
+        return self.sessions.synced(self._queues)
 
     # --- reading --------------------------------------------------------------------------------------------
 

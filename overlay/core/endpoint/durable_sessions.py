@@ -35,9 +35,13 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.tables import Tables
 
+_Held = dict[Interface, tuple[InterfaceQueue, tuple[int, int], Acknowledge]]
+
 
 class DurableSessions:
-    """The subscriptions of durable sessions, and which of them are not stored as they are."""
+    """The subscriptions of durable sessions, which of them are not stored as they are, and what waits for
+    that.
+    """
 
     def __init__(self, storage: Storage, tables: Tables, validity: Validity) -> None:
         self._storage = storage
@@ -50,6 +54,12 @@ class DurableSessions:
         self.changed: dict[Interface, dict[int, None]] = {}
         """By session the subscriptions with values that are not stored."""
         self._identities: dict[Interface, str] = {}
+        self.waiting: _Held = {}
+        """Acknowledgements that wait for the next sync, ..."""
+        self._syncing: _Held = {}
+        """... and for the one under way, ..."""
+        self._written: frozenset[Interface] = frozenset()
+        """... which has the values of these sessions."""
 
     def restore(
         self, handle: Callable[[Message, Interface, int], object], now_ns: int
@@ -160,32 +170,13 @@ class DurableSessions:
         else:
             self._storage.forget_sessions([interface])
 
-
-_Held = dict[Interface, tuple[InterfaceQueue, tuple[int, int], Acknowledge]]
-
-
-class HeldAcknowledgements:
-    """Acknowledgements that wait for a sync. `queues` are the interfaces."""
-
-    def __init__(self, sessions: DurableSessions, queues: Mapping[Interface, InterfaceQueue]) -> None:
-        self._sessions = sessions
-        self._queues = queues
-        self._waiting: _Held = {}
-        """Those that wait for the next sync, ..."""
-        self._syncing: _Held = {}
-        """... and for the one under way, ..."""
-        self._written: frozenset[Interface] = frozenset()
-        """... which has the values of these sessions."""
-
-    def __len__(self) -> int:
-        """How many wait for a sync that has not begun."""
-        return len(self._waiting)
+    # --- acknowledgements that wait for a sync --------------------------------------------------------------
 
     def hold(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
-        """Whether it has to wait; then it is returned by `synced`."""
+        """Whether an acknowledgement has to wait; then it is returned by `synced`."""
         interface = queue.interface
-        if interface in self._sessions.changed:
-            held = self._waiting
+        if interface in self.changed:
+            held = self.waiting
         elif interface in self._written:
             held = self._syncing
         else:
@@ -195,15 +186,15 @@ class HeldAcknowledgements:
 
     def begin_sync(self) -> None:
         """All new values are written, and on their way to the disk."""
-        self._written = frozenset(self._sessions.changed)
-        self._syncing, self._waiting = self._waiting, {}
-        self._sessions.save_changed(synced=False)
+        self._written = frozenset(self.changed)
+        self._syncing, self.waiting = self.waiting, {}
+        self.save_changed(synced=False)
 
-    def synced(self) -> list[tuple[InterfaceQueue, Acknowledge]]:
+    def synced(self, queues: Mapping[Interface, InterfaceQueue]) -> list[tuple[InterfaceQueue, Acknowledge]]:
         """They are there: what may leave now. A link that was reset meanwhile has sent all again."""
         syncing, self._syncing, self._written = self._syncing, {}, frozenset()
         return [
             (queue, message)
             for interface, (queue, life, message) in syncing.items()
-            if self._queues.get(interface) is queue and queue.link.life == life
+            if queues.get(interface) is queue and queue.link.life == life
         ]

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from covey.overlay.core.link.link import Link
 from covey.overlay.core.messages import Hold, Interface
 
 
@@ -115,35 +114,6 @@ class WindowSizes:
     first: int = 256 << 10
     publishers: int = 8 << 20
     least: int = 64 << 10
-
-
-class Windows:
-    """Sets the windows of sessions' links, none wider than the link had it. `publishers` is how many clients
-    have published.
-    """
-
-    def __init__(self, sizes: WindowSizes) -> None:
-        self._sizes = sizes
-        self.publishers = 0
-
-    def opened(self, link: Link) -> None:
-        """The link of a new session."""
-        link.window_bytes = min(link.window_bytes, self._sizes.first)
-
-    def published(self, link: Link, widest: int, before: int | None) -> int:
-        """A client has published, and `before` is not `publishers`, which is returned: it is how many had
-        when the client did last, None if it has not. The windows of the others follow when they publish.
-        O(1).
-        """
-        if before is None:
-            self.publishers += 1
-        link.window_bytes = min(widest, max(self._sizes.least, self._sizes.publishers // self.publishers))
-        return self.publishers
-
-    def forget(self, before: int | None) -> None:
-        """A session has ended."""
-        if before is not None:
-            self.publishers -= 1
 
 
 TURN_MESSAGES = 128

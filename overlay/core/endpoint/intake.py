@@ -221,9 +221,8 @@ class Intake(Generic[M]):
         if since_hold > options.after_hold_bytes:
             self._refuse(queue, refuse_held(message.batch))
             return None
-        windows = state.windows
-        if queue.publishers != windows.publishers:
-            queue.publishers = windows.published(queue.link, queue.widest_window, queue.publishers)
+        if queue.publishers != state.publishers:
+            self._share_windows(queue)
         admitted: EventBatch | None = batch
         refusals: list[Refuse] = []
         limits = options.limits
@@ -241,6 +240,14 @@ class Intake(Generic[M]):
         if self.repeats is not None:
             self.repeats.taken(admitted)  # it may come back over a link that has moved
         return Publish(admitted)
+
+    def _share_windows(self, queue: InterfaceQueue) -> None:
+        """Not as many publish as when this client did last: its window changes, and theirs when they do."""
+        state, sizes = self._state, self._state.options.windows
+        state.publishers += queue.publishers is None
+        queue.publishers = state.publishers
+        share = max(sizes.least, sizes.publishers // state.publishers)
+        queue.link.window_bytes = min(queue.widest_window, share)
 
     def _forget_types(self) -> None:
         """Event types come and go: what is noted of those that have gone is dropped, now and then."""

@@ -58,7 +58,7 @@ class Interfaces(EndpointState):
         )
         queue.since_ns = self.clock.now_ns
         if session:
-            self.windows.opened(queue.link)
+            queue.link.window_bytes = min(queue.link.window_bytes, self.options.windows.first)
         queue.link.withhold_credit(self.credit_withheld)
         return queue
 
@@ -499,7 +499,7 @@ class Interfaces(EndpointState):
         for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):
             self.timers.cancel((name, interface))
         self.forget(interface)
-        self.windows.forget(queue.publishers)
+        self.publishers -= queue.publishers is not None
         self.guard.forget(interface)
         self.validity.forget(interface)
         self.ended(interface)

@@ -17,7 +17,7 @@ from covey.overlay.core.access.guard import Guard
 from covey.overlay.core.endpoint.connections import ConnectRequest, IncomingConnection
 from covey.overlay.core.endpoint.durability import Durability
 from covey.overlay.core.endpoint.ending import PART, Endings, Validity
-from covey.overlay.core.endpoint.flow import TURN_MESSAGES, Holds, Windows, WindowSizes
+from covey.overlay.core.endpoint.flow import TURN_MESSAGES, Holds, WindowSizes
 from covey.overlay.core.endpoint.interface_queue import DropCounts, InterfaceQueue
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
 from covey.overlay.core.endpoint.observing import Timings, Tracing
@@ -145,7 +145,8 @@ class EndpointState(ABC):
         self.drops = DropCounts()
         self.guard = Guard(core.tables, warn)
         self.quotas = Quotas(core.tables, options.bounds)
-        self.windows = Windows(options.windows)
+        self.publishers = 0
+        """How many clients have published, which share `options.windows`."""
         self.holds = Holds(self._tell_hold)
         self.recovery = Recovery(life, clock.now_ns, self.timers)
         self.validity = Validity(clock, self.timers)
