@@ -25,11 +25,11 @@ STATUSES = (
 )
 """The names of the statuses, each at its number."""
 _OF_HTTP = {
-    400: "INTERNAL",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "UNIMPLEMENTED",
-} | dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
+    b"400": "INTERNAL",
+    b"401": "UNAUTHENTICATED",
+    b"403": "PERMISSION_DENIED",
+    b"404": "UNIMPLEMENTED",
+} | dict.fromkeys((b"429", b"502", b"503", b"504"), "UNAVAILABLE")
 _OF_RESET = {
     ErrorCode.REFUSED_STREAM: "UNAVAILABLE",
     ErrorCode.CANCEL: "CANCELLED",
@@ -188,7 +188,7 @@ def status_of_reset(code: ErrorCode) -> str:
 
 def status_of_http(status: bytes) -> str:
     """The status of a call whose HTTP status is not 200."""
-    return _OF_HTTP.get(int(status), "UNKNOWN") if status.isdigit() else "UNKNOWN"
+    return _OF_HTTP.get(status, "UNKNOWN")
 
 
 def status_of_number(number: bytes) -> str:
