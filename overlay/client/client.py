@@ -559,8 +559,7 @@ class Client:
         try:
             await applied
         except BaseException:
-            if subscription.id in self._driver.subscriptions:
-                self._driver.unsubscribe(subscription)
+            self._driver.give_up(subscription)
             raise
 
     async def view(

@@ -357,6 +357,11 @@ class SessionDriver:
         subscription._discard()
         self.transmit(messages)
 
+    def give_up(self, subscription: Subscription) -> None:
+        """Its call has failed: cancel it, unless it has ended, or its client has or closes."""
+        if subscription.id in self.subscriptions and self.error is None and self._task is not None:
+            self.unsubscribe(subscription)
+
     def end_listeners(self, type_name: str, error: RefusedError | None) -> None:
         listeners = self.listeners.pop(type_name, None)
         if listeners is not None:

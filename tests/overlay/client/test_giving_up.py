@@ -9,6 +9,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 from tables import grown, tables
 
+from covey.matcher import EventType
 from covey.overlay import Client, ClosedError, NotSettledError
 
 CLIENT = "covey.overlay.client"
@@ -108,6 +109,21 @@ async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> N
         await overlay.start("b1")
         await last
         assert [(await anext(mine))["volume"] for _ in range(8)] == [*range(3, 10), 7_000]
+
+
+@pytest.mark.parametrize("call", ["subscribe", "view"])
+@on_a_loop
+async def test_a_call_that_is_cancelled_while_its_client_closes_is_cancelled(call: str) -> None:
+    keyed = EventType("Keyed", {"id": "int64"}, key="id")
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me") as client:
+        subscribing = asyncio.create_task(getattr(client, call)(keyed, "id > 5"))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        subscribing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await subscribing
+        await closing
 
 
 @on_a_loop
