@@ -17,6 +17,10 @@ from covey.matcher.errors import CoveyError, EventTypeError, closest_of
 from covey.matcher.events.event_type import EventType, Kind
 
 
+class ConfigError(CoveyError, ValueError):
+    """The overlay file, what it names, or the environment is wrong."""
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """A safe loader that does not let a second key of one name take the place of the first."""
 

@@ -30,8 +30,8 @@ from covey.matcher.errors import CoveyError, InputError
 from covey.overlay.client import ConnectError, RefusedError, inspect_broker
 from covey.overlay.client.unary import call_broker
 from covey.overlay.core.repair.uplink import links_without
-from covey.overlay.documents import read_text
-from covey.overlay.node.config import ConfigError, parse_overlay
+from covey.overlay.documents import ConfigError, read_text
+from covey.overlay.node.config import parse_overlay
 from covey.overlay.node.main import LEAVE_S
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.packets import RELOAD, ReloadReply

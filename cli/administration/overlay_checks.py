@@ -28,8 +28,8 @@ from covey.cli.administration.machine_checks import (
 )
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import RefusedError, inspect_broker
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.config import (
-    ConfigError,
     check_certificate,
     check_storage,
     check_tickets,

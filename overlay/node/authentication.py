@@ -22,6 +22,7 @@ from typing import Any
 
 from covey.overlay.core.access.identity import Denials, DeniedError
 from covey.overlay.core.access.rights import AUTHENTICATION, Rights, Rule, all_rights, check_name, rights_of
+from covey.overlay.documents import ConfigError
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
@@ -47,10 +48,6 @@ LEAST_BYTES = 32
 _BEARER = b"bearer "
 
 
-class TokenKeyError(ValueError):
-    """The file of the key cannot be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
     """The file of the key, the claim that names the client, and the issuer and audience that a token must
@@ -64,7 +61,7 @@ class TokenOptions:
 
 
 class TokenVerifier:
-    """`TokenKeyError`, one sentence, for a file that cannot be used the first time."""
+    """`ConfigError`, one sentence, for a file that cannot be used the first time."""
 
     def __init__(self, options: TokenOptions) -> None:
         self._options = options
@@ -141,9 +138,9 @@ class TokenVerifier:
             keys = _read_keys(path)
         except OSError as error:
             if self._stamp is None:
-                raise TokenKeyError(f"clients.tokens.key {path} cannot be read: {error.strerror}") from None
+                raise ConfigError(f"clients.tokens.key {path} cannot be read: {error.strerror}") from None
             return  # it is being replaced
-        except TokenKeyError as error:
+        except ConfigError as error:
             if self._stamp is None:
                 raise
             self._stamp = stamp
@@ -166,16 +163,16 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ModuleNotFoundError as error:
-        raise TokenKeyError(f"clients.tokens needs {error.name}: `pip install 'covey[security]'`") from None
+        raise ConfigError(f"clients.tokens needs {error.name}: `pip install 'covey[security]'`") from None
 
     with path.open("rb") as file:
         content = file.read(_MOST_KEY_BYTES + 1)
     if len(content) > _MOST_KEY_BYTES:
-        raise TokenKeyError(f"clients.tokens.key {path} has more than {_MOST_KEY_BYTES:,} bytes")
+        raise ConfigError(f"clients.tokens.key {path} has more than {_MOST_KEY_BYTES:,} bytes")
     for mark in _MARKS:
         content = content.removeprefix(mark)
     if b"PRIVATE KEY-----" in content:
-        raise TokenKeyError(f"clients.tokens.key {path} is a private key: expected its public key")
+        raise ConfigError(f"clients.tokens.key {path} is a private key: expected its public key")
     text = content.replace(b"\0", b"")  # also of UTF-16
     if b"---- BEGIN" in text or b"-----BEGIN" in text:
         try:
@@ -186,7 +183,7 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         kinds |= {ed25519.Ed25519PublicKey: "OKP", ed448.Ed448PublicKey: "OKP"}
         kind = next((kind for of, kind in kinds.items() if isinstance(public, of)), None)
         if kind is None:
-            raise TokenKeyError(f"clients.tokens.key {path} is no PEM file of a public key")
+            raise ConfigError(f"clients.tokens.key {path} is no PEM file of a public key")
         return [(None, public, _OF_KIND[kind])]
     if text.lstrip().startswith((b"{", b"[")):
         try:
@@ -194,16 +191,16 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
         except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RuntimeError):
             keys = []  # RuntimeError: nested too deeply, or with the algorithm "none"
         if not keys:
-            raise TokenKeyError(f"clients.tokens.key {path} is no set of keys (JWKS)")
+            raise ConfigError(f"clients.tokens.key {path} is no set of keys (JWKS)")
         if any(isinstance(key.key, bytes) and len(key.key) < _LEAST_SECRET_BYTES for key in keys):
             least = _LEAST_SECRET_BYTES
-            raise TokenKeyError(f"clients.tokens.key {path} has a secret of less than {least} bytes")
+            raise ConfigError(f"clients.tokens.key {path} has a secret of less than {least} bytes")
         return [(key.key_id, key.key, _OF_KIND.get(key.key_type or "", ())) for key in keys]
     if _is_public(content):
-        raise TokenKeyError(f"clients.tokens.key {path} is no secret: expected PEM for a public key")
+        raise ConfigError(f"clients.tokens.key {path} is no secret: expected PEM for a public key")
     secret = content.strip()
     if len(secret) < _LEAST_SECRET_BYTES:
-        raise TokenKeyError(
+        raise ConfigError(
             f"clients.tokens.key {path} is a secret of {len(secret)} bytes: expected "
             f"{_LEAST_SECRET_BYTES} or more, or a public key"
         )
@@ -235,23 +232,19 @@ def _is_public(content: bytes) -> bool:
     return False
 
 
-class TicketKeyError(ValueError):
-    """The file of a key cannot be used."""
-
-
 def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
     """The keys of these files: of text without the white space around it, of other bytes all of them.
-    `TicketKeyError`, one sentence, for a file that has none.
+    `ConfigError`, one sentence, for a file that has none.
     """
     keys = []
     for path in paths:
         try:
             content = Path(path).read_bytes()
         except OSError as error:
-            raise TicketKeyError(f"tickets: {path} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"tickets: {path} cannot be read: {error.strerror}") from None
         key = content.strip() if content.isascii() else content
         if len(key) < LEAST_BYTES:
-            raise TicketKeyError(
+            raise ConfigError(
                 f"tickets: {path} has a key of {len(key)} bytes: expected at least {LEAST_BYTES}"
             )
         keys.append(key)
@@ -269,7 +262,7 @@ class ClientRules:
 
 
 class Authentication:
-    """Of one broker; without `ClientRules` every client may do everything. `TokenKeyError` for a key that
+    """Of one broker; without `ClientRules` every client may do everything. `ConfigError` for a key that
     cannot be used.
     """
 
@@ -279,7 +272,7 @@ class Authentication:
         self.set_clients(clients)
 
     def set_clients(self, clients: ClientRules | None) -> None:
-        """From now on other rules. `TokenKeyError`, and no change, for a key that cannot be used."""
+        """From now on other rules. `ConfigError`, and no change, for a key that cannot be used."""
         tokens = None if clients is None else clients.tokens
         self._verifier = None if tokens is None else TokenVerifier(tokens)
         self._clients = clients

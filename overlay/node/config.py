@@ -13,17 +13,12 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from covey.matcher.errors import CoveyError
-from covey.overlay.documents import parse_document, read_text, validated
-from covey.overlay.node.authentication import TicketKeyError, TokenKeyError, TokenVerifier, read_ticket_keys
+from covey.overlay.documents import ConfigError, parse_document, read_text, validated
+from covey.overlay.node.authentication import TokenVerifier, read_ticket_keys
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_addresses
 from covey.overlay.transport.address import is_local, parse_address, split_addresses
 from covey.overlay.transport.tls import TlsError, check_broker
-
-
-class ConfigError(CoveyError, ValueError):
-    """The overlay file or the environment is wrong."""
 
 
 def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
@@ -95,18 +90,12 @@ def check_certificate(overlay: Overlay, name: str) -> None:
 def check_tokens(overlay: Overlay) -> None:
     """`ConfigError` unless the key of tokens, if clients have tokens, can be used."""
     if overlay.clients is not None and overlay.clients.tokens is not None:
-        try:
-            TokenVerifier(overlay.clients.tokens)
-        except TokenKeyError as error:
-            raise ConfigError(str(error)) from None
+        TokenVerifier(overlay.clients.tokens)
 
 
 def check_tickets(overlay: Overlay) -> None:
     """`ConfigError` unless the keys of tickets, if there are any, can be used."""
-    try:
-        read_ticket_keys(overlay.tickets)
-    except TicketKeyError as error:
-        raise ConfigError(str(error)) from None
+    read_ticket_keys(overlay.tickets)
 
 
 def check_storage(overlay: Overlay) -> None:

@@ -27,8 +27,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.config import (
-    ConfigError,
     check_certificate,
     check_storage,
     check_tickets,

@@ -36,8 +36,9 @@ from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.warnings import WarningKind
+from covey.overlay.documents import ConfigError
 from covey.overlay.http2.frames import ErrorCode
-from covey.overlay.node.authentication import Authentication, TicketKeyError, read_ticket_keys
+from covey.overlay.node.authentication import Authentication, read_ticket_keys
 from covey.overlay.node.operators import LimitedRunner
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.storage_directory import Syncing, broker_directory, open_storage
@@ -162,7 +163,7 @@ class Node:
         self.endpoint.set_options(_options(overlay))
         try:
             self._tickets.keys = read_ticket_keys(overlay.tickets)
-        except TicketKeyError as error:
+        except ConfigError as error:
             log.warning("%s; the keys read before stay in use", error)
         repairing = self.repairing
         if repairing is not None:

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
-from covey.overlay.node.authentication import TokenKeyError
-from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.documents import ConfigError
+from covey.overlay.node.config import load_overlay, select_broker
 from covey.overlay.node.dialer import Dialers
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import reauthenticate
@@ -230,7 +230,7 @@ class Reloader:
                 reloading = merge(self._node.overlay, read, name)
                 new_rules = reloading.overlay.clients != self._node.overlay.clients
                 if new_rules:
-                    self._set_clients(reloading.overlay)
+                    self._node.authentication.set_clients(reloading.overlay.clients)
             except ConfigError as error:
                 log.error("the overlay file was not reloaded and nothing has changed: %s", error)
                 raise
@@ -245,15 +245,6 @@ class Reloader:
                 changed=reloading.changed,
                 kept=reloading.kept,
             )
-
-    def _set_clients(self, overlay: Overlay) -> None:
-        """Recognise those who connect from now on by other rules. `ConfigError`, and no change, for a key of
-        tokens that cannot be used.
-        """
-        try:
-            self._node.authentication.set_clients(overlay.clients)
-        except TokenKeyError as error:
-            raise ConfigError(str(error)) from None
 
     async def _apply(self, reloading: Reloading) -> None:
         node, overlay = self._node, reloading.overlay

@@ -20,7 +20,7 @@ from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.overlay.core.access.identity import DeniedError
 from covey.overlay.core.access.rights import Action, Rights
 from covey.overlay.core.introspection.inspection import DEFAULT_LISTED, MAX_LISTED
-from covey.overlay.node.config import ConfigError
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.health import HEALTH_SERVICE, REFLECTION_SERVICE, Health, Status, reflection_handlers
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import Acceptor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from covey.cli.administration.membership import OverlayEdit
-from covey.overlay.node.config import ConfigError
+from covey.overlay.documents import ConfigError
 
 TEXT = """overlay: two   # a comment
 brokers: {b1: {address: "127.0.0.1:7001"}, b2: {address: "127.0.0.1:7002"}}

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from covey.overlay.core.access.identity import DeniedError
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.authentication import (
-    TokenKeyError,
     TokenOptions,
     TokenVerifier,
 )
@@ -134,9 +134,9 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
         (b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n", "is no PEM file of a public key"),
         (b"x" * (2 << 20), "has more than 1,048,576 bytes"),
     ):
-        with pytest.raises(TokenKeyError, match=why):
+        with pytest.raises(ConfigError, match=why):
             verifier(tmp_path, content)
-    with pytest.raises(TokenKeyError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
         TokenVerifier(TokenOptions(str(tmp_path / "none")))
 
 
@@ -161,7 +161,7 @@ def test_a_public_key_in_another_form_is_not_taken_for_a_secret(tmp_path: Path) 
         pem.decode().encode("utf-16"),
         b'[{"kty": "EC", "crv": "P-256", "x": "0123456789012345678901234567890123456789"}]',
     ):
-        with pytest.raises(TokenKeyError, match=r"is no secret|is no PEM file|is no set of keys"):
+        with pytest.raises(ConfigError, match=r"is no secret|is no PEM file|is no set of keys"):
             verifier(tmp_path, content)
     for content in (b"\xef\xbb\xbf" + pem, b"# the key of the login service\n" + pem):
         found = verifier(tmp_path, content)

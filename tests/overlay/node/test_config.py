@@ -10,13 +10,8 @@ from covey.matcher import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.operators.operator_limits import OperatorLimits
-from covey.overlay.node.config import (
-    ConfigError,
-    check_certificate,
-    import_operators,
-    load_overlay,
-    select_broker,
-)
+from covey.overlay.documents import ConfigError
+from covey.overlay.node.config import check_certificate, import_operators, load_overlay, select_broker
 from covey.overlay.transport.rpc_server import ConnectionLimits
 from covey.overlay.transport.tls import Tls
 

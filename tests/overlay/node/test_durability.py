@@ -12,8 +12,9 @@ from running import on_a_loop, until
 
 from covey.matcher import EventType, VariableError
 from covey.overlay import Client, ConnectError
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.broker_storage import BrokerStorage, Retention
-from covey.overlay.node.config import ConfigError, check_storage, load_overlay
+from covey.overlay.node.config import check_storage, load_overlay
 from covey.overlay.node.main import run_broker
 from covey.overlay.node.storage_directory import open_storage
 from covey.overlay.storage.files import StorageError

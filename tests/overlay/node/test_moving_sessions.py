@@ -9,8 +9,9 @@ from running import on_a_loop
 from covey.matcher import EventType
 from covey.overlay import Client, ConnectError
 from covey.overlay.core.access.identity import Ticket, Tickets
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.authentication import read_ticket_keys
-from covey.overlay.node.config import ConfigError, check_tickets, load_overlay
+from covey.overlay.node.config import check_tickets, load_overlay
 from covey.sim.experiments.local_overlay import LocalOverlay, chain
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})

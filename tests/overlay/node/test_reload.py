@@ -22,7 +22,8 @@ from running import on_a_loop, run_on_loop, until
 from covey.overlay import Client, RefusedError
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.operators.operator_limits import OperatorLimits
-from covey.overlay.node.config import ConfigError, load_overlay
+from covey.overlay.documents import ConfigError
+from covey.overlay.node.config import load_overlay
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.node.reload import Reloader, merge
 from covey.overlay.node.state import missing

@@ -20,8 +20,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from covey.overlay import Client
+from covey.overlay.documents import ConfigError
 from covey.overlay.node.broker_storage import Retention
-from covey.overlay.node.config import ConfigError, check_tracing, load_overlay
+from covey.overlay.node.config import check_tracing, load_overlay
 from covey.overlay.node.node_tracing import NodeTracing
 from covey.proto import broker_pb2 as pb
 from covey.sim.experiments.local_overlay import LocalOverlay, chain

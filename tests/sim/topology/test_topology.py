@@ -9,7 +9,8 @@ import pytest
 import yaml
 from commands import run
 
-from covey.overlay.node.config import ConfigError, load_overlay
+from covey.overlay.documents import ConfigError
+from covey.overlay.node.config import load_overlay
 from covey.sim.topology import (
     KINDS,
     KINDS_BY_PARAMETER,
