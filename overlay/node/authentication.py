@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.access.identity import Denials, DeniedError
 from covey.overlay.core.access.rights import AUTHENTICATION, Rights, Rule, all_rights, check_name, rights_of
 from covey.overlay.documents import ConfigError
 from covey.overlay.transport.address import CallError
 from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
+from covey.overlay.transport.wire_values import MalformedPacketError, UnknownTypeError
 
 log = logging.getLogger("covey.broker")
 
@@ -317,7 +319,9 @@ class Authentication:
         raise DeniedError("UNAUTHENTICATED", f"expected {expected}")
 
     def answer_with(self, answer: Callable[[bytes, Rights | None], bytes | Awaitable[bytes]]) -> Handler:
-        """A handler of calls with one request and one reply, which depends on the client's rights."""
+        """A handler of calls with one request and one reply, which depends on the client's rights. What
+        `answer` raises about a request ends the call with a status.
+        """
 
         async def handle(call: RpcCall) -> None:
             rights = self.rights(call)
@@ -326,5 +330,11 @@ class Authentication:
                 await answer_with(lambda request: answer(request, rights))(call)
             except DeniedError as error:
                 raise CallError(error.status, str(error)) from None
+            except (SubscriptionError, UnknownTypeError) as error:
+                raise CallError("NOT_FOUND", str(error)) from None
+            except (MalformedPacketError, EventError) as error:
+                raise CallError("INVALID_ARGUMENT", str(error)) from None
+            except ConfigError as error:
+                raise CallError("FAILED_PRECONDITION", str(error)) from None
 
         return handle

@@ -145,79 +145,66 @@ class NodeConnection:
         self._call.charge(permits)
 
 
-class Acceptor:
-    """The handler of Connect, on one node."""
+async def accept(node: Node, call: RpcCall) -> None:
+    """The handler of Connect."""
+    try:
+        connection = await _accepted(node, call)
+    except CallError as error:
+        log.info("refused a connection from %s: %s", call.peer, error)
+        node.count_refused_connection(error.status)
+        raise
+    await connection.run()
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    async def connect(self, call: RpcCall) -> None:
-        node = self._node
-        try:
-            greeting = await self._hello(call)
-            interface = f"{greeting.role.value}/{greeting.id}"
-            if greeting.role is Role.BROKER:
-                self._authenticate(call, greeting)
-                check_neighbour(node, greeting)
-                rights = None
-            else:
-                rights = self._rights(call, greeting)
-                if greeting.durable:
-                    self._check_durable()
-            connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
-            try:
-                principal = call.host if rights is None else rights.subject
-                peer = ConnectRequest(
-                    interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
-                )
-                node.accept(peer, connection)
-                if greeting.role is Role.BROKER:
-                    compare_types(node, greeting)
-            except ConnectionRefusedError as error:
-                raise StreamClosedError(error.status, str(error)) from None
-            except LinkError as error:
-                raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
-        except StreamClosedError as error:
-            log.info("refused a connection from %s: %s", call.peer, error)
-            node.count_refused_connection(error.status)
-            raise
-        await connection.run()
-
-    def _rights(self, call: RpcCall, greeting: Greeting) -> Rights | None:
-        try:
-            return self._node.authentication.rights(call, greeting.id)
-        except CallError as error:
-            raise StreamClosedError(error.status, str(error)) from None
-
-    def _authenticate(self, call: RpcCall, greeting: Greeting) -> None:
-        """`StreamClosedError` unless the peer is the broker that it says it is. Where neighbours reach this
-        one by a socket file, its permissions say who may be one.
-        """
-        own = self._node.overlay.brokers[self._node.name].address
-        if not (call.peer.startswith("unix:") and own.startswith("unix:")):
-            check_identity(self._node, greeting.id, call)
-
-    def _check_durable(self) -> None:
-        """`StreamClosedError` unless this broker keeps durable sessions."""
-        if self._node.storage is None:
-            reason = f"broker {self._node.name} has no durable types: expected a session that is not durable"
-            raise StreamClosedError("FAILED_PRECONDITION", reason)
-
-    async def _hello(self, call: RpcCall) -> Greeting:
-        if self._node.draining:
-            raise StreamClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
-        try:
-            data = await asyncio.wait_for(call.read(), _HELLO_WITHIN_S)
-            if data is None:
-                raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
-            greeting = decode_packet(data)
-        except TimeoutError:
-            raise StreamClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
-        except MalformedPacketError as error:
-            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
+    """The connection that a call begins with its hello. `CallError` for one that is refused."""
+    if node.draining:
+        raise StreamClosedError("UNAVAILABLE", f"broker {node.name} is shutting down")
+    try:
+        data = await asyncio.wait_for(call.read(), _HELLO_WITHIN_S)
+    except TimeoutError:
+        raise StreamClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
+    if data is None:
+        raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
+    try:
+        greeting = decode_packet(data)
         if not isinstance(greeting, Greeting):
             raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
-        return greeting
+        interface = f"{greeting.role.value}/{greeting.id}"
+        rights = _admit(node, call, greeting)
+        connection = NodeConnection(node, interface, call, dialled=False, durable=greeting.durable)
+        principal = call.host if rights is None else rights.subject
+        node.accept(
+            ConnectRequest(
+                interface, greeting.hello, greeting.slow_consumer, greeting.durable, rights, principal
+            ),
+            connection,
+        )
+    except ConnectionRefusedError as error:
+        raise StreamClosedError(error.status, str(error)) from None
+    except (MalformedPacketError, LinkError) as error:
+        raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+    if greeting.role is Role.BROKER:
+        compare_types(node, greeting)
+    return connection
+
+
+def _admit(node: Node, call: RpcCall, greeting: Greeting) -> Rights | None:
+    """What a peer may do; `CallError` for a broker that is no neighbour, and for a client that has no right,
+    or wants a durable session where there are none.
+    """
+    if greeting.role is Role.BROKER:
+        # Where neighbours reach this one by a socket file, its permissions say who may be one.
+        own = node.overlay.brokers[node.name].address
+        if not (call.peer.startswith("unix:") and own.startswith("unix:")):
+            check_identity(node, greeting.id, call)
+        check_neighbour(node, greeting)
+        return None
+    rights = node.authentication.rights(call, greeting.id)
+    if greeting.durable and node.storage is None:
+        reason = f"broker {node.name} has no durable types: expected a session that is not durable"
+        raise StreamClosedError("FAILED_PRECONDITION", reason)
+    return rights
 
 
 def check_identity(node: Node, name: str, call: RpcCall) -> None:

@@ -12,18 +12,18 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
-from covey.matcher.errors import EventError, SubscriptionError
+from covey.matcher.errors import EventError
 from covey.matcher.jit.compiling import load_in_background
 from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.overlay.core.access.identity import DeniedError
 from covey.overlay.core.access.rights import Action, Rights
 from covey.overlay.core.introspection.inspection import DEFAULT_LISTED, MAX_LISTED
-from covey.overlay.documents import ConfigError
 from covey.overlay.node.health import HEALTH_SERVICE, REFLECTION_SERVICE, Health, Status, reflection_handlers
 from covey.overlay.node.node import Node
-from covey.overlay.node.node_connection import Acceptor
+from covey.overlay.node.node_connection import accept
 from covey.overlay.node.overlay import BrokerAddress
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, missing, render_node
 from covey.overlay.transport.address import CallError, split_addresses
@@ -40,9 +40,8 @@ from covey.overlay.transport.packets import (
     read_body,
 )
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer
-from covey.overlay.transport.wire_values import MalformedPacketError, UnknownTypeError, encode_event_type
+from covey.overlay.transport.wire_values import UnknownTypeError, encode_event_type
 
-_Answer = Callable[["Calls", bytes, Rights | None], bytes]
 Reload = Callable[[bool], Awaitable[ReloadReply]]
 """Reads the overlay file again; with true the broker leaves, if the file names it no more. `ConfigError`."""
 log = logging.getLogger("covey.broker")
@@ -55,20 +54,6 @@ _GOODBYE_S = 2.0
 _MOST_DESCRIPTORS = 1 << 20
 
 
-def _handler(answer: _Answer) -> _Answer:
-    """As `answer`, but raises `CallError`."""
-
-    def handle(calls: Calls, request: bytes, rights: Rights | None) -> bytes:
-        try:
-            return answer(calls, request, rights)
-        except (SubscriptionError, UnknownTypeError) as error:
-            raise CallError("NOT_FOUND", str(error)) from None
-        except (MalformedPacketError, EventError) as error:
-            raise CallError("INVALID_ARGUMENT", str(error)) from None
-
-    return handle
-
-
 class Calls:
     """The handlers, on one node."""
 
@@ -77,7 +62,6 @@ class Calls:
         self.reload: Reload | None = None
         """Reads the overlay file again, once the broker can."""
 
-    @_handler
     def describe(self, request: bytes, rights: Rights | None) -> bytes:
         name = read_body(DESCRIBE.request, request).type_name
         if rights is not None and not rights.may(Action.PUBLISH, name):
@@ -87,7 +71,6 @@ class Calls:
             raise UnknownTypeError(self._node.unknown_type(name))
         return encode_event_type(event_type)
 
-    @_handler
     def explain(self, request: bytes, rights: Rights | None) -> bytes:
         body = read_body(EXPLAIN.request, request)
         interface, subscription_id = body.interface, body.subscription_id
@@ -101,14 +84,12 @@ class Calls:
         answer = explain_at(self._node, interface, subscription_id, _event_of(body.event))
         return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
-    @_handler
     def follow(self, request: bytes, rights: Rights | None) -> bytes:
         event = read_body(FOLLOW.request, request)
         self._require(rights, Action.ADMINISTER, event.type_name)
         answer = follow_at(self._node, event.type_name, event.publisher, event.sequence)
         return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
-    @_handler
     def inspect(self, request: bytes, rights: Rights | None) -> bytes:
         if rights is not None and not rights.may_all(Action.ADMINISTER):
             self._deny(f"{rights.subject!r} may not inspect the broker")
@@ -120,16 +101,10 @@ class Calls:
     async def reload_file(self, request: bytes, rights: Rights | None) -> bytes:
         if rights is not None and not rights.may_all(Action.ADMINISTER):
             self._deny(f"{rights.subject!r} may not have the broker reload its overlay file")
-        try:
-            leave = read_body(RELOAD.request, request).leave
-        except MalformedPacketError as error:
-            raise CallError("INVALID_ARGUMENT", str(error)) from None
+        leave = read_body(RELOAD.request, request).leave
         if self.reload is None or self._node.draining:
             raise CallError("UNAVAILABLE", f"broker {self._node.name} starts or stops")
-        try:
-            return (await self.reload(leave)).SerializeToString()
-        except ConfigError as error:
-            raise CallError("FAILED_PRECONDITION", str(error)) from None
+        return (await self.reload(leave)).SerializeToString()
 
     def _require(self, rights: Rights | None, action: Action, type_name: str) -> None:
         if rights is not None and not rights.may(action, type_name):
@@ -191,7 +166,7 @@ class Server:
         self.calls = calls = Calls(node)
         answer_with = node.authentication.answer_with
         handlers = {
-            CONNECT: Acceptor(node).connect,
+            CONNECT: partial(accept, node),
             DESCRIBE.path: answer_with(calls.describe),
             INSPECT.path: answer_with(calls.inspect),
             EXPLAIN.path: answer_with(calls.explain),
