@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from covey.matcher.jit.kernel_loader import KernelState, loader
 from covey.matcher.operators.table import find
-from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.endpoint.observing import Histogram, Timings
+from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.core.routing.peers import Counters
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import missing
@@ -186,7 +184,8 @@ async def snapshot(node: Node, lag: Histogram, suppressed: Mapping[str, int]) ->
     values["covey_log_suppressed_lines_total"] = {(level,): count for level, count in suppressed.items()}
     timings = node.endpoint.timings
     if timings is not None:
-        _timings(timings, values)
+        values["covey_update_delay_seconds"][()] = timings.updates
+        values["covey_match_seconds"] = {("link",): timings.links, ("session",): timings.sessions}
     _logs(node, values)
     await _queues(node, values)
     return values
@@ -286,58 +285,43 @@ def _add(samples: dict[tuple[str, ...], Value], label: tuple[str, ...], value: f
     samples[label] = known + value
 
 
-def _timings(timings: Timings, values: Samples) -> None:
-    values["covey_update_delay_seconds"][()] = timings.updates
-    values["covey_match_seconds"] = {("link",): timings.links, ("session",): timings.sessions}
+_PENDING = (
+    "covey_pending_events",
+    "covey_pending_bytes",
+    "covey_pending_largest_bytes",
+    "covey_full_queues",
+)
+_BACKLOG = ("covey_backlog_records", "covey_backlog_largest_records")
 
 
 async def _queues(node: Node, values: Samples) -> None:
     """What waits for links and sessions."""
-    options = node.endpoint.options
-    for kind, session in (("link", False), ("session", True)):
-        values["covey_pending_limit_bytes"][kind,] = options.queue_limits(session=session).bytes
-    events: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    largest: Counter[str] = Counter()
-    full: Counter[str] = Counter()
-    backlog: Counter[str] = Counter()
-    longest: Counter[str] = Counter()
-    durable: Counter[str] = Counter()
-    sessions = connected = 0
-    queues = list(node.queues.values())
-    for part in _slices(queues):
-        for queue in part:
-            kind = "link" if queue.is_broker else "session"
-            size = queue.link.backlog_bytes
-            events[kind] += queue.link.backlog_events
-            sizes[kind] += size
-            largest[kind] = max(largest[kind], size)
-            full[kind] += queue.full
-            if queue.durable:
-                records = node.endpoint.backlog(queue)
-                backlog[kind] += records
-                longest[kind] = max(longest[kind], records)
-                if not queue.is_broker:
-                    durable["yes" if queue.connected else "no"] += 1
-            if not queue.is_broker:
-                sessions += 1
-                connected += queue.connected
-        await asyncio.sleep(0)
-    for name, counted in (
-        ("covey_pending_events", events),
-        ("covey_pending_bytes", sizes),
-        ("covey_pending_largest_bytes", largest),
-        ("covey_full_queues", full),
-    ):
-        values[name] = {(kind,): counted[kind] for kind in ("link", "session")}
+    totals: dict[str, Counter[str]] = {"link": Counter(), "session": Counter()}
+    connected: Counter[bool] = Counter()
+    durable: Counter[bool] = Counter()
+    for number, queue in enumerate(list(node.queues.values()), 1):
+        total, size = totals["link" if queue.is_broker else "session"], queue.link.backlog_bytes
+        total["covey_pending_events"] += queue.link.backlog_events
+        total["covey_pending_bytes"] += size
+        total["covey_pending_largest_bytes"] = max(total["covey_pending_largest_bytes"], size)
+        total["covey_full_queues"] += queue.full
+        records = node.endpoint.backlog(queue) if queue.durable else 0
+        total["covey_backlog_records"] += records
+        total["covey_backlog_largest_records"] = max(total["covey_backlog_largest_records"], records)
+        if not queue.is_broker:
+            connected[queue.connected] += 1
+            durable[queue.connected] += queue.durable
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
+    for kind, total in totals.items():
+        limits = node.endpoint.options.queue_limits(session=kind == "session")
+        values["covey_pending_limit_bytes"][kind,] = limits.bytes
+        for name in _PENDING if node.storage is None else (*_PENDING, *_BACKLOG):
+            values[name][kind,] = total[name]
+    values["covey_sessions"] = _yes_and_no(connected)
     if node.storage is not None:
-        values["covey_durable_sessions"] = {(state,): durable[state] for state in ("yes", "no")}
-        values["covey_backlog_records"] = {(kind,): backlog[kind] for kind in ("link", "session")}
-        values["covey_backlog_largest_records"] = {(kind,): longest[kind] for kind in ("link", "session")}
-    values["covey_sessions"] = {("yes",): connected, ("no",): sessions - connected}
+        values["covey_durable_sessions"] = _yes_and_no(durable)
 
 
-def _slices(queues: list[InterfaceQueue]) -> Iterator[list[InterfaceQueue]]:
-    rest = iter(queues)
-    while part := list(islice(rest, _SLICE)):
-        yield part
+def _yes_and_no(counts: Counter[bool]) -> dict[tuple[str, ...], Value]:
+    return {("yes",): counts[True], ("no",): counts[False]}

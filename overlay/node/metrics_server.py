@@ -32,7 +32,7 @@ from prometheus_client.registry import Collector
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.observing import Histogram
-from covey.overlay.node.metrics import METRICS, Samples, Value, snapshot
+from covey.overlay.node.metrics import METRICS, Samples, snapshot
 from covey.overlay.node.node import Node
 from covey.overlay.transport.address import TcpAddress, parse_address
 from covey.overlay.transport.credentials import Credentials
@@ -87,30 +87,23 @@ class BrokerCollector(Collector):
         return families(values)
 
 
+_FAMILIES: dict[str, type[Any]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
 def families(values: Samples) -> Iterator[Metric]:
     """The metrics as prometheus-client writes them."""
     for metric in METRICS:
-        samples = values[metric.name]
-        if metric.kind == "histogram":
-            histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-            for labels, value in samples.items():
-                assert isinstance(value, Histogram)
-                histogram.add_metric(labels, _buckets(value), value.total)
-            yield histogram
-            continue
-        family: CounterMetricFamily | GaugeMetricFamily
-        if metric.kind == "counter":
-            family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-        else:
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for labels, value in samples.items():
-            family.add_metric(labels, _number(value))
+        family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+        for labels, value in values[metric.name].items():
+            if isinstance(value, Histogram):
+                family.add_metric(labels, _buckets(value), value.total)
+            else:
+                family.add_metric(labels, float(value))
         yield family
-
-
-def _number(value: Value) -> float:
-    assert not isinstance(value, Histogram)
-    return float(value)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
