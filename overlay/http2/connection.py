@@ -492,11 +492,6 @@ class Http2Connection(Sender):
         """An open stream."""
         return self._streams.get(stream_id)
 
-    def queued_bytes(self, stream_id: int) -> int:
-        """Bytes of DATA that are not in the output yet."""
-        stream = self._streams.get(stream_id)
-        return 0 if stream is None else stream.queued_bytes
-
     @property
     def over(self) -> bool:
         """Whether the connection has ended, or is to end and has no streams."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from covey.overlay.http2.frames import ErrorCode
 
@@ -18,6 +18,7 @@ _MOST_CHUNKS = 1_024
 """More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
 PREFIX_BYTES = 5
 _ANY_SIZE = 1 << 32
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 STATUSES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
@@ -198,10 +199,7 @@ def status_of_number(number: bytes) -> str:
 
 def encode_text(text: str) -> bytes:
     """Percent-encoded UTF-8, as grpc-message has it."""
-    return b"".join(
-        bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
-        for byte in text.encode()
-    )
+    return quote(text, safe=_PRINTABLE).encode()
 
 
 def decode_text(value: bytes) -> str:

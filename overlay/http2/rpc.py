@@ -147,7 +147,7 @@ class RpcConnection:
             if call.deadline_ns is not None and now_ns >= call.deadline_ns:
                 if call.finished:
                     self.http2.reset_stream(call_id, ErrorCode.CANCEL)
-                    self._forget(call_id)
+                    self._calls.pop(call_id, None)
                 else:
                     self._refuse(call_id, "DEADLINE_EXCEEDED", "the call was not answered in time")
         return self.handle(self.http2.handle_timer(now_ns))
@@ -255,14 +255,9 @@ class RpcConnection:
             self.finish(call_id, status, reason)
 
     def _end(self, call_id: int, status: str, details: str) -> None:
-        call = self._calls.get(call_id)
-        if call is not None:
-            self._forget(call_id)
-            if not call.finished:
-                self._events.append(CallEnded(call_id, status, details))
-
-    def _forget(self, call_id: int) -> None:
-        self._calls.pop(call_id, None)
+        call = self._calls.pop(call_id, None)
+        if call is not None and not call.finished:
+            self._events.append(CallEnded(call_id, status, details))
 
     def _new_call(self, call_id: int) -> _Call:
         stream = self.http2.stream(call_id)
@@ -330,8 +325,8 @@ class RpcConnection:
         if status == "OK":
             self.http2.budget.left += CALL
         call.deadline_ns = self.http2.now_ns + _LINGER_NS
-        if not self.http2.queued_bytes(call_id):
-            self._forget(call_id)
+        if stream is None or not stream.queued_bytes:
+            self._calls.pop(call_id, None)
 
     # --- a client -------------------------------------------------------------------------------------------
 
@@ -354,14 +349,10 @@ class RpcConnection:
             self.http2.budget.left += CALL
         return call_id
 
-    def end_request(self, call_id: int) -> None:
-        """Send no more messages."""
-        self.http2.end_stream(call_id)
-
     def cancel(self, call_id: int) -> None:
         """End a call at once."""
         self.http2.reset_stream(call_id, ErrorCode.CANCEL)
-        self._forget(call_id)
+        self._calls.pop(call_id, None)
 
     def _read_response(self, event: HeadersReceived) -> None:
         call_id, headers = event.stream_id, dict(event.headers)

@@ -74,7 +74,6 @@ class RpcCall:
         """What gets the frames, while they are exchanged."""
         self._left: list[Frame[WireMessage]] = []
         """The first of the unread messages, decoded."""
-        self._exchanged: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         """Why this end ends the exchange."""
 
@@ -99,7 +98,7 @@ class RpcCall:
     def charge(self, permits: float) -> None:
         """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
         if self.status is None:
-            self._connection.charge(permits)
+            asyncio.get_running_loop().call_soon(self._connection.charge, permits)
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -173,12 +172,12 @@ class RpcCall:
             encode_goodbye,
         )
 
-        self._exchanged = asyncio.get_running_loop().create_future()
         error: Exception | None = None
         try:
             if self._error is None:
                 self._begin(end)
-                await self._exchanged
+                while self._end is not None:
+                    await self._wait()
             # Nothing keeps the error, whose traceback leads to the call: a reference cycle would keep both,
             # and the frames that arrived last, in memory until a full garbage collection.
             error, self._error = self._error, None
@@ -205,8 +204,7 @@ class RpcCall:
 
     def _finish_exchange(self) -> None:
         self._end, self._left = None, []
-        if self._exchanged is not None and not self._exchanged.done():
-            self._exchanged.set_result(None)
+        self._wake_reader()
 
     def close(self, status: str, reason: str) -> None:
         """End `exchange`, now or once it begins, with a `StreamClosedError`."""
@@ -215,7 +213,7 @@ class RpcCall:
         self._fail(StreamClosedError(status, reason))
 
     def _fail(self, error: Exception) -> None:
-        if self._error is None and (self._exchanged is None or not self._exchanged.done()):
+        if self._error is None:
             self._error = error
             self._finish_exchange()
 
@@ -303,7 +301,7 @@ class RpcCall:
 
     def end_request(self) -> None:
         """A client sends no more messages."""
-        self._connection.rpc.end_request(self.id)
+        self._http2.end_stream(self.id)
         self._connection.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
@@ -541,10 +539,6 @@ class RpcProtocol(asyncio.Protocol):
         return call
 
     def charge(self, permits: float) -> None:
-        """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
-        self._loop.call_soon(self._charge, permits)
-
-    def _charge(self, permits: float) -> None:
         self._handle(self.rpc.charge(permits, time.monotonic_ns()))
 
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]:

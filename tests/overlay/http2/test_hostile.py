@@ -379,7 +379,7 @@ def test_a_slow_reader_gets_no_more_than_its_windows() -> None:
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 0}), 1)
     connection.receive(number_frame(frames.WINDOW_UPDATE, 3, 20), 1)
     assert sizes() == [10]
-    assert (connection.queued_bytes(1), connection.queued_bytes(3)) == (83_600, 99_980)
+    assert [connection.stream(number).queued_bytes for number in (1, 3)] == [83_600, 99_980]
     connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 100_000}), 1)
     assert sum(sizes()) == 183_580
     assert connection.open_streams == 0

@@ -194,7 +194,7 @@ def test_the_end_of_a_call_waits_for_a_slow_reader_but_not_for_ever() -> None:
     rpc.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 10}) + headers_frame(REQUEST), 1)
     rpc.http2.send_message(rpc.http2.stream(1), bytes(100))
     rpc.finish(1, "OK", "")
-    assert rpc.http2.queued_bytes(1) == 105
+    assert rpc.http2.stream(1).queued_bytes == 105
     answers(rpc)
     rpc.receive(frame(frames.PING, frames.ACK, 0, bytes(8)), 4 * SECOND)
     assert rpc.next_timer() == 5 * SECOND + 1
