@@ -1,4 +1,9 @@
-"""The bridge between Covey and an MQTT broker: a client of both."""
+"""The bridge between Covey and an MQTT broker: a client of both; and events of subscriptions as messages.
+
+Invariant: a rule of `to_mqtt` reads the next batch once the MQTT broker has acknowledged the messages of the
+last one. So what waits while that is away waits in Covey: in the window of the client, and in the queue of
+its session at the broker, which drops its oldest events when it is full (`slow_consumer`).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from covey.bridge.mapping import MappingFile, load_mapping
-from covey.bridge.mqtt_connection import subscribed
-from covey.bridge.mqtt_session import CONNECT_S, Counts, MqttSession
+import orjson
+
+from covey.bridge.mapping import MappingFile, ToMqttSection, load_mapping
+from covey.bridge.mqtt_connection import Outgoing, subscribed
+from covey.bridge.mqtt_session import CONNECT_S, Counts, MqttSession, finished
 from covey.bridge.to_covey import Setting, ToCovey
-from covey.bridge.to_mqtt import to_mqtt
-from covey.matcher import parse
-from covey.overlay import Client, Gap, RefusedError
+from covey.bridge.topics import Template
+from covey.matcher import EventBatch, parse
+from covey.overlay import Client, Gap, RefusedError, Subscription
 from covey.overlay.transport.credentials import Token, credentials
 from covey.overlay.transport.tls import Tls
 
@@ -116,7 +123,7 @@ async def _serve(
             work.create_task(ToCovey(mapping, settings, client, session).run())
             for outward, subscription in zip(mapping.to_mqtt, subscriptions, strict=True):
                 exclude = client.publisher if mapping.mirrors(outward) else None
-                work.create_task(to_mqtt(outward, subscription, session, exclude=exclude))
+                work.create_task(_to_mqtt(outward, subscription, session, exclude))
             work.create_task(session.kept())
             work.create_task(_watch(client, counts))
             ready()
@@ -124,6 +131,32 @@ async def _serve(
         raise failed.exceptions[0] from None
     finally:
         log.info("ends: %s", counts)
+
+
+async def _to_mqtt(
+    rule: ToMqttSection, subscription: Subscription, session: MqttSession, exclude: str | None
+) -> None:
+    """Publish the events of a rule's subscription, without those of the publisher `exclude`."""
+    template = Template(rule.topic)
+    attributes = rule.attributes or subscription.event_type.names
+
+    def messages(batch: EventBatch) -> list[Outgoing]:
+        found = []
+        for event in batch.to_pylist():
+            try:
+                topic = template.topic(event)
+            except ValueError as error:
+                session.counts.unfit += 1
+                log.warning("%s: an event has no topic: %s", rule.topic, error)
+                continue
+            payload = {name: event[name] for name in attributes if event[name] is not None}
+            found.append(Outgoing(topic, orjson.dumps(payload), rule.qos, rule.retain))
+        return found
+
+    async for batch in subscription.batches():
+        if batch.publisher != exclude:
+            session.counts.delivered += len(batch)
+            await finished(session.publish(messages(batch)))
 
 
 async def _watch(client: Client, counts: Counts) -> NoReturn:
