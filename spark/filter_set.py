@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from covey.matcher import EventType, Filter, Matcher, parse
-from covey.matcher.errors import CoveyError, FilterSyntaxError
+from covey.matcher import EventType, Matcher
+from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import RESERVED
 from covey.matcher.expressions.rewriting import attributes_of
 from covey.spark.options import SourceError
+from covey.spark.schemas import parsed
 
 FilterTable = Any
 """A table of pandas, Polars, Arrow or Spark."""
@@ -65,7 +66,7 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
     if values is not None:
         raise SourceError("values are given: expected filters to be one text with variables")
     if isinstance(filters, Mapping):
-        texts = _texts([*filters.values()])
+        texts = _array("filters", [*filters.values()], "text")
         columns = {}
         ids = _keys([*filters])
     else:
@@ -82,13 +83,13 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
     return _built(coded.dictionary.to_pylist(), coded.indices.to_numpy(), ids, columns, event_type)
 
 
-def _texts(texts: Sequence[Any]) -> pa.Array:
-    """The filters of a mapping."""
+def _array(what: str, items: Sequence[Any], expected: str) -> pa.Array:
+    """The filters or ids of a mapping."""
     try:
-        return pa.array(texts)
+        return pa.array(items)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        kinds = ", ".join(sorted({type(text).__name__ for text in texts}))
-        raise SourceError(f"filters are {kinds}: expected text") from None
+        kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+        raise SourceError(f"{what} are {kinds}: expected {expected}") from None
 
 
 def _check_different(labels: pa.StringArray) -> None:
@@ -104,11 +105,7 @@ def _keys(keys: Sequence[Any]) -> pa.Array:
     for key in keys:
         if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
             raise SourceError(_outside(key))
-    try:
-        return pa.array(keys)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        kinds = ", ".join(sorted({type(key).__name__ for key in keys}))
-        raise SourceError(f"ids of filters are {kinds}: expected all integers, or all text") from None
+    return _array("ids of filters", keys, "all integers, or all text")
 
 
 def _outside(key: int) -> str:
@@ -128,7 +125,7 @@ def _of_matcher(matcher: Matcher, event_type: EventType) -> FilterSet:
 def _built(
     texts: Sequence[str], numbers: Any, ids: pa.Array, columns: dict[str, Any], event_type: EventType
 ) -> FilterSet:
-    parsed = [_parsed(text, event_type) for text in texts]
+    compiled = [parsed("filter", text, event_type) for text in texts]
     labels = None
     if ids.null_count:
         raise SourceError(f"{ids.null_count:,} of {len(ids):,} ids of filters are null: expected one each")
@@ -144,22 +141,13 @@ def _built(
         raise SourceError(f"ids of filters are {ids.type}: expected integers or text")
     matcher = Matcher(event_type)
     try:
-        matcher.add_all(plain, parsed, columns, numbers=numbers)
+        matcher.add_all(plain, compiled, columns, numbers=numbers)
     except CoveyError as error:
         raise SourceError(f"filters: {error}") from None
-    named: set[str] = set().union(*(attributes_of(each.expression) for each in parsed))
+    named: set[str] = set().union(*(attributes_of(each.expression) for each in compiled))
     used = {name: kind for name, kind in event_type.attributes.items() if name in named}
     used = used or {event_type.names[0]: event_type.kinds[0]}
     return FilterSet(matcher, EventType(event_type.name, used), labels)
-
-
-def _parsed(text: str, event_type: EventType) -> Filter:
-    try:
-        return parse(text, event_type)
-    except FilterSyntaxError as error:
-        raise SourceError(f"filter {text!r}: {error.message}, at column {error.column + 1}") from None
-    except CoveyError as error:
-        raise SourceError(f"filter {text!r}: {error}") from None
 
 
 def _ids(table: pa.Table | None, count: int) -> tuple[pa.Array, dict[str, Any]]:

@@ -10,12 +10,11 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, closest_of
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.documents import Section, complaint, one_of, validated
 from covey.overlay.transport.address import parse_address, split_addresses
@@ -169,9 +168,7 @@ def read_options(kind: type[O], given: Mapping[str, str]) -> O:
         if key in known:
             values[key] = value
         elif key not in OF_SPARK:
-            close = get_close_matches(key, known, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
-            raise SourceError(f"option {name!r} is unknown: {meant}")
+            raise SourceError(f"option {name!r} is unknown{closest_of(key, known)}")
     try:
         return validated(kind, values, "option", SourceError)
     except SourceError as error:

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from covey.matcher import EventType
-from covey.matcher.errors import CoveyError
+from covey.matcher import EventType, Filter, parse
+from covey.matcher.errors import CoveyError, FilterSyntaxError, closest_of
 from covey.matcher.events.event_type import Kind
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import event_type_at, inspect_broker
@@ -97,6 +97,16 @@ def event_type_of(
     return EventType(name, kinds)
 
 
+def parsed(what: str, text: str, event_type: EventType) -> Filter:
+    """A filter of an event type. `SourceError`, which begins with `what` it is, for a text that is none."""
+    try:
+        return parse(text, event_type)
+    except FilterSyntaxError as error:
+        raise SourceError(f"{what} {text!r}: {error.message}, at column {error.column + 1}") from None
+    except CoveyError as error:
+        raise SourceError(f"{what} {text!r}: {error}") from None
+
+
 def find_event_type(options: BrokerOptions, declared: StructType | None = None) -> EventType:
     """The event type of the option `type`: of the overlay file, else as the broker has it, else as declared.
 
@@ -126,11 +136,8 @@ def check_columns(event_type: EventType, schema: StructType, *, widened: bool = 
         text = field.dataType.simpleString()
         kind = event_type.attributes.get(field.name)
         if kind is None:
-            close = get_close_matches(field.name, event_type.names, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(event_type.names)}"
-            raise SourceError(
-                f"column {field.name!r}: event type {event_type.name} has no such attribute; {meant}"
-            )
+            unknown = f"column {field.name!r} is no attribute of event type {event_type.name}"
+            raise SourceError(f"{unknown}{closest_of(field.name, event_type.names)}")
         fits = _WIDENED.get(text) if widened else _KINDS.get(text)
         if fits is not kind and not (widened and (fits, kind) == (Kind.INT64, Kind.FLOAT64)):
             raise SourceError(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,15 +22,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from covey.matcher import EventType, Filter, parse
-from covey.matcher.errors import CoveyError, FilterSyntaxError
+from covey.matcher import EventType, Filter
+from covey.matcher.errors import CoveyError, closest_of
 from covey.matcher.events.event_type import Kind
 from covey.overlay.core.moving.motion import check_values
 from covey.sim.trace.finding import find_traces
 from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
 from covey.spark.options import HistoryOptions, SinkOptions, SourceError, StreamOptions, read_options
-from covey.spark.schemas import arrow_schema, find_event_type, spark_schema
+from covey.spark.schemas import arrow_schema, find_event_type, parsed, spark_schema
 from covey.spark.sink import BatchWriter, StreamWriter
 from covey.spark.stream_reader import GAPS, METADATA, EventStreamReader
 
@@ -60,9 +59,7 @@ def history_schema(given: Mapping[str, str]) -> StructType:
 def _options(given: Mapping[str, str]) -> HistoryOptions:
     options = read_options(HistoryOptions, given)
     if options.table not in TABLES:
-        close = get_close_matches(options.table, TABLES, n=1)
-        meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(TABLES)}"
-        raise SourceError(f"option table is {options.table!r}: {meant}")
+        raise SourceError(f"option table is {options.table!r}{closest_of(options.table, TABLES)}")
     return options
 
 
@@ -145,14 +142,7 @@ def _extra(options: StreamOptions) -> list[tuple[str, Kind]]:
 
 def _parsed(options: StreamOptions, event_type: EventType) -> Filter:
     """The filter, after a check of its variables' values."""
-    try:
-        filter = parse(options.filter, event_type)
-    except FilterSyntaxError as error:
-        raise SourceError(
-            f"option filter is {options.filter!r}: {error.message}, at column {error.column + 1}"
-        ) from None
-    except CoveyError as error:
-        raise SourceError(f"option filter is {options.filter!r}: {error}") from None
+    filter = parsed("option filter is", options.filter, event_type)
     try:
         check_values(filter, options.variables)
     except CoveyError as error:

@@ -61,9 +61,9 @@ def test_mistakes_are_one_sentence(runs: Path, session: SparkSession) -> None:
     def source(**options: str) -> CoveySource:
         return CoveySource(CaseInsensitiveDict({"path": str(runs), **options}))
 
-    with pytest.raises(SourceError, match="option table is 'event': did you mean 'events'"):
+    with pytest.raises(SourceError, match="option table is 'event': did you mean events"):
         source(table="event").schema()
-    with pytest.raises(SourceError, match="option 'tabel' is unknown: did you mean 'table'"):
+    with pytest.raises(SourceError, match="option 'tabel' is unknown: did you mean table"):
         source(tabel="events").schema()
     with pytest.raises(SourceError, match=r"option path is '/nowhere': .*no such folder"):
         source(path="/nowhere").reader(source().schema()).partitions()

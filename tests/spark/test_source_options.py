@@ -12,7 +12,7 @@ from covey.spark import CoveySource, SourceError
 pytestmark = pytest.mark.xdist_group("spark")
 
 WRONG = [
-    ({"brokr": "x:1"}, "option 'brokr' is unknown: did you mean 'broker'?"),
+    ({"brokr": "x:1"}, "option 'brokr' is unknown: did you mean broker?"),
     ({"broker": "nowhere"}, "option broker is 'nowhere': expected HOST:PORT"),
     ({"broker": "here:65536"}, "option broker is 'here:65536': expected HOST:PORT"),
     ({"type": ""}, "option type is '': expected"),
@@ -53,7 +53,7 @@ def test_a_missing_option_and_a_broker_that_does_not_answer(live: LiveBrokers) -
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ("pric double", "column 'pric': event type Quote has no such attribute; did you mean 'price'"),
+        ("pric double", "column 'pric' is no attribute of event type Quote: did you mean price"),
         ("price string", "column 'price' is string: attribute 'price' of Quote is float64, expected double"),
     ],
 )
