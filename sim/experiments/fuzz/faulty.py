@@ -12,10 +12,10 @@ damage to a disk excuses is excused exactly.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from typing import TypeVar
 
 from covey.overlay.core.budget import IDLE_FRAME, PERMITS, PERMITS_PER_S
 from covey.overlay.core.endpoint.limits import SessionLimits, SlowConsumer
@@ -39,7 +39,7 @@ class Network:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._cuts: dict[Pair, int] = {}
+        self._cuts: Counter[Pair] = Counter()
 
     def pairs(self) -> list[Pair]:
         """Those that may be cut: of links, or where links move of all brokers."""
@@ -49,18 +49,17 @@ class Network:
         return list(combinations(simulation.brokers, 2))
 
     def cut(self, pair: Pair) -> None:
-        self._cuts[pair] = self._cuts.get(pair, 0) + 1
+        self._cuts[pair] += 1
         if self._cuts[pair] == 1:
             self._apply(pair, cut=True)
 
     def mend(self, pair: Pair) -> None:
         """Undo one cut; nothing for a pair that is not cut."""
-        count = self._cuts.get(pair, 0)
-        if count == 1:
+        if self._cuts[pair] == 1:
             del self._cuts[pair]
             self._apply(pair, cut=False)
-        elif count:
-            self._cuts[pair] = count - 1
+        elif self._cuts[pair]:
+            self._cuts[pair] -= 1
 
     def heal(self) -> None:
         for pair in list(self._cuts):
@@ -77,7 +76,6 @@ class Network:
             self._simulation.unblock(*pair)
 
 
-T = TypeVar("T")
 HEALED_NS = 10 * NS_PER_S
 _REPAIR_AFTER_NS = NS_PER_S
 _FLOODED_NS = 10 * NS_PER_S
@@ -93,13 +91,12 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
     """The options of one history."""
     draw = random.Random(f"overlay {seed}")
     drawn = {"durable": draw.random() < 0.75, "repair": draw.random() < 0.3, "gapless": draw.random() < 0.25}
-    validity = options.validity or random.Random(f"validity {seed}").random() < 0.3
     on = {name: drawn[name] or getattr(options, name) for name in drawn}
     if on["durable"] and on["repair"]:  # an overlay file cannot have both
         given = [name for name in ("durable", "repair") if getattr(options, name)]
         kept = given[0] if given else draw.choice(("durable", "repair"))
         on |= {"durable": kept == "durable", "repair": kept == "repair"}
-    on["validity"] = validity
+    on["validity"] = options.validity or random.Random(f"validity {seed}").random() < 0.3
     on["widen"] = options.widen or random.Random(f"wider {seed}").random() < 0.15
     kinds = options.fault_kinds
     if on["gapless"] and "clocks" in kinds:  # which compares the clocks of a client and of a broker
@@ -113,7 +110,8 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
     on["calls"] = options.calls or draw.random() < 0.05
     merging = draw.choice(("perfect", "budget")) if draw.random() < 0.2 else "off"
     damping = draw.choice((1.0, 2.0)) if draw.random() < 0.15 else 0.0
-    merging, damping = _given(options.merging, "off", merging), _given(options.damping, 0.0, damping)
+    merging = merging if options.merging == "off" else options.merging
+    damping = options.damping or damping
     routing = options.routing
     if merging == "off" and not damping and draw.random() < 0.2:
         routing = "static"
@@ -125,10 +123,6 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
         on["durable"] = options.durable
     fixed = replace(options, routing=routing, merging=merging, damping=damping, faults=",".join(kinds))
     return replace(fixed, **on)  # type: ignore[arg-type]
-
-
-def _given(given: T, default: T, drawn: T) -> T:
-    return drawn if given == default else given
 
 
 class FaultyHistory(FuzzHistory):
@@ -194,16 +188,12 @@ class FaultyHistory(FuzzHistory):
             "full": self._fill,
             "moves": self._move,
             "floods": self._flood,
+            "power": self._crash,
         }
         rate = draw.choice((1, 4, 8))
-        if not own.durable:
-            for name in ("damage", "full"):
-                faults.pop(name)
         for name, fault in faults.items():
-            if name in kinds:
+            if name in kinds and (own.durable or name not in ("damage", "full")):
                 self._weights[fault] = rate
-        if "power" in kinds and "crashes" not in kinds:
-            self._weights[self._crash] = rate
 
     def play(self) -> HistoryOutcome:
         outcome = super().play()
@@ -239,17 +229,12 @@ class FaultyHistory(FuzzHistory):
 
     def _behind(self, broker: str, interface: str) -> set[str]:
         """The brokers that a broker reaches over one of its links."""
-        neighbours: dict[str, list[str]] = {}
-        for a, b in self.simulation.links:
-            neighbours.setdefault(a, []).append(b)
-            neighbours.setdefault(b, []).append(a)
-        reached, todo = {broker, interface}, [interface]
+        reached, todo = {interface}, [interface]
         while todo:
-            for other in neighbours.get(todo.pop(), ()):
-                if other not in reached:
-                    reached.add(other)
-                    todo.append(other)
-        reached.discard(broker)
+            here = todo.pop()
+            others = {b if a == here else a for a, b in self.simulation.links if here in (a, b)}
+            todo += others - reached - {broker}
+            reached |= others - {broker}
         return reached
 
     # --- crashes --------------------------------------------------------------------------------------------

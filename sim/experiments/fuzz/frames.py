@@ -9,6 +9,7 @@ RST_STREAM, and every call begins and ends once.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,10 @@ _OPTIONS = Http2Options(
 )
 _MESSAGE_BYTES = 100_000
 _PATHS = ("/t/a", "/t/b")
+_ODD_HEADERS = (
+    *(("grpc-timeout", "1m"), ("grpc-timeout", "x"), ("grpc-encoding", "gzip")),
+    *((":method", "GET"), ("X", "y"), ("", "")),
+)
 _LARGEST_PIECE = 300_000
 _TURN_EVENTS = 150
 FLOOD = 1_100
@@ -40,9 +45,9 @@ class FrameFuzzResult:
     connections: int = 0
     calls: int = 0
     messages: int = 0
-    closed: dict[str, int] = field(default_factory=dict)
+    closed: Counter[str] = field(default_factory=Counter)
     """Connections that ended by a breach, by code."""
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
     """Breaches of streams and of connections, by code."""
     violations: list[str] = field(default_factory=list)
 
@@ -110,20 +115,11 @@ class HostilePeer:
             )
         self.streams.append(self._next_stream)
         self._next_stream += 2
-        headers = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", draw.choice((*_PATHS, *_PATHS, "/t/c"))),
-        ]
+        path = draw.choice((*_PATHS, *_PATHS, "/t/c"))
+        headers = [(":method", "POST"), (":scheme", "http"), (":path", path)]
         headers += [("content-type", "application/grpc"), ("te", "trailers")]
         if draw.random() < 0.1:
-            odd = (
-                ("grpc-timeout", "1m"),
-                ("grpc-timeout", "x"),
-                ("grpc-encoding", "gzip"),
-                (":method", "GET"),
-            )
-            headers.append(draw.choice((*odd, ("X", "y"), ("", ""), ("x", "y" * draw.choice((10, 20_000))))))
+            headers.append(draw.choice((*_ODD_HEADERS, ("x", "y" * draw.choice((10, 20_000))))))
         block = self._encoder.encode(headers)
         flags = frames.END_HEADERS | (frames.END_STREAM if draw.random() < 0.1 else 0)
         return frames.frame(frames.HEADERS, flags, self._next_stream - 2, block)
@@ -338,11 +334,11 @@ class FuzzedConnection:
         last = self._check_output()
         closed = http2.closed
         if closed is not None and closed.ours and closed.code is not ErrorCode.NO_ERROR:
-            _count(self._result.closed, closed.code.name)
+            self._result.closed[closed.code.name] += 1
             if last != (frames.GOAWAY, closed.code):
                 self._violation(f"{closed.code.name} ends with {last}")
         for code, count in http2.faults.items():
-            _count(self._result.faults, code.name, count)
+            self._result.faults[code.name] += count
         self._handle(self._rpc.lost("the end"))
         silent = self._calls - self._ended
         if silent:
@@ -364,10 +360,6 @@ class FuzzedConnection:
     def _violation(self, what: str) -> None:
         side = "server" if self._is_server else "client"
         self._result.violations.append(f"seed {self._seed} ({side}): {what}")
-
-
-def _count(counts: dict[str, int], name: str, count: int = 1) -> None:
-    counts[name] = counts.get(name, 0) + count
 
 
 def fuzz_frames(seed: int, count: int) -> Iterator[FrameFuzzResult]:

@@ -18,7 +18,7 @@ it leaves a window per round trip. An event that meets an outage is due when it 
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,22 +55,24 @@ class Ledger(Observer):
         """By type, when each event was published."""
         self.deliveries: dict[Reader, dict[Event, int]] = {}
         """When each event arrived first."""
-        self.gaps: dict[Reader, int] = {}
+        self.gaps: Counter[Reader] = Counter()
         """Events in gaps."""
         self.newest: dict[str, dict[object, Event]] = {}
         """By type with a key, the last event of each key. Its events come from one publisher."""
         self.lost_events: dict[str, dict[Event, None]] = {}
         """By type, those that a broker had taken, and no other had acknowledged, when it crashed."""
-        self.lost_gaps: dict[Reader, int] = {}
+        self.lost_gaps: Counter[Reader] = Counter()
         """Events in gaps that no client had acknowledged when its broker crashed."""
         self._now_ns = now_ns
 
+    def _is_missing(self, reader: Reader, event: Event) -> bool:
+        """Whether it has not arrived, and was not lost in a crash."""
+        lost = self.lost_events.get(reader[1], {})
+        return event not in self.deliveries.get(reader, {}) and event not in lost
+
     def missing(self, reader: Reader) -> int:
         """How many events have not arrived, without those that were lost in a crash."""
-        _, type_name = reader
-        arrived, lost = self.deliveries.get(reader, {}), self.lost_events.get(type_name, {})
-        events = self.publications.get(type_name, {})
-        return sum(event not in arrived and event not in lost for event in events)
+        return sum(self._is_missing(reader, event) for event in self.publications.get(reader[1], ()))
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         known = self.publications.setdefault(batch.event_type.name, {})
@@ -81,10 +83,8 @@ class Ledger(Observer):
 
     def unseen(self, reader: Reader) -> list[object]:
         """Keys whose last event has not arrived, without those that were lost in a crash."""
-        _, type_name = reader
-        arrived, lost = self.deliveries.get(reader, {}), self.lost_events.get(type_name, {})
-        newest = self.newest.get(type_name, {})
-        return [key for key, event in newest.items() if event not in arrived and event not in lost]
+        newest = self.newest.get(reader[1], {})
+        return [key for key, event in newest.items() if self._is_missing(reader, event)]
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         known = self.deliveries.setdefault((client.name, action.batch.event_type.name), {})
@@ -92,16 +92,14 @@ class Ledger(Observer):
             known.setdefault(event, self._now_ns())
 
     def missed(self, client: ObservedClient, gap: Gap) -> None:
-        reader = client.name, gap.type_name
-        self.gaps[reader] = self.gaps.get(reader, 0) + gap.count
+        self.gaps[client.name, gap.type_name] += gap.count
 
     def crashes(self, broker: SimulatedBroker) -> None:
         """The broker is about to crash."""
         for name, queue in broker.endpoint.queues.items():
             for message in queue.link.pending_messages():
                 if isinstance(message, Gap):
-                    reader = name, message.type_name
-                    self.lost_gaps[reader] = self.lost_gaps.get(reader, 0) + message.count
+                    self.lost_gaps[name, message.type_name] += message.count
                 elif isinstance(message, Publish | Deliver):
                     known = self.lost_events.setdefault(message.batch.event_type.name, {})
                     known.update(dict.fromkeys(_events(message.batch)))
@@ -141,15 +139,6 @@ class Outage:
     from_ns: int
     to_ns: int
     crash: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """The time while a reader of a type did not read."""
-
-    client: str
-    from_ns: int
-    to_ns: int
 
 
 class StallingHistory:
@@ -195,8 +184,8 @@ class StallingHistory:
         self.ledger = Ledger(lambda: self._clock.now_ns)
         self.simulation.observers.append(self.ledger)
         self._outages: list[Outage] = []
-        self._stalls: dict[str, list[Stall]] = {}
-        """By type."""
+        self._stalls: dict[str, list[tuple[int, int]]] = {}
+        """By type, from when until when a reader did not read."""
         self._parents: dict[str, str] = {}
         self._readers: list[SimulatedClient] = []
         """Those that may stop reading."""
@@ -204,7 +193,7 @@ class StallingHistory:
         """Of the involved types."""
         self._witnesses: dict[str, SimulatedClient] = {}
         """By involved type, a reader that always reads."""
-        self._exempt: dict[str, None] = {}
+        self._exempt: set[str] = set()
         """Clients whose session has ended."""
         self._numbers = 0
         self._waiting: dict[tuple[str, str], deque[list[dict[str, object]]]] = {}
@@ -241,7 +230,7 @@ class StallingHistory:
         if draw.random() < 0.6:
             self._feed_each_other()
         if draw.random() < 0.4:
-            self._feed_itself()
+            self._feed("echo", ECHO, ECHO, 1)
 
     def _involve(self, event_type: EventType) -> None:
         draw, name = self._random, event_type.name
@@ -263,18 +252,14 @@ class StallingHistory:
         """Each publishes what the other reads, `hops` times, one or two events for each."""
         fan_out = self._random.choice((1, 1, 2))
         for name, reads, publishes in (("ping", PING, PONG), ("pong", PONG, PING)):
-            client = self._join(name, outbox_events=self._random.choice((1, 10, 50)))
-            client.advertise(publishes)
-            client.republishes, client.derives = publishes, lambda event: _derived(event, fan_out)
-            self._subscribe(client, reads)
-            self._publishers.setdefault(publishes.name, []).append(client)
+            self._feed(name, reads, publishes, fan_out)
 
-    def _feed_itself(self) -> None:
-        client = self._join("echo", outbox_events=self._random.choice((1, 10, 50)))
-        client.advertise(ECHO)
-        client.republishes, client.derives = ECHO, lambda event: _derived(event, 1)
-        self._subscribe(client, ECHO)
-        self._publishers[ECHO.name] = [client]
+    def _feed(self, name: str, reads: EventType, publishes: EventType, fan_out: int) -> None:
+        client = self._join(name, outbox_events=self._random.choice((1, 10, 50)))
+        client.advertise(publishes)
+        client.republishes, client.derives = publishes, lambda event: _derived(event, fan_out)
+        self._subscribe(client, reads)
+        self._publishers[publishes.name] = [client]
 
     def _join(
         self, name: str, policy: SlowConsumer = SlowConsumer.BLOCK, broker: str = "", **options: int
@@ -314,10 +299,9 @@ class StallingHistory:
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
         delivered = sum(map(len, self.ledger.deliveries.values()))
-        told = sum(self.ledger.gaps.values())
-        return HistoryOutcome(
-            self.seed, tuple(self.findings.first), self._clock.steps, delivered, delivered + told, error=error
-        )
+        expected = delivered + self.ledger.gaps.total()
+        found = tuple(self.findings.first)
+        return HistoryOutcome(self.seed, found, self._clock.steps, delivered, expected, error=error)
 
     def _play(self) -> None:
         self._build()
@@ -370,7 +354,7 @@ class StallingHistory:
         """Clients whose session was ended connect again."""
         for client in self.simulation.clients.values():
             if client.policy is SlowConsumer.DISCONNECT and self.simulation.redial(client.name):
-                self._exempt[client.name] = None
+                self._exempt.add(client.name)
 
     # --- actions --------------------------------------------------------------------------------------------
 
@@ -427,7 +411,7 @@ class StallingHistory:
                 self._publish(client, event_type, self._rows(1, self._random.choice((2, 6))))
 
     def _stop_reading(self) -> None:
-        client, draw, now_ns = self._random.choice(self._readers), self._random, self._clock.now_ns
+        client, draw = self._random.choice(self._readers), self._random
         if not client.reading:
             return
         client.stop_reading()
@@ -435,13 +419,10 @@ class StallingHistory:
         if span_ns:
             span_ns = draw.randrange(span_ns) + 1
             self._clock.after(span_ns, client.resume_reading)
-        stall = Stall(client.name, now_ns, now_ns + span_ns if span_ns else 1 << 62)
-        for subscription in client.subscriptions.values():
-            self._stalls.setdefault(subscription.event_type.name, []).append(stall)
+        self._stalls_of(client, span_ns or 1 << 62)
 
     def _pause(self) -> None:
-        broker, pause_ns = self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS
-        self._stop(broker, pause_ns)
+        self._stop(self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS)
 
     def _stop(self, broker: str, pause_ns: int) -> None:
         """Not while it is stopped, nor while a broker recovers: connections would be away for so long that
@@ -461,8 +442,8 @@ class StallingHistory:
     def _stalls_of(self, client: SimulatedClient, down_ns: int) -> None:
         now_ns = self._clock.now_ns
         for subscription in client.subscriptions.values():
-            stall = Stall(client.name, now_ns, now_ns + down_ns)
-            self._stalls.setdefault(subscription.event_type.name, []).append(stall)
+            stalls = self._stalls.setdefault(subscription.event_type.name, [])
+            stalls.append((now_ns, now_ns + down_ns))
 
     def _vanish(self) -> None:
         """A reader vanishes, and a new client of its name comes instead."""
@@ -472,7 +453,7 @@ class StallingHistory:
             return  # its broker is away, and it has never been connected
         types = [filter.event_type for filter in client.subscriptions.values()]
         self._stalls_of(client, NS_PER_S)
-        self._exempt[client.name] = None
+        self._exempt.add(client.name)
         self.simulation.vanish(client.name)
         again = self._readers[index] = self.simulation.join(client.name, client.broker, client.policy)
         for event_type in types:
@@ -567,12 +548,11 @@ class StallingHistory:
             for event, published_ns in self.ledger.publications.get(type_name, {}).items():
                 if event not in arrived:
                     continue  # which conservation judges
-                stalls = [
-                    stall
-                    for stall in self._stalls.get(type_name, ())
-                    if stall.from_ns <= arrived[event] and stall.to_ns + slack_ns >= published_ns
-                ]
-                limit_ns = slack_ns + len(stalls) * (self._stall_ns + slack_ns)
+                stalls = sum(
+                    from_ns <= arrived[event] and to_ns + slack_ns >= published_ns
+                    for from_ns, to_ns in self._stalls.get(type_name, ())
+                )
+                limit_ns = slack_ns + stalls * (self._stall_ns + slack_ns)
                 due_ns = self._due_ns(published_ns, everywhere, limit_ns)
                 if arrived[event] > due_ns:
                     self._find(
@@ -589,7 +569,7 @@ class StallingHistory:
             for filter in client.subscriptions.values():
                 reader = client.name, filter.event_type.name
                 missing = self.ledger.missing(reader)
-                told, untold = self.ledger.gaps.get(reader, 0), self.ledger.lost_gaps.get(reader, 0)
+                told, untold = self.ledger.gaps[reader], self.ledger.lost_gaps[reader]
                 if missing > told + untold or (missing < told and not self._crashed):
                     self._find(
                         "conservation",
