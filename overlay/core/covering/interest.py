@@ -46,21 +46,10 @@ def group_of(interface: Interface) -> str:
 class Interest:
     """One subscription. Compared by identity; ordered, where order matters, by `uid` or by insertion."""
 
-    __slots__ = (
-        "_call_keys",
-        "announcement",
-        "epoch",
-        "filter",
-        "gains",
-        "group",
-        "interface",
-        "loses",
-        "region",
-        "routed",
-        "subscription_id",
-        "uid",
-        "values",
-    )
+    __slots__ = """
+        _call_keys announcement epoch filter gains group interface loses region routed subscription_id uid
+        values
+    """.split()
 
     def __init__(
         self, uid: int, interface: Interface, subscription_id: int, filter: Filter, values: dict[str, Scalar]

@@ -13,7 +13,6 @@ anything in the bucket, and takes what it has, so a batch is never split.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,28 +28,6 @@ if TYPE_CHECKING:
 
 
 _NS_PER_S = 1_000_000_000
-
-
-class Rates:
-    """The buckets of all sessions, made when they are first used."""
-
-    def __init__(self) -> None:
-        self._buckets: dict[Interface, dict[Hashable, tuple[float, int]]] = {}
-
-    def passes(self, interface: Interface, kind: Hashable, amount: int, rate: float, now_ns: int) -> bool:
-        """Whether a message of this amount keeps the rate, in amounts per second; if so it counts. A clock
-        that goes back fills nothing.
-        """
-        buckets = self._buckets.setdefault(interface, {})
-        level, since_ns = buckets.get(kind, (rate, now_ns))
-        level = min(rate, level + max(0, now_ns - since_ns) / _NS_PER_S * rate)
-        passed = level > 0
-        buckets[kind] = (level - amount if passed else level, now_ns)
-        return passed
-
-    def forget(self, interface: Interface) -> None:
-        """The session has ended."""
-        self._buckets.pop(interface, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +60,15 @@ class Quotas:
         self._tables = tables
         self.bounds = bounds
         self._introduced: dict[Interface, dict[str, None]] = {}
-        self._rates = Rates()
+        self._buckets: dict[Interface, dict[str, tuple[float, int]]] = {}
+        """By session and kind the level of a bucket, and when it had that."""
         self._principals: dict[Interface, str] = {}
         self._sessions: Counter[str] = Counter()
 
     def forget(self, interface: Interface) -> None:
         """The session of a client has ended."""
         self._introduced.pop(interface, None)
-        self._rates.forget(interface)
+        self._buckets.pop(interface, None)
         self._count_no_more(interface)
 
     def _count_no_more(self, interface: Interface) -> None:
@@ -132,7 +110,7 @@ class Quotas:
         """
         if message.__class__ is Update:
             rate = self.bounds.session_updates_per_s
-            if rate is None or self._rates.passes(interface, "updates", 1, rate, now_ns):
+            if rate is None or self._passes(interface, "updates", 1, rate, now_ns):
                 return None
             why = f"an update: expected at most {rate}/s of {interface} (max_session_updates_per_s)"
             return Refuse(message.epoch, "RESOURCE_EXHAUSTED", why, message.subscription_id)
@@ -160,7 +138,7 @@ class Quotas:
             ("events", count, bounds.session_events_per_s),
             ("event_bytes", size, bounds.session_event_bytes_per_s),
         ):
-            if rate is not None and not self._rates.passes(interface, option, amount, rate, now_ns):
+            if rate is not None and not self._passes(interface, option, amount, rate, now_ns):
                 what = option.replace("_", " ")
                 reason = (
                     f"{count} events of {batch.event_type.name!r}: expected at most {rate} {what}/s of "
@@ -169,6 +147,17 @@ class Quotas:
                 first = int(batch.sequences()[0]) if count else batch.first_sequence
                 return Refuse(0, "RESOURCE_EXHAUSTED", reason, 0, batch.event_type.name, first, count)
         return None
+
+    def _passes(self, interface: Interface, kind: str, amount: int, rate: float, now_ns: int) -> bool:
+        """Whether a message of this amount keeps the rate, in amounts per second; if so it counts. A clock
+        that goes back fills nothing.
+        """
+        buckets = self._buckets.setdefault(interface, {})
+        level, since_ns = buckets.get(kind, (rate, now_ns))
+        level = min(rate, level + max(0, now_ns - since_ns) / _NS_PER_S * rate)
+        passed = level > 0
+        buckets[kind] = (level - amount if passed else level, now_ns)
+        return passed
 
     def _of_subscription(self, interface: Interface, subscription_id: int) -> str | None:
         peer = self._tables.peers.get(interface)

@@ -50,15 +50,15 @@ _ENDED = 1_000
 
 @dataclass(slots=True)
 class _Arriving:
-    """A session on its way here, and the message that waits for an answer."""
+    """A session on its way here; `awaits` is the message that waits for an answer."""
 
     interface: Interface
     origin: str
     number: int
     identity: str
     requested_ns: int
-    awaits: SessionMove
     queue: InterfaceQueue | None = None
+    awaits: SessionMove = field(init=False)
     settles: int = 0
     """The epoch of its last subscription."""
     settled: bool = False
@@ -69,6 +69,11 @@ class _Arriving:
     arrival: Arrival | None = None
     """Once all is copied."""
     lost: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def receiver(self) -> Interface:
+        """Whose copies they are, in the logs."""
+        return f"{COPIES}{self.number:x}/{self.interface}"
 
 
 @dataclass(slots=True)
@@ -99,7 +104,7 @@ class SessionMoves:
         durability: Durability,
         tickets: Tickets,
     ) -> None:
-        self._endpoint = endpoint
+        self._endpoint, self._clock = endpoint, endpoint.clock
         self.name = endpoint.tables.broker_id
         self.tickets = tickets
         endpoint.admit, endpoint.ticket, endpoint.ended = self.admit, self.issue, self._forget
@@ -113,19 +118,12 @@ class SessionMoves:
         """Sessions that no broker has any more, by their identity."""
         for interface, arrival in durability.unconfirmed.items():
             queue = endpoint.queues[interface]
-            commit = self._message(interface, arrival.origin, arrival.number, MoveStep.COMMIT)
-            arriving = _Arriving(
-                interface,
-                arrival.origin,
-                arrival.number,
-                queue.identity,
-                endpoint.clock.now_ns,
-                commit,
-                queue,
+            arriving = self._arriving[interface] = _Arriving(
+                interface, arrival.origin, arrival.number, queue.identity, self._clock.now_ns, queue
             )
             arriving.arrival, arriving.settled = arrival, True
-            self._arriving[interface] = arriving
-            self._endpoint.timers.set(("move", interface), endpoint.clock.now_ns)
+            arriving.awaits = self._message(arriving, MoveStep.COMMIT)
+            endpoint.timers.set(("move", interface), self._clock.now_ns)
 
     # --- clients --------------------------------------------------------------------------------------------
 
@@ -154,7 +152,7 @@ class SessionMoves:
             reason = f"{interface} has a durable session here: expected its ticket"
             raise ConnectionRefusedError("UNAUTHENTICATED", reason)
         if arriving is not None:
-            arriving.requested_ns = self._endpoint.clock.now_ns
+            arriving.requested_ns = self._clock.now_ns
             raise self._refusal(arriving.origin)
         if durable:
             self._leaving.pop(interface, None)
@@ -172,7 +170,7 @@ class SessionMoves:
         if queue is not None:
             self._endpoint.end_session(queue, "replaced by a durable one", "ABORTED")
         self._endpoint.quotas.session_opened(interface, peer.principal)
-        self._ask(interface, origin, ticket.identity, self._endpoint.clock.now_ns)
+        self._ask(interface, origin, ticket.identity, self._clock.now_ns)
         raise self._refusal(origin)
 
     def _forget(self, interface: Interface) -> None:
@@ -205,7 +203,7 @@ class SessionMoves:
         step = message.step
         if step in (MoveStep.ASK, MoveStep.FLUSH, MoveStep.READ, MoveStep.COMMIT):
             if step is not MoveStep.FLUSH or self._steady:
-                self._send(self._answer(message))
+                self._pass_on(self._answer(message), "")
             return
         arriving = self._arriving.get(message.interface)
         if arriving is None or arriving.number != message.number:
@@ -227,13 +225,10 @@ class SessionMoves:
     def _steady(self) -> bool:
         """Whether this broker has all that was sent to it before it was restarted, or lost. Else what comes
         again may have gone on before, and other brokers would drop it."""
-        return self._endpoint.recovery.steady(self._endpoint.clock.now_ns)
+        return self._endpoint.recovery.steady(self._clock.now_ns)
 
-    def _message(self, interface: Interface, receiver: str, number: int, step: MoveStep) -> SessionMove:
-        return SessionMove(self.name, receiver, interface, number, step)
-
-    def _send(self, message: SessionMove) -> None:
-        self._pass_on(message, "")
+    def _message(self, arriving: _Arriving, step: MoveStep) -> SessionMove:
+        return SessionMove(self.name, arriving.origin, arriving.interface, arriving.number, step)
 
     def _pass_on(self, message: SessionMove, source: Interface) -> None:
         """To where the receiver was heard of, else to all neighbours but the source. What cannot be sent is
@@ -287,13 +282,14 @@ class SessionMoves:
     def _answer(self, message: SessionMove) -> SessionMove:
         """The answer of a broker that has, or had, the session."""
         interface, number, step = message.interface, message.number, message.step
-        answer = self._message(interface, message.sender, number, MoveStep.REFUSED)
+        answer = SessionMove(self.name, message.sender, interface, number, MoveStep.REFUSED)
+        refused = replace(answer, reason="busy" if step is MoveStep.ASK else "over")
         queue = self._endpoint.queues.get(interface)
         moved_to = self._durability.storage.moved_to(interface)
         if step is MoveStep.COMMIT and moved_to == (message.sender, number):
             return replace(answer, step=MoveStep.COMMITTED)
         if interface in self._arriving:
-            return replace(answer, reason="busy" if step is MoveStep.ASK else "over")
+            return refused
         leaving = self._leaving.get(interface)
         if queue is None or not queue.durable:
             self._leaving.pop(interface, None)
@@ -305,7 +301,7 @@ class SessionMoves:
         if queue.connected:
             queue.link.probe()
             queue.wake()
-            return replace(answer, reason="busy" if step is MoveStep.ASK else "over")
+            return refused
         if step is MoveStep.ASK:
             if leaving is None or (leaving.broker, leaving.number) != (message.sender, number):
                 recalled = self._durability.sessions.recalled(interface)
@@ -323,13 +319,13 @@ class SessionMoves:
                 reason="end" if following >= len(leaving.subscribes) else "",
             )
         if leaving is None or (leaving.broker, leaving.number) != (message.sender, number):
-            return replace(answer, reason="over")
+            return refused
         if step is MoveStep.FLUSH:
             if leaving.ends is None:
                 leaving.ends = self._durability.ends()
             return replace(answer, step=MoveStep.FLUSHED, offsets=self._durability.starts(queue))
         if leaving.ends is None:
-            return replace(answer, reason="over")
+            return refused
         if step is MoveStep.READ:
             name = message.type_name
             records, place, lost = self._durability.read_on(queue, name, message.offset)
@@ -353,16 +349,14 @@ class SessionMoves:
     # --- the destination ------------------------------------------------------------------------------------
 
     def _ask(self, interface: Interface, origin: str, identity: str, requested_ns: int) -> None:
-        number = self._endpoint.new_number()
-        ask = replace(self._message(interface, origin, number, MoveStep.ASK), identity=identity)
-        arriving = _Arriving(interface, origin, number, identity, requested_ns, ask)
+        arriving = _Arriving(interface, origin, self._endpoint.new_number(), identity, requested_ns)
         self._arriving[interface] = arriving
-        self._resend(arriving)
+        self._await(arriving, MoveStep.ASK)
 
     def _await(self, arriving: _Arriving, step: MoveStep, type_name: str = "", offset: int = 0) -> None:
         """Send what is to be answered, and again until it is."""
-        message = self._message(arriving.interface, arriving.origin, arriving.number, step)
         identity = arriving.identity if step is MoveStep.ASK else ""
+        message = self._message(arriving, step)
         arriving.awaits = replace(message, identity=identity, type_name=type_name, offset=offset)
         self._resend(arriving)
 
@@ -370,8 +364,8 @@ class SessionMoves:
         step = arriving.awaits.step
         settling = step is MoveStep.FLUSH and not arriving.settled
         if not settling and (arriving.arrival is None or step is MoveStep.COMMIT):
-            self._send(arriving.awaits)
-        self._endpoint.timers.set(("move", arriving.interface), self._endpoint.clock.now_ns + RETRY_NS)
+            self._pass_on(arriving.awaits, "")
+        self._endpoint.timers.set(("move", arriving.interface), self._clock.now_ns + RETRY_NS)
 
     def handle_timer(self, interface: Interface) -> None:
         """An answer has not come."""
@@ -382,7 +376,7 @@ class SessionMoves:
             del self._arriving[interface]
         elif (
             arriving.awaits.step is not MoveStep.COMMIT
-            and self._endpoint.clock.now_ns - arriving.requested_ns > PATIENCE_NS
+            and self._clock.now_ns - arriving.requested_ns > PATIENCE_NS
         ):
             sentence = f"broker {arriving.origin} does not hand its session over"
             self._endpoint.warn(interface, WarningKind.SESSION_NOT_MOVED, sentence)
@@ -440,17 +434,17 @@ class SessionMoves:
         for name, place in arriving.places.items():
             self._await(arriving, MoveStep.READ, name, place)
             return
-        receiver = f"{COPIES}{arriving.number:x}/{arriving.interface}"
-        arriving.arrival = Arrival(receiver, self._durability.ends(), arriving.origin, arriving.number)
+        arriving.arrival = Arrival(
+            arriving.receiver, self._durability.ends(), arriving.origin, arriving.number
+        )
         self.advance()
 
     def _copy(self, arriving: _Arriving, message: SessionMove) -> None:
         name, awaits = message.type_name, arriving.awaits
         if arriving.arrival is not None or message.offsets != {awaits.type_name: awaits.offset}:
             return
-        receiver = f"{COPIES}{arriving.number:x}/{arriving.interface}"
         for each in message.records:
-            copied = Receiver(receiver, None, each.offsets, each.ids)
+            copied = Receiver(arriving.receiver, None, each.offsets, each.ids)
             self._durability.storage.append_copy(each.batch, copied)
         arriving.places[name] = message.offset
         arriving.lost[name] = arriving.lost.get(name, 0) + message.lost

@@ -38,17 +38,9 @@ class ControlQueue:
     """A queue of control messages that merges what later ones make obsolete. Without `merge_updates`, for
     measurements, every Update leaves."""
 
-    __slots__ = (
-        "_acknowledge",
-        "_holds",
-        "_last_epoch",
-        "_merge_updates",
-        "_positions",
-        "_section_bytes",
-        "_updates",
-        "urgent",
-        "waiting",
-    )
+    __slots__ = """
+        _acknowledge _holds _last_epoch _merge_updates _positions _section_bytes _updates urgent waiting
+    """.split()
 
     def __init__(self, *, merge_updates: bool = True) -> None:
         self._merge_updates = merge_updates

@@ -176,16 +176,9 @@ class EventQueue:
     others, by type.
     """
 
-    __slots__ = (
-        "_held_bytes",
-        "_held_stored",
-        "aside",
-        "bytes",
-        "count",
-        "ready",
-        "stored_bytes",
-        "stored_count",
-    )
+    __slots__ = """
+        _held_bytes _held_stored aside bytes count ready stored_bytes stored_count
+    """.split()
 
     def __init__(self) -> None:
         self.ready: deque[Waiting] = deque()

@@ -46,19 +46,9 @@ class Dispatch:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = (
-        "_decided",
-        "_events",
-        "_results",
-        "_sent",
-        "_source",
-        "ends_here",
-        "goes_on",
-        "links",
-        "message",
-        "pairs",
-        "state",
-    )
+    __slots__ = """
+        _decided _events _results _sent _source ends_here goes_on links message pairs state
+    """.split()
 
     def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
         self.message = message
