@@ -142,6 +142,15 @@ def test_messages_from_an_unknown_interface_change_no_state(x: Driven) -> None:
 # --- AD: Fig. 3 lines 5-7 -----------------------------------------------------------------------------------
 
 
+def test_a_second_publisher_is_advertised_only_where_none_was(x: Driven) -> None:
+    """It waits for the advertisement of the first."""
+    x(A, Advertise(1, QUOTE))
+    assert x(C, Advertise(1, QUOTE)) == [Send(A, Advertise(2, QUOTE))]
+    assert x(D, Advertise(1, QUOTE)) == []
+    assert x(A, Acknowledge(2)) == []
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1)), Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
+
+
 def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
     """The mend of Fig. 3: subscriptions may be older than the AD, which does not wait for what it draws."""
     assert x(C, Subscribe(1, 1, below(10), {})) == [Send(C, Acknowledge(1))]
@@ -175,6 +184,14 @@ def test_a_refusal_by_a_neighbour_is_forwarded_to_the_publishers(x: Driven) -> N
 
 
 # --- SUB, USUB, UPD: Fig. 3 lines 13-26, Fig. 6 lines 10-47 -------------------------------------------------
+
+
+def test_a_covered_subscription_is_not_forwarded_and_waits_for_its_covering_slot(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(D, Subscribe(1, 1, below(5), {})) == []
+    assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
+    assert x(D, Subscribe(2, 2, below(6), {})) == [Send(D, Acknowledge(2))]
 
 
 def test_a_subscription_with_an_id_in_use_replaces_the_old_one(x: Driven) -> None:
@@ -278,6 +295,21 @@ def test_a_removed_neighbour_is_no_longer_awaited(x: Driven) -> None:
     x(B, Acknowledge(2))
     x(C, Subscribe(1, 1, below(10), {}))
     assert x(A, Disconnect()) == [Send(B, Unadvertise(3, "Quote")), Send(C, Acknowledge(1))]
+
+
+def test_a_restarted_neighbour_gets_the_whole_state_again(x: Driven) -> None:
+    """Epochs go on; what waited for it waits for the end; ids of slots stay."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
+    assert x(A, Connect()) == [
+        Send(A, SyncBegin()),
+        Send(A, Advertise(4, QUOTE)),
+        Send(A, Subscribe(5, 1, STRUCTURE, {"1": 10.0})),
+        Send(A, SyncEnd(6)),
+    ]
+    x(B, Acknowledge(2))
+    assert x(A, Acknowledge(5)) == []
+    assert x(A, Acknowledge(6)) == [Send(C, Acknowledge(2))]
 
 
 def test_state_that_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) -> None:
