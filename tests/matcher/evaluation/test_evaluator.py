@@ -353,3 +353,15 @@ def test_solutions_of_another_family_satisfy_no_constraint(solutions: pa.ListArr
     truths = Evaluator().decide(batch, residues, np.arange(2), np.array([number, number]))
     expected = [2, 0] if solutions.type.value_type == pa.int64() else [0, 0]
     assert truths.tolist() == expected
+
+
+def test_a_call_of_constants_alone_has_one_answer_for_all_events(operators: Operators) -> None:
+    of, part = Parameter("of", NUMBERS, Takes.CONSTANT), Parameter("part", INT64, Takes.FREE)
+    halves = NamedOperator("halves", (of, part), lambda of: pa.array([[int(of / 2)]], pa.list_(pa.int64())))
+    register(halves)
+    try:
+        for number, expected in ((8.0, [*range(EVENTS)]), (2.0, [])):
+            one = Call("halves", (Constant(number), Free("p")))
+            assert true(And((one, where({"p": 1}, ">", 3)))) == expected
+    finally:
+        unregister(halves.name)
