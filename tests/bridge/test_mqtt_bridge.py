@@ -359,24 +359,6 @@ async def test_covey_goes_away_and_comes_back(tmp_path: Path, caplog: pytest.Log
 
 
 @on_a_loop
-async def test_messages_of_qos_0_beyond_the_bound_are_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 10)
-    monkeypatch.setattr(mqtt_session, "_BATCH", 5)
-    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
-        proxy = await overlay.proxy("b1")
-        async with bridge(tmp_path / "m.yaml", proxy.address, mapping(server.port)) as counts:
-            proxy.freeze()
-            await publish(plant, "oven", number=0)  # waits for its confirmation
-            await until(lambda: counts.received == 1)
-            await asyncio.gather(*(publish(plant, "oven", qos=0, number=number) for number in range(1, 31)))
-            await until(lambda: counts.dropped == 20)
-            proxy.thaw()
-            await until(lambda: counts.published == 11)
-
-
-@on_a_loop
 async def test_messages_of_qos_1_beyond_the_bound_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,14 +436,21 @@ async def test_a_stream_of_qos_0_does_not_keep_what_was_left_of_qos_1_away(
         assert connection.abandoned == 1
 
 
+@pytest.mark.parametrize(
+    ("bound", "most", "topic", "taken"),
+    [("MOST_MESSAGES", 10, "a", 10), ("MOST_BYTES", 1_000, "\u00f6" * 200, 2)],
+    ids=["messages", "bytes, those of topics among them"],
+)
 @on_a_loop
-async def test_what_waits_has_a_bound_with_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mqtt_session, "MOST_BYTES", 1_000)
+async def test_messages_of_qos_0_beyond_a_bound_are_dropped(
+    bound: str, most: int, topic: str, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_session, bound, most)
     async with open_session(monkeypatch) as (session, connection):
         for _ in range(2):
-            for _ in range(5):
-                connection.brings(0, 0, "ö" * 200)
-            assert len(await session.received()) == 2
+            for _ in range(taken + 3):
+                connection.brings(0, 0, topic)
+            assert len(await session.received()) == taken
         assert session.counts.dropped == 6
 
 

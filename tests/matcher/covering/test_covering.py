@@ -51,7 +51,6 @@ def intersects(a: str, b: str) -> bool:
 @pytest.mark.parametrize(
     ("wider", "narrower"),
     [
-        ("not exists(i)", "not exists(i) and f < 3"),
         ("s suffix 'b'", "s suffix 'ab'"),
         ("s contains 'b'", "s suffix 'abc'"),
         ("s contains 'b'", "s contains 'abc' and i < 3"),
@@ -64,10 +63,6 @@ def intersects(a: str, b: str) -> bool:
         ("false", "s == 'a' and s contains 'b'"),
         ("false", "s contains 'ab' and s not contains 'b'"),
         ("false", "s not contains ''"),
-        # several together
-        ("i < 5 and f < 1 or i >= 5 and f < 2", "f < 1 and exists(i)"),
-        ("i < 5 and f < 1 or i >= 5 and f < 2", "f < 0 and i between 3 and 7"),
-        ("i < 5 or f < 1", "f < 1 and s == 'a' or i < 2"),
         # variables: one name is one value
         ("i < $x", "i < $x"),
         ("i <= $x", "i < $x and f > 2"),
@@ -87,12 +82,9 @@ def test_covers(wider: str, narrower: str) -> None:
 @pytest.mark.parametrize(
     ("wider", "narrower"),
     [
-        ("i < 3", "f < 3"),
-        ("i < 3 and f < 3", "i < 3"),
         ("s suffix 'ab'", "s suffix 'b'"),
         ("s suffix 'b'", "s contains 'b'"),
         ("s contains 'b'", "s in ('abc', 'x')"),
-        ("i < 5 and f < 1 or i >= 5 and f < 2", "f < 2 and exists(i)"),
         ("i < $x", "i < $y"),
         ("i < $x", "i < 3"),
         ("i < 3", "i < $x"),
@@ -107,8 +99,6 @@ def test_covers_not(wider: str, narrower: str) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ("i < 3", "f > 5", True),
-        ("not exists(f)", "not exists(f) and i < 3", True),
         ("s == 'abc'", "s suffix 'b'", False),
         ("s in ('abc', 'b')", "s suffix 'b'", True),
         ("s prefix 'a'", "s suffix 'b'", True),
@@ -306,21 +296,6 @@ def test_covers_and_intersects_are_sound_for_all_filters(data: st.DataObject) ->
         assert not (in_a and in_b) or (meet and symbolic_meet)
     assert a.covers(a)
     assert covers_region(region_a, region_a)
-
-
-@examples(300)
-@given(st.data())
-def test_covering_is_a_partial_order_on_interval_filters(data: st.DataObject) -> None:
-    event_type = data.draw(st.sampled_from(PAIRS))
-    a, b, c = (data.draw(interval_filters(event_type, 2)) for _ in range(3))
-    ab = Filter(event_type, Or((a.expression, b.expression)))
-    assert ab.covers(a)
-    assert ab.covers(b)
-    if a.covers(b) and b.covers(c):
-        assert a.covers(c)
-    abc = Filter(event_type, And((a.expression, b.expression, c.expression)))
-    assert a.covers(abc)
-    assert ab.covers(abc)
 
 
 @examples(150)

@@ -228,6 +228,7 @@ class OneWordOfInterfaces(NaiveEngine):
         return matches
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("defective", [LooseBounds, StaleValues, OneWordOfInterfaces])
 def test_as_many_cases_as_make_test_runs_find_a_defect(defective: type[Engine]) -> None:
     @seed(5)  # finds them soon, which most seeds do, and a few not at all

@@ -266,16 +266,10 @@ SWITCHED_OFF: list[tuple[Callable[[Patch], None], FuzzOptions, int, str]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("switch_off", "options", "count", "found"),
-    [
-        pytest.param(
-            *each,
-            id=each[1].defect or each[0].__name__,
-            marks=[] if each[2] is FEW else [pytest.mark.thorough],
-        )
-        for each in SWITCHED_OFF
-    ],
+    [pytest.param(*each, id=each[1].defect or each[0].__name__) for each in SWITCHED_OFF],
 )
 def test_histories_fail_without_a_mechanism(
     switch_off: Callable[[Patch], None], options: FuzzOptions, count: int, found: str, monkeypatch: Patch

@@ -151,6 +151,15 @@ def test_the_data_of_a_figure_is_in_the_page(page: Page) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "sweep",
+        "paper",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("single run", "demonstration")),
+    ],
+    indirect=True,
+)
 def test_a_page_is_as_wide_as_a_phone(browser: Browser, written: Path) -> None:
     page = opened(browser, written, width=390)
     assert page.value("document.documentElement.scrollWidth") == 390

@@ -30,6 +30,7 @@ def add_up(report: RunSummary) -> None:
     assert report.missed == report.lost + report.counts.get("coverage", 0)
 
 
+RARE = ("highway-siena", "highway-rete")
 SHORT = SMALL.having(brokers=8, subscribers=30, types=10, duration_s=1.0, update_rate=3.0, seed=5)
 SCENARIOS = {
     f"{load}-{name}": find_system(name).applied_to(SHORT.having(load=load))
@@ -45,7 +46,10 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.thorough] if name.startswith(RARE) else []) for name in SCENARIOS],
+)
 def test_a_run_is_judged_without_violations(name: str) -> None:
     scenario = SCENARIOS[name]
     report = SimulatedRun(scenario).run()

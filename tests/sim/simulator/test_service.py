@@ -1,6 +1,7 @@
 """Services of a broker: each against the recursion of its queue, and what a lane does to the other."""
 
 import heapq
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -174,51 +175,40 @@ def test_a_client_that_leaves_takes_its_messages_with_it(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", MODELS)
-def test_a_type_that_is_advertised_again_keeps_its_events(service: str) -> None:
-    """The Advertise follows an Unadvertise that has moved behind events."""
+@pytest.mark.parametrize("again", [True, False])
+def test_events_before_and_behind_an_advertise_arrive(service: str, again: bool) -> None:
+    """Also where it follows an Unadvertise that has moved behind events."""
     broker = OneBroker(service)
     for _ in range(3):
         broker.publish()
-    broker.publisher.unadvertise(QUOTE.name)
-    broker.publisher.advertise(QUOTE)
+    if again:
+        broker.publisher.unadvertise(QUOTE.name)
+    broker.publisher.advertise(QUOTE if again else EventType("Trade", {"size": "int64"}))
     broker.publish()
     broker.rest()
     assert broker.judge.delivered_events == 4
 
 
-@pytest.mark.parametrize("service", MODELS)
-def test_events_behind_an_advertise_follow_those_before_it(service: str) -> None:
-    broker = OneBroker(service)
-    for _ in range(3):
-        broker.publish()
-    broker.publisher.advertise(EventType("Trade", {"size": "int64"}))
-    broker.publish()
-    broker.rest()
-    assert broker.judge.delivered_events == 4
+CHANGES: dict[str, dict[str, object]] = {
+    "at": {},
+    "static": {"routing": "static"},
+    "unsubscribe-first": {"routing": "static", "resubscribe": "unsubscribe-first"},
+    "htm": {"load": "highway", "publishers": 24, "event_rate": 10.0, "update_rate": 8.0},
+    "faults": {"loss": 0.02, "jitter_ms": 5.0, "partitions": 2, "window": 4},
+    "market": {"load": "market", "engine": "poset", "batch": 2, "window": 8},
+}
+RARE = [*itertools.product(CHANGES, MODELS)]
+OFTEN = RARE[0], RARE[4], RARE[8], *RARE[12:15], RARE[15]
 
 
-@pytest.mark.parametrize("service", MODELS)
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"routing": "static"},
-        {"routing": "static", "resubscribe": "unsubscribe-first"},
-        pytest.param(
-            {"load": "highway", "publishers": 24, "event_rate": 10.0, "update_rate": 8.0},
-            marks=pytest.mark.thorough,
-        ),
-        {"loss": 0.02, "jitter_ms": 5.0, "partitions": 2, "window": 4},
-        {"load": "market", "engine": "poset", "batch": 2, "window": 8},
-    ],
-    ids=["at", "static", "unsubscribe-first", "htm", "faults", "market"],
+    ("name", "service"),
+    [pytest.param(*each, marks=[] if each in OFTEN else [pytest.mark.thorough]) for each in RARE],
 )
-def test_a_run_under_every_service_is_judged_without_violations(
-    service: str, changes: dict[str, object]
-) -> None:
+def test_a_run_under_every_service_is_judged_without_violations(name: str, service: str) -> None:
     scenario = Scenario(brokers=8, publishers=3, subscribers=40, types=6, duration_s=0.6, event_rate=40.0)
     costs = Calibrated({"publish": constant(2e6), "subscribe": constant(1e6)})
-    report = SimulatedRun(scenario.having(service=service, **changes), costs=costs).run()
+    report = SimulatedRun(scenario.having(service=service, **CHANGES[name]), costs=costs).run()
     assert report.findings == []
     assert report.delivered > 20
     assert 0 < report.busiest_share <= (2 if service == "two-lanes" else 1)
