@@ -39,7 +39,7 @@ from covey.overlay.transport.packets import (
     ReloadReply,
     read_body,
 )
-from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer
+from covey.overlay.transport.rpc_server import ConnectionLimits, Handler, RpcServer
 from covey.overlay.transport.wire_values import UnknownTypeError, encode_event_type
 
 Reload = Callable[[bool], Awaitable[ReloadReply]]
@@ -165,7 +165,7 @@ class Server:
         )
         self.calls = calls = Calls(node)
         answer_with = node.authentication.answer_with
-        handlers = {
+        handlers: dict[str, Handler] = {
             CONNECT: partial(accept, node),
             DESCRIBE.path: answer_with(calls.describe),
             INSPECT.path: answer_with(calls.inspect),
