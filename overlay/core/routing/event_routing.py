@@ -37,6 +37,8 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     admitted = declared is event_type or (declared is not None and declared.includes(event_type))
     if not admitted and state is not None and peer.is_broker and name in tables.durable:
         admitted = state.event_type.agrees(event_type)  # stored, of a publisher that has left since
+        if admitted:  # other kinds of attributes that nobody else has would not fit recent events
+            state.declare(event_type, tables.broker_id)
     if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
         return

@@ -3,12 +3,13 @@ and restarts of the brokers on their way.
 """
 
 import pytest
+from core_driven import Driven, sent
 from core_network import Network
 from core_routes import check_links
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import Drop, Publish, Store
+from covey.overlay.core.messages import Deliver, Drop, Publish, Store, Subscribe, Update
 
 ORDER = EventType("Order", {"number": "int64", "text": "string"})
 
@@ -81,3 +82,14 @@ def test_stored_events_of_another_day_with_attributes_of_other_kinds_are_dropped
     (drop,) = from_b1(network, EventType("Order", {"number": "string"}))
     assert isinstance(drop, Drop)
     assert drop.reason == "not advertised"
+
+
+def test_kinds_that_do_not_fit_stored_events_of_a_publisher_that_has_left_are_replayed_to_nobody() -> None:
+    x = Driven("client/c", "broker/b1", durable=["Order"], replay_events=10)
+    x("client/c", Subscribe(1, 1, parse("number >= 5", ORDER), {}))
+    wide = EventType("Order", {"number": "int64", "urgent": "bool"})
+    batch = EventBatch.from_pylist(wide, [{"number": 1, "urgent": True}], publisher="p", first_sequence=1)
+    x("broker/b1", Publish(batch))
+    other = EventType("Order", {"number": "int64", "urgent": "string"})
+    x("client/c", Subscribe(2, 2, parse("number >= $least and not exists urgent", other), {"least": 5}))
+    assert not sent(x("client/c", Update(3, 2, {"least": 0}, since_ns=1)), Deliver)
