@@ -81,8 +81,10 @@ _BUSY_MS = 5_000
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of tables or columns that it does not find where they were written."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
-_PUT_SUBSCRIPTION = "REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
+
+
+_Statement = tuple[str, Iterable[Sequence[object]]]
 
 
 def crc_of(table: str, row: Sequence[object]) -> int:
@@ -219,9 +221,7 @@ class StateStore:
     def _error(self, error: sqlite3.Error) -> StorageError:
         return StorageError("input/output", self._path, f"{error}: expected a database that can be written")
 
-    def _write(
-        self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]], *, synced: bool = True
-    ) -> None:
+    def _write(self, statements: Iterable[_Statement], *, synced: bool = True) -> None:
         try:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             with self._db:
@@ -288,26 +288,13 @@ class StateStore:
         offsets: Mapping[str, int],
     ) -> None:
         """Cursors, and the watermarks by type that have changed, as of these offsets."""
-        self._write(
-            (
-                (
-                    "REPLACE INTO cursors VALUES (?, ?, ?, ?)",
-                    [with_crc("cursors", (*key, offset)) for key, offset in cursors.items()],
-                ),
-                (
-                    "REPLACE INTO watermarks VALUES (?, ?, ?, ?, ?)",
-                    [
-                        with_crc("watermarks", (name, publisher, sequence, offsets[name]))
-                        for name, marks in watermarks.items()
-                        for publisher, sequence in marks.items()
-                    ],
-                ),
-                (
-                    "REPLACE INTO marked VALUES (?, ?, ?)",
-                    [with_crc("marked", row) for row in offsets.items()],
-                ),
-            )
-        )
+        changed = [
+            (name, publisher, sequence, offsets[name])
+            for name, marks in watermarks.items()
+            for publisher, sequence in marks.items()
+        ]
+        kept = _put("cursors", ((*key, offset) for key, offset in cursors.items()))
+        self._write([kept, _put("watermarks", changed), _put("marked", offsets.items())])
 
     def prune(self, type_name: str) -> None:
         """Keep the watermarks of the publishers with the latest events."""
@@ -315,7 +302,7 @@ class StateStore:
             "DELETE FROM watermarks WHERE type = ? AND publisher IN (SELECT publisher FROM watermarks"
             " WHERE type = ? ORDER BY offset DESC LIMIT -1 OFFSET ?)"
         )
-        self._write(((statement, [(type_name, type_name, WATERMARKS)]),))
+        self._write([(statement, [(type_name, type_name, WATERMARKS)])])
 
     # --- sessions -------------------------------------------------------------------------------------------
 
@@ -348,13 +335,7 @@ class StateStore:
         return [interface for (interface,) in self._db.execute("SELECT interface FROM awaited")]
 
     def save_awaited(self, added: Iterable[Interface], removed: Iterable[Interface]) -> None:
-        rows = [with_crc("awaited", (each,)) for each in added]
-        self._write(
-            (
-                ("INSERT OR IGNORE INTO awaited VALUES (?, ?)", rows),
-                ("DELETE FROM awaited WHERE interface = ?", [(each,) for each in removed]),
-            )
-        )
+        self._write([_put("awaited", ((each,) for each in added)), _delete("awaited", removed)])
 
     def save_session(
         self,
@@ -370,15 +351,15 @@ class StateStore:
         if arrival is None and known.fetchone() == (identity,):
             self.save_subscriptions({interface: (present, sorted(absent))})
             return
-        self._write(
-            (
-                ("REPLACE INTO sessions VALUES (?, ?, ?)", [with_crc("sessions", (interface, identity))]),
-                ("DELETE FROM moved WHERE interface = ?", [(interface,)]),
-                ("DELETE FROM subscriptions WHERE interface = ?", [(interface,)]),
-                (_PUT_SUBSCRIPTION, [_row(interface, each) for each in present]),
-                *(() if arrival is None else [_put_arrival(interface, arrival)]),
-            )
-        )
+        statements = [
+            _put("sessions", [(interface, identity)]),
+            _delete("moved", [interface]),
+            _delete("subscriptions", [interface]),
+            _put("subscriptions", (_row(interface, each) for each in present)),
+        ]
+        if arrival is not None:
+            statements.append(_put_arrival(interface, arrival))
+        self._write(statements)
 
     def save_subscriptions(
         self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
@@ -389,14 +370,14 @@ class StateStore:
         for interface, (present, absent) in changes.items():
             for row in (_row(interface, each) for each in present):
                 stored = self._db.execute(_SUBSCRIPTION, row[:2]).fetchone()
-                if stored != row:
+                if stored != with_crc("subscriptions", row):
                     rows.append(row)
             for key in ((interface, each) for each in absent):
                 if self._db.execute(_SUBSCRIPTION, key).fetchone() is not None:
                     removed.append(key)
         if rows or removed:
             delete = "DELETE FROM subscriptions WHERE interface = ? AND id = ?"
-            self._write(((_PUT_SUBSCRIPTION, rows), (delete, removed)), synced=synced)
+            self._write([_put("subscriptions", rows), (delete, removed)], synced=synced)
         elif synced and self.unsynced:
             written = self._written
             self.sync()
@@ -404,27 +385,21 @@ class StateStore:
 
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
         """They have ended."""
-        self._write(_forgetting(interfaces))
+        self._write(_forgetting(tuple(interfaces)))
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
         """Another broker has a session from now on."""
         insert = "INSERT INTO moved (interface, broker, number, crc) VALUES (?, ?, ?, ?)"
         oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
-        self._write(
-            (
-                *_forgetting([interface]),
-                (insert, [with_crc("moved", (interface, moved_to, number))]),
-                (oldest, [(MOVED_SESSIONS,)]),
-            )
-        )
+        moved = with_crc("moved", (interface, moved_to, number))
+        self._write([*_forgetting([interface]), (insert, [moved]), (oldest, [(MOVED_SESSIONS,)])])
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
         """How far the handover of a session is, None once all that it has brought was delivered."""
         if arrival is None:
-            rows = [(interface,)]
-            self._write([(_FORGET_COPIES, rows), ("DELETE FROM arrivals WHERE interface = ?", rows)])
-            return
-        self._write([_put_arrival(interface, arrival)])
+            self._write([(_FORGET_COPIES, [(interface,)]), _delete("arrivals", [interface])])
+        else:
+            self._write([_put_arrival(interface, arrival)])
 
     def copies_of(self, interface: Interface) -> Interface:
         """The receiver of what a session has brought from another broker; "" for none."""
@@ -441,21 +416,27 @@ class StateStore:
         return ("", 0) if row is None else (row[0], row[1])
 
 
-def _forgetting(interfaces: Iterable[Interface]) -> list[tuple[str, Iterable[Sequence[object]]]]:
-    rows = [(interface,) for interface in interfaces]
+def _put(table: str, rows: Iterable[Sequence[object]]) -> _Statement:
+    """Rows in the place of those of their keys."""
+    marks = ", ".join("?" * (len(TABLES[table]) + 1))
+    return f"REPLACE INTO {table} VALUES ({marks})", [with_crc(table, row) for row in rows]
+
+
+def _put_arrival(interface: Interface, arrival: Arrival) -> _Statement:
+    ends = json.dumps(dict(arrival.ends))
+    return _put("arrivals", [(interface, arrival.receiver, ends, arrival.origin, arrival.number)])
+
+
+def _delete(table: str, interfaces: Iterable[Interface]) -> _Statement:
+    return f"DELETE FROM {table} WHERE interface = ?", [(each,) for each in interfaces]
+
+
+def _forgetting(interfaces: Sequence[Interface]) -> list[_Statement]:
     tables = ("sessions", "subscriptions", "cursors", "arrivals", "moved")
-    return [
-        (_FORGET_COPIES, rows),
-        *((f"DELETE FROM {table} WHERE interface = ?", rows) for table in tables),
-    ]
-
-
-def _put_arrival(interface: Interface, arrival: Arrival) -> tuple[str, list[tuple[object, ...]]]:
-    row = (interface, arrival.receiver, json.dumps(dict(arrival.ends)), arrival.origin, arrival.number)
-    return "REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?, ?)", [with_crc("arrivals", row)]
+    copies = _FORGET_COPIES, [(each,) for each in interfaces]
+    return [copies, *(_delete(table, interfaces) for table in tables)]
 
 
 def _row(interface: Interface, each: StoredSubscription) -> tuple[object, ...]:
     event_type, values = encode_event_type(each.filter.event_type), encode_values(each.values)
-    row = interface, each.subscription_id, event_type, str(each.filter), values, each.ends_ns
-    return with_crc("subscriptions", row)
+    return interface, each.subscription_id, event_type, str(each.filter), values, each.ends_ns
