@@ -259,9 +259,10 @@ class Publisher:
     def __init__(self, system: str, port: int, server: int) -> None:
         self._system = FLEETING[system](port=port)
         self._server = server
+        self._connected = AsyncExitStack()
 
     async def start(self) -> None:
-        await self._system.open_publisher()
+        await self._connected.enter_async_context(self._system.publisher())
 
     async def publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
         """So many events, so many per second; a rate of 0 is a loop of publish."""
@@ -282,7 +283,7 @@ class Publisher:
         }
 
     async def stop(self) -> None:
-        await self._system.close_publisher()
+        await self._connected.aclose()
 
 
 class Reader:
@@ -295,6 +296,7 @@ class Reader:
         self._last: dict[int, tuple[int, float]] = {}
         """By phase, when its events came and the user time then."""
         self._expected: dict[int, int] = {}
+        self._connected = AsyncExitStack()
 
     def _take(self, number: int, sent_ns: int) -> None:
         now_ns = time.perf_counter_ns()
@@ -307,7 +309,7 @@ class Reader:
             self._last[phase] = now_ns, _user_us()
 
     async def start(self) -> None:
-        await self._system.open_reader(self._take)
+        await self._connected.enter_async_context(self._system.reader(self._take))
 
     async def read(self, phase: int, events: int) -> dict[str, Any]:
         """Once the events of a phase have come: what they cost, and their latencies."""
@@ -324,7 +326,7 @@ class Reader:
         return times | {"subscriber us": (end_us - begin_us) / events}
 
     async def stop(self) -> None:
-        await self._system.close_reader()
+        await self._connected.aclose()
 
 
 def _user_us() -> float:

@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -160,63 +160,59 @@ class _Arrivals:
 
 async def _round(peer: System, plan: PeerPlan) -> tuple[float, tuple[float, float], tuple[float, float]]:
     arrivals = _Arrivals()
-    await peer.open_reader(arrivals.take)
-    await peer.open_publisher()
-    await peer.publish_many(0, plan.events // 10, time.perf_counter_ns)  # warm
-    await arrivals.until(plan.events // 10, peer.label)
+    async with peer.reader(arrivals.take), peer.publisher():
+        await peer.publish_many(0, plan.events // 10, time.perf_counter_ns)  # warm
+        await arrivals.until(plan.events // 10, peer.label)
 
-    count, began = len(arrivals.numbers) + plan.events, time.perf_counter()
-    await peer.publish_many(count - plan.events, plan.events, time.perf_counter_ns)
-    await arrivals.until(count, peer.label)
-    per_s = plan.events / (time.perf_counter() - began)
+        count, began = len(arrivals.numbers) + plan.events, time.perf_counter()
+        await peer.publish_many(count - plan.events, plan.events, time.perf_counter_ns)
+        await arrivals.until(count, peer.label)
+        per_s = plan.events / (time.perf_counter() - began)
 
-    arrivals.times_ns.clear()
-    singles = round(plan.rate * plan.seconds)
-    async with asyncio.TaskGroup() as group:
-        async for number in steady(plan.rate, singles):
-            group.create_task(peer.publish(count + number, time.perf_counter_ns()))
-    count += singles
-    await arrivals.until(count, peer.label)
-    latency = p50_p99_ms(arrivals.times_ns)
+        arrivals.times_ns.clear()
+        singles = round(plan.rate * plan.seconds)
+        async with asyncio.TaskGroup() as group:
+            async for number in steady(plan.rate, singles):
+                group.create_task(peer.publish(count + number, time.perf_counter_ns()))
+        count += singles
+        await arrivals.until(count, peer.label)
+        latency = p50_p99_ms(arrivals.times_ns)
 
-    times = []
-    for number in range(count, count + _CONFIRMED):
-        sent_ns = time.perf_counter_ns()
-        await peer.publish(number, sent_ns)
-        times.append(time.perf_counter_ns() - sent_ns)
-    await arrivals.until(count + _CONFIRMED, peer.label)
-    await peer.close_publisher()
-    await peer.close_reader()
+        times = []
+        for number in range(count, count + _CONFIRMED):
+            sent_ns = time.perf_counter_ns()
+            await peer.publish(number, sent_ns)
+            times.append(time.perf_counter_ns() - sent_ns)
+        await arrivals.until(count + _CONFIRMED, peer.label)
     return per_s, latency, p50_p99_ms(times)
 
 
 async def _killed(peer: System, away: int) -> tuple[int | None, int | None]:
     """How many of the confirmed events were lost, and how many came again."""
     arrivals = _Arrivals()
-    await peer.open_reader(arrivals.take)
-    await peer.close_reader()
-    await peer.open_publisher()
-    await peer.publish_many(0, away, time.perf_counter_ns)
-    await peer.close_publisher()
+    async with peer.reader(arrivals.take):
+        pass
+    async with peer.publisher():
+        await peer.publish_many(0, away, time.perf_counter_ns)
     await peer.end(signal.SIGKILL)
     await peer.start()
-    if not await _opened(peer, arrivals):
-        return None, None
-    seen = -1
-    while len(arrivals.numbers) != seen:  # until nothing comes any more
-        seen = len(arrivals.numbers)
-        await asyncio.sleep(_QUIET_S)
-    await peer.close_reader()
+    async with AsyncExitStack() as stack:
+        if not await _opened(stack, peer, arrivals):
+            return None, None
+        seen = -1
+        while len(arrivals.numbers) != seen:  # until nothing comes any more
+            seen = len(arrivals.numbers)
+            await asyncio.sleep(_QUIET_S)
     different = len(set(arrivals.numbers))
     return away - different, len(arrivals.numbers) - different
 
 
-async def _opened(peer: System, arrivals: _Arrivals) -> bool:
+async def _opened(stack: AsyncExitStack, peer: System, arrivals: _Arrivals) -> bool:
     """Whether the reader comes back in time. A queue that is recovered may refuse it at first."""
     deadline = time.perf_counter() + _BACK_S
     while time.perf_counter() < deadline:
         with suppress(Exception):
-            await asyncio.wait_for(peer.open_reader(arrivals.take), _REPLY_S)
+            await asyncio.wait_for(stack.enter_async_context(peer.reader(arrivals.take)), _REPLY_S)
             return True
         await asyncio.sleep(0.5)
     return False

@@ -21,8 +21,8 @@ import struct
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -58,6 +58,18 @@ def read_body(data: bytes) -> tuple[int, int]:
     """The number and the time."""
     number, sent_ns = _NUMBERS.unpack_from(data)
     return number, sent_ns
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do something as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 class System(ABC):
@@ -100,24 +112,18 @@ class System(ABC):
         """
 
     @abstractmethod
-    async def open_publisher(self) -> None:
-        """Connect a publisher."""
+    def publisher(self) -> AbstractAsyncContextManager[None]:
+        """Within the block a publisher is connected, and `publish` is its."""
 
     @abstractmethod
     async def publish(self, number: int, sent_ns: int) -> None:
         """Returns when the server has confirmed the event, if it stores events."""
 
     @abstractmethod
-    async def close_publisher(self) -> None:
-        """Disconnect it."""
-
-    @abstractmethod
-    async def open_reader(self, take: Take) -> None:
-        """Connect the reader, by the name it had before."""
-
-    @abstractmethod
-    async def close_reader(self) -> None:
-        """Disconnect it; what is stored from now on waits for it."""
+    def reader(self, take: Take) -> AbstractAsyncContextManager[None]:
+        """Within the block the reader is connected, always by the same name; what is stored after the block
+        waits for it.
+        """
 
     async def publish_many(self, first: int, count: int, now_ns: Callable[[], int]) -> None:
         """So many events, as fast as the system takes them; returns when all are confirmed."""
@@ -205,10 +211,11 @@ class Covey(System):
     def _address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def open_publisher(self) -> None:
-        self._publisher = Client(self._address)
-        await self._publisher.open()
-        await self._publisher.advertise(ORDER)
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
+        async with Client(self._address) as self._publisher:
+            await self._publisher.advertise(ORDER)
+            yield
 
     async def publish(self, number: int, sent_ns: int) -> None:
         values = {"firm": "IBM", "number": number, "sent_ns": sent_ns, "text": TEXT}
@@ -220,14 +227,8 @@ class Covey(System):
             await self._publisher.publish(ORDER.name, values)
         await self._publisher.flush()
 
-    async def close_publisher(self) -> None:
-        await self._publisher.close()
-
-    async def open_reader(self, take: Take) -> None:
-        self._reader = Client(self._address, "reader", durable=True)
-        await self._reader.open()
-        subscription = await self._reader.subscribe(ORDER, FILTER)
-
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         async def read() -> None:
             async for batch in subscription.batches():
                 columns = batch.record_batch
@@ -235,13 +236,10 @@ class Covey(System):
                 for number, sent_ns in zip(numbers, times, strict=True):
                     take(number, sent_ns)
 
-        self._reading = asyncio.create_task(read())
-
-    async def close_reader(self) -> None:
-        self._reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._reading
-        await self._reader.close()
+        async with Client(self._address, "reader", durable=True) as client:
+            subscription = await client.subscribe(ORDER, FILTER)
+            async with _meanwhile(read()):
+                yield
 
 
 class CoveyBatches(Covey):
@@ -269,16 +267,16 @@ class FleetingCovey(Covey):
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._publisher.publish("Order", firm="IBM", number=number, sent_ns=sent_ns, text=TEXT)
 
-    async def open_reader(self, take: Take) -> None:
-        self._reader = Client(self._address)
-        await self._reader.open()
-        subscription = await self._reader.subscribe(ORDER, FILTER)
-
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         async def read() -> None:
             async for event in subscription:
                 take(event["number"], event["sent_ns"])
 
-        self._reading = asyncio.create_task(read())
+        async with Client(self._address) as client:
+            subscription = await client.subscribe(ORDER, FILTER)
+            async with _meanwhile(read()):
+                yield
 
 
 _TOPIC = "order/IBM"
@@ -324,33 +322,24 @@ class Mosquitto(System):
         async with self._client("reader") as client:
             await client.subscribe(_TOPIC, qos=1)
 
-    async def open_publisher(self) -> None:
-        self._publisher = self._client("publisher")
-        await self._publisher.__aenter__()
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
+        async with self._client("publisher") as self._publisher:
+            yield
 
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._publisher.publish(_TOPIC, body(number, sent_ns), qos=1, timeout=60)
 
-    async def close_publisher(self) -> None:
-        with suppress(Exception):  # the server may be gone
-            await self._publisher.__aexit__(None, None, None)
-
-    async def open_reader(self, take: Take) -> None:
-        self._reader = self._client("reader")
-        await self._reader.__aenter__()
-        await self._reader.subscribe(_TOPIC, qos=1)
-
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         async def read() -> None:
-            async for message in self._reader.messages:
+            async for message in client.messages:
                 take(*read_body(message.payload))
 
-        self._reading = asyncio.create_task(read())
-
-    async def close_reader(self) -> None:
-        self._reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._reading
-        await self._reader.__aexit__(None, None, None)
+        async with self._client("reader") as client:
+            await client.subscribe(_TOPIC, qos=1)
+            async with _meanwhile(read()):
+                yield
 
 
 class FleetingMosquitto(Mosquitto):
@@ -366,33 +355,32 @@ class FleetingMosquitto(Mosquitto):
     async def ready(self) -> None:
         """It takes connections."""
 
-    async def open_publisher(self) -> None:
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
         from gmqtt import Client as MqttClient
 
         self._mqtt: Any = MqttClient(f"lone-{os.getpid()}")
         await self._mqtt.connect("127.0.0.1", self.port)
+        yield
+        await asyncio.sleep(0.1)
+        await self._mqtt.disconnect()
 
     async def publish(self, number: int, sent_ns: int) -> None:
         self._mqtt.publish(_TOPIC, body(number, sent_ns), qos=0)
 
-    async def close_publisher(self) -> None:
-        await asyncio.sleep(0.1)
-        await self._mqtt.disconnect()
-
-    async def open_reader(self, take: Take) -> None:
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         def arrived(_client: Any, _topic: str, payload: bytes, _qos: int, _properties: Any) -> int:
             take(*read_body(payload))
             return 0
 
-        await self.open_publisher()
-        subscribed = asyncio.Event()
-        self._mqtt.on_subscribe = lambda *_: subscribed.set()
-        self._mqtt.on_message = arrived
-        self._mqtt.subscribe(_TOPIC, qos=0)
-        await subscribed.wait()
-
-    async def close_reader(self) -> None:
-        await self.close_publisher()
+        async with self.publisher():
+            subscribed = asyncio.Event()
+            self._mqtt.on_subscribe = lambda *_: subscribed.set()
+            self._mqtt.on_message = arrived
+            self._mqtt.subscribe(_TOPIC, qos=0)
+            await subscribed.wait()
+            yield
 
 
 _SUBJECT = "order.IBM"
@@ -408,40 +396,43 @@ class FleetingNats(System):
     def command(self) -> Sequence[str]:
         return [self.program, "-a", "127.0.0.1", "-p", str(self.port)]
 
-    async def _connect(self) -> Any:
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
         import nats
 
         async def quiet(_: Exception) -> None:
             """Exceptions are raised as well."""
 
-        return await nats.connect(f"nats://127.0.0.1:{self.port}", allow_reconnect=False, error_cb=quiet)
+        address = f"nats://127.0.0.1:{self.port}"
+        connection = await nats.connect(address, allow_reconnect=False, error_cb=quiet)
+        try:
+            yield connection
+            await connection.flush()
+        finally:
+            await connection.close()
 
     async def ready(self) -> None:
-        await (await self._connect()).close()
+        async with self._connected():
+            pass
 
-    async def open_publisher(self) -> None:
-        self._publisher = await self._connect()
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
+        async with self._connected() as self._publisher:
+            yield
 
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._publisher.publish(_SUBJECT, body(number, sent_ns))
 
-    async def close_publisher(self) -> None:
-        await self._publisher.flush()
-        await self._publisher.close()
-
-    async def open_reader(self, take: Take) -> None:
-        self._reader = await self._connect()
-
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         async def arrived(message: Any) -> None:
             take(*read_body(message.data))
 
-        limits = {"pending_msgs_limit": 1 << 24, "pending_bytes_limit": 1 << 32}
-        await self._reader.subscribe(_SUBJECT, cb=arrived, **limits)
-        await self._reader.flush()
-
-    async def close_reader(self) -> None:
-        await self._reader.flush()
-        await self._reader.close()
+        async with self._connected() as connection:
+            limits = {"pending_msgs_limit": 1 << 24, "pending_bytes_limit": 1 << 32}
+            await connection.subscribe(_SUBJECT, cb=arrived, **limits)
+            await connection.flush()
+            yield
 
 
 class JetStream(FleetingNats):
@@ -463,41 +454,41 @@ class JetStream(FleetingNats):
         from nats.js.api import RetentionPolicy, StorageType
         from nats.js.errors import NotFoundError
 
-        connection = await self._connect()
-        try:
+        async with self._connected() as connection:
             stream = connection.jetstream()
             try:
                 await stream.stream_info("orders")
             except NotFoundError:
                 options = {"storage": StorageType.FILE, "retention": RetentionPolicy.INTEREST}
                 await stream.add_stream(name="orders", subjects=["order.*"], **options)
-        finally:
-            await connection.close()
 
-    async def open_publisher(self) -> None:
-        self._publisher = await self._connect()
-        self._stream = self._publisher.jetstream(timeout=30)
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
+        async with self._connected() as connection:
+            self._stream = connection.jetstream(timeout=30)
+            yield
 
     async def publish(self, number: int, sent_ns: int) -> None:
         await self._stream.publish(_SUBJECT, body(number, sent_ns))
 
-    async def open_reader(self, take: Take) -> None:
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         from nats.js.api import ConsumerConfig
-
-        self._reader = await self._connect()
 
         async def arrived(message: Any) -> None:
             take(*read_body(message.data))
             await message.ack()
 
-        await self._reader.jetstream().subscribe(
-            _SUBJECT,
-            durable="reader",
-            stream="orders",
-            cb=arrived,
-            manual_ack=True,
-            config=ConsumerConfig(max_ack_pending=4 * WINDOW, ack_wait=30),
-        )
+        async with self._connected() as connection:
+            await connection.jetstream().subscribe(
+                _SUBJECT,
+                durable="reader",
+                stream="orders",
+                cb=arrived,
+                manual_ack=True,
+                config=ConsumerConfig(max_ack_pending=4 * WINDOW, ack_wait=30),
+            )
+            yield
 
 
 class JetStreamAlways(JetStream):
@@ -554,17 +545,18 @@ class RabbitMq(System):
         return await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/")
 
     async def ready(self) -> None:
-        connection = await self._connect()
-        channel = await connection.channel()
-        exchange = await channel.declare_exchange("orders", "topic", durable=True)
-        queue = await channel.declare_queue("reader", durable=True, arguments={"x-queue-type": "quorum"})
-        await queue.bind(exchange, _SUBJECT)
-        await connection.close()
+        async with await self._connect() as connection:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange("orders", "topic", durable=True)
+            queue = await channel.declare_queue("reader", durable=True, arguments={"x-queue-type": "quorum"})
+            await queue.bind(exchange, _SUBJECT)
 
-    async def open_publisher(self) -> None:
-        self._publisher = await self._connect()
-        channel = await self._publisher.channel(publisher_confirms=True)
-        self._exchange = await channel.get_exchange("orders")
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[None]:
+        async with await self._connect() as connection:
+            channel = await connection.channel(publisher_confirms=True)
+            self._exchange = await channel.get_exchange("orders")
+            yield
 
     async def publish(self, number: int, sent_ns: int) -> None:
         import aio_pika
@@ -572,22 +564,17 @@ class RabbitMq(System):
         message = aio_pika.Message(body(number, sent_ns), delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await self._exchange.publish(message, _SUBJECT)
 
-    async def close_publisher(self) -> None:
-        await self._publisher.close()
-
-    async def open_reader(self, take: Take) -> None:
-        self._reader = await self._connect()
-        channel = await self._reader.channel()
-        await channel.set_qos(prefetch_count=4 * WINDOW)
-
+    @asynccontextmanager
+    async def reader(self, take: Take) -> AsyncIterator[None]:
         async def arrived(message: Any) -> None:
             take(*read_body(message.body))
             await message.ack()
 
-        await (await channel.get_queue("reader")).consume(arrived)
-
-    async def close_reader(self) -> None:
-        await self._reader.close()
+        async with await self._connect() as connection:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=4 * WINDOW)
+            await (await channel.get_queue("reader")).consume(arrived)
+            yield
 
 
 class Relay(asyncio.Protocol):
@@ -627,25 +614,19 @@ class Sockets(System):
     def command(self) -> Sequence[str]:
         return [sys.executable, "-m", "benchmarks.systems", str(self.port)]
 
-    async def _connect(self, take: Callable[[bytes], None] | None = None) -> None:
+    @asynccontextmanager
+    async def publisher(self, take: Callable[[bytes], None] | None = None) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         _, self._connection = await loop.create_connection(lambda: Messages(take), "127.0.0.1", self.port)
-
-    async def open_publisher(self) -> None:
-        await self._connect()
+        yield
+        await asyncio.sleep(0.1)
+        self._connection.transport.close()
 
     async def publish(self, number: int, sent_ns: int) -> None:
         self._connection.write(body(number, sent_ns))
 
-    async def close_publisher(self) -> None:
-        await asyncio.sleep(0.1)
-        self._connection.transport.close()
-
-    async def open_reader(self, take: Take) -> None:
-        await self._connect(lambda message: take(*read_body(message)))
-
-    async def close_reader(self) -> None:
-        await self.close_publisher()
+    def reader(self, take: Take) -> AbstractAsyncContextManager[None]:
+        return self.publisher(lambda message: take(*read_body(message)))
 
 
 DURABLE: tuple[type[System], ...] = (Covey, CoveyBatches, JetStream, JetStreamAlways, RabbitMq, Mosquitto)
