@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, median
 from time import perf_counter, perf_counter_ns
 from typing import Annotated, Any
@@ -289,10 +289,8 @@ class _Case:
     filters: str
     strategy: str
     engine: Engine
-    ms: list[float]
-    evaluations: list[int]
-    calls: list[int]
-    matches: list[int]
+    rounds: list[tuple[float, int, int, int]] = field(default_factory=list)
+    """Of each round the ms, evaluations, calls and matches."""
 
 
 def measure_operators(plan: OperatorsPlan, progress: Progress) -> list[OperatorsResult]:
@@ -307,9 +305,7 @@ def measure_operators(plan: OperatorsPlan, progress: Progress) -> list[Operators
     spinning = Spinning(truths, plan.cost_us)
     with spinning.registered():
         cases = [
-            _Case(
-                filters, name, _engine(name, chains, subscribed if filters == GATED else None), [], [], [], []
-            )
+            _Case(filters, name, _engine(name, chains, subscribed if filters == GATED else None))
             for filters in (ALONE, GATED)
             for name in reversed(STRATEGIES)
         ]
@@ -354,26 +350,17 @@ def _match(case: _Case, events: Int64s, expected: Mask, spinning: Spinning) -> N
     evaluations, calls = spinning.events, spinning.calls
     start = perf_counter()
     offsets, ids = case.engine.match(batch).ordered()
-    case.ms.append(1e3 * (perf_counter() - start))
-    case.evaluations.append(spinning.events - evaluations)
-    case.calls.append(spinning.calls - calls)
-    case.matches.append(len(ids))
+    ms = 1e3 * (perf_counter() - start)
+    case.rounds.append((ms, spinning.events - evaluations, spinning.calls - calls, len(ids)))
     wrong = not np.array_equal(ids, np.nonzero(expected)[1])
     if wrong or not np.array_equal(np.diff(offsets), expected.sum(axis=1)):
         raise CoveyError(f"strategy {case.strategy}: matched other subscriptions than expected")
 
 
 def _result(case: _Case, events: int) -> OperatorsResult:
-    def per_event(values: list[int]) -> float:
-        return mean(values[_WARM_UP:]) / events
-
+    ms, *counts = zip(*case.rounds[_WARM_UP:], strict=True)
     return OperatorsResult(
-        case.filters,
-        case.strategy,
-        median(case.ms[_WARM_UP:]) / events,
-        per_event(case.evaluations),
-        per_event(case.calls),
-        per_event(case.matches),
+        case.filters, case.strategy, median(ms) / events, *(mean(c) / events for c in counts)
     )
 
 
