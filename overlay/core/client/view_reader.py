@@ -13,7 +13,7 @@ not read is bounded (`ViewState.net`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -93,22 +93,16 @@ class ViewState:
         """
         keys = self._keys_of(batch)
         if len(set(keys)) < len(keys):  # in order: what comes first of a key is applied first
-            half = len(keys) // 2
-            parts = (batch.slice(0, half), batch.slice(half))
-            return [each for part in parts for each in self._arrived(part, replayed, departed)]
-        return self._arrived(batch, replayed, departed)
-
-    def _arrived(self, batch: EventBatch, replayed: bool, departed: bool) -> list[Changes]:
-        keys = self._keys_of(batch)
-        if len(set(keys)) < len(keys):
-            return self.arrived(batch, replayed=replayed, departed=departed)
+            parts = batch.slice(0, len(keys) // 2), batch.slice(len(keys) // 2)
+            changes = (self.arrived(part, replayed=replayed, departed=departed) for part in parts)
+            return [each for part in changes for each in part]
         inside = np.zeros(batch.count, np.bool_) if departed else self._inside(batch)
-        inside &= np.fromiter((key is not None for key in keys), np.bool_, len(keys))
+        inside &= ~_among(keys, {None})
         known = np.zeros(len(keys), np.bool_)
         if self._watermarks.fresh(batch) is not None and not departed:
             known = self._known(batch, keys)
         inside &= ~known
-        held = np.fromiter(map(self._events.__contains__, keys), np.bool_, len(keys))
+        held = _among(keys, self._events)
         left = held & ~inside & ~known & (not replayed)
         held, told = self._uncover(batch, keys, held, inside, left)
         rows = np.flatnonzero(inside)
@@ -150,7 +144,7 @@ class ViewState:
         if not gone:
             return []
         keys = list(self._events)
-        left = np.fromiter(map(gone.__contains__, keys), np.bool_, len(keys))
+        left = _among(keys, gone)
         held = self._batch()
         _, told = self._uncover(held, keys, np.ones(len(keys), np.bool_), np.zeros(len(keys), np.bool_), left)
         self._remove_held(_at(keys, np.flatnonzero(left)))
@@ -216,8 +210,7 @@ class ViewState:
         """
         if self._enters is None:
             return held, np.ones(len(keys), np.bool_)
-        hidden = np.fromiter(map(self._hidden.__contains__, keys), np.bool_, len(keys))
-        shown = held & ~hidden
+        shown = held & ~_among(keys, self._hidden)
         entered = inside & ~shown & self._enters(batch)
         self._hidden.difference_update(_at(keys, np.flatnonzero(entered | left)))
         self._hidden.update(_at(keys, np.flatnonzero(inside & ~shown & ~entered)))
@@ -270,6 +263,18 @@ class ViewState:
         return keys
 
 
+def _among(keys: list[object], some: Container[object]) -> Bools:
+    """Which keys are among some."""
+    return np.fromiter(map(some.__contains__, keys), np.bool_, len(keys))
+
+
+def _mask(rows: Int64s, count: int) -> Bools:
+    """Which of so many events are these rows."""
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask
+
+
 def _at(items: list[object], rows: npt.NDArray[np.int64]) -> list[object]:
     return [items[row] for row in rows.tolist()]
 
@@ -289,12 +294,6 @@ class _Signal(Enum):
     CONFIRMED = "confirmed"
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    share: DeliverTo
-    done: Callable[[], None]
-
-
 class ViewReader:
     """The reader of the subscription of a view. `next`, `apply` and `batch` raise `CapacityError` where more
     than `max_keys` keys are inside.
@@ -303,11 +302,11 @@ class ViewReader:
     def __init__(self, session: ClientSession, subscription_id: int, max_keys: int = MAX_KEYS) -> None:
         self.session, self.id = session, subscription_id
         event_type = session.subscriptions[subscription_id].event_type
-        self._enter_rows = session.enter_reader(subscription_id)
-        enters = None if self._enter_rows is None else self._enters
+        rows_of = session.enter_reader(subscription_id)
+        enters = None if rows_of is None else lambda batch: _mask(rows_of(batch), batch.count)
         self.state = ViewState(event_type, self._inside, max_keys, enters)
         self._strict_rows = session.strict_reader(subscription_id)
-        self._waiting: deque[_Arrived | _Signal] = deque()
+        self._waiting: deque[tuple[DeliverTo, Callable[[], None]] | _Signal] = deque()
         self._changes: deque[Changes] = deque()
         self._together_at = _WAITING
         self._anew_until = 0
@@ -320,7 +319,7 @@ class ViewReader:
 
     def arrived(self, share: DeliverTo, done: Callable[[], None]) -> None:
         """Events have arrived; `done` is called once they are applied."""
-        self._waiting.append(_Arrived(share, done))
+        self._waiting.append((share, done))
 
     def moved(self) -> None:
         """The bounds have moved; after a loss all that is inside is sent again."""
@@ -345,8 +344,8 @@ class ViewReader:
         """Drop what waits: the view has ended."""
         while self._waiting:
             item = self._waiting.popleft()
-            if isinstance(item, _Arrived):
-                item.done()
+            if isinstance(item, tuple):
+                item[1]()
 
     def _signal(self, signal: _Signal) -> None:
         if not self._waiting or self._waiting[-1] is not signal:
@@ -362,7 +361,7 @@ class ViewReader:
     def next(self) -> Changes | None:
         """The next changes, None where nothing waits that makes some."""
         while not self._changes and self._waiting:
-            self._apply(self._waiting.popleft())
+            self._apply_next()
         return self._changes.popleft() if self._changes else None
 
     def batch(self) -> EventBatch:
@@ -376,7 +375,7 @@ class ViewReader:
     def apply(self) -> None:
         """Apply all that has arrived; as `batch`."""
         while self._waiting:
-            self._apply(self._waiting.popleft())
+            self._apply_next()
         if self.unread > self._together_at:
             self._changes = deque(self.state.net(self._changes))
             self._together_at = 2 * self.unread + _WAITING
@@ -393,12 +392,12 @@ class ViewReader:
             assert known is not None
             self.state.event_type = known
 
-    def _apply(self, item: _Arrived | _Signal) -> None:
+    def _apply_next(self) -> None:
         self._widen()
-        state = self.state
-        if isinstance(item, _Arrived):
-            item.done()
-            share = item.share
+        state, item = self.state, self._waiting.popleft()
+        if isinstance(item, tuple):
+            share, done = item
+            done()
             departed = share.for_views and not share.replayed
             self._changes += state.arrived(share.batch, replayed=share.replayed, departed=departed)
         elif item is _Signal.RESET:
@@ -408,13 +407,4 @@ class ViewReader:
 
     def _inside(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
         rows = self._strict_rows(batch, -1)
-        inside = np.full(batch.count, rows is None, np.bool_)
-        if rows is not None:
-            inside[rows] = True
-        return inside
-
-    def _enters(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
-        assert self._enter_rows is not None
-        enters = np.zeros(batch.count, np.bool_)
-        enters[self._enter_rows(batch)] = True
-        return enters
+        return np.ones(batch.count, np.bool_) if rows is None else _mask(rows, batch.count)
