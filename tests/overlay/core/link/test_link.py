@@ -209,6 +209,18 @@ def test_ends_that_disagree_are_reset_by_the_next_connection() -> None:
     assert meet(a, b) == (False, False)
 
 
+def test_control_is_sent_while_events_wait() -> None:
+    a, b = pair(frames_in_flight=1)
+    exchange(a, b)
+    a.send(events(1))
+    assert a.next_frame() is not None
+    a.send(events(2))
+    assert a.next_frame() is None
+    a.send(SyncBegin())
+    frame = a.next_frame()
+    assert frame.messages == (SyncBegin(),)
+
+
 def test_a_probe_is_answered_at_once() -> None:
     a, b = pair()
     exchange(a, b)
