@@ -101,7 +101,7 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         return
     call.traceparent = message.traceparent
     follows = message.after_epoch and message.after_epoch == interest.epoch
-    before = interest.values if follows else None
+    before = interest.values if follows and not moves(interest.values) else None
     interest = move(tables, call, peer, interest, values)
     interest.epoch = message.epoch
     if message.since_ns or message.for_views:

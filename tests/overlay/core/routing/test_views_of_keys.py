@@ -13,7 +13,8 @@ from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.client.view_reader import KINDS, Changes, ViewState
-from covey.overlay.core.messages import Advertise, Connect, Deliver, Message, Publish
+from covey.overlay.core.messages import Advertise, Connect, Deliver, Message, Publish, Subscribe, Update
+from covey.overlay.core.moving.motion import Motion
 from covey.overlay.core.routing import advertisements, connecting, event_routing, keyed
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.key_table import KeyTable
@@ -278,3 +279,14 @@ def test_an_older_event_that_an_update_without_gaps_has_asked_for_moves_no_view(
 
     assert [name for name, _ in publish(2, 3, replayed=False)] == ["client/v"]
     assert publish(1, 99, replayed=True) == []
+
+
+def test_a_view_that_has_moved_by_itself_gets_all_that_is_inside_at_its_next_update() -> None:
+    """The client library has no such view."""
+    x = Driven("client/p", "client/s")
+    x("client/p", Advertise(1, VEHICLE))
+    x("client/p", Publish(EventBatch.from_pylist(VEHICLE, [{"id": "v", "x": 4}], publisher="p")))
+    values = {"low": Motion(0.0, 1.0, 0), "high": 9}
+    assert len(sent(x("client/s", Subscribe(1, 1, BOX, values, for_views=True)), Deliver)) == 1
+    done = x("client/s", Update(2, 1, {"low": 1}, for_views=2, after_epoch=1))
+    assert [each.batch.to_pylist()[0]["id"] for _, each in sent(done, Deliver)] == ["v"]
