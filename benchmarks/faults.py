@@ -19,10 +19,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -106,9 +105,6 @@ _ROOM_BYTES = 1 << 20
 _CAUGHT_UP_S = 0.2
 _SETTLED_S = 0.5
 """What is repeated late has arrived by then."""
-
-
-_Action = Callable[[tuple[str, ...]], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +194,7 @@ async def measure_faults(plan: FaultPlan, progress: Progress = silent) -> list[F
 
 
 class _Run:
-    """The overlay of a run, and its faults: how each begins at a place and ends there, and the seconds
-    between. A place is a broker, or a link as (listener, other end).
-    """
+    """The overlay of a run, and its faults. A place is a broker, or a link as (listener, other end)."""
 
     def __init__(
         self,
@@ -217,13 +211,6 @@ class _Run:
         self._reader = reader
         self._stream = _Stream(clients["publisher"], plan.rate)
         self._counted = (0, 0, 0, 0)
-        self._actions: dict[str, tuple[_Action, _Action, float]] = {
-            "kill": (self._kill, self._start, _DOWN_S),
-            "pause": (self._pause, self._resume, plan.seconds),
-            "cut": (self._cut, self._heal, plan.seconds),
-            "silence": (self._silence, self._heal, plan.seconds),
-            "full": (self._fill, self._start, _DOWN_S),
-        }
 
     async def all(self, progress: Progress) -> list[FaultResult]:
         brokers = [(broker,) for broker in self._overlay.brokers]
@@ -244,13 +231,12 @@ class _Run:
 
     async def _result(self, fault: str, place: tuple[str, ...]) -> FaultResult:
         what = f"{fault} {'-'.join(place)}"
-        begin, end, seconds = self._actions[fault]
-        await begin(place)
+        await self._begin(fault, place)
         began = time.perf_counter()
         noticing = asyncio.create_task(self._noticed_s(place, began))
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(_DOWN_S if fault in ("kill", "full") else self._plan.seconds)
         ended, newest = time.perf_counter(), self._stream.published
-        ending = asyncio.create_task(end(place))
+        ending = asyncio.create_task(self._end(fault, place))
         await self._reader.until_newest(newest, f"an event after {what}")
         first_event_s = time.perf_counter() - ended
         await self._caught_up(f"events at their time after {what}")
@@ -305,31 +291,31 @@ class _Run:
         interfaces: dict[str, dict[str, bool]] = state["interfaces"]
         return interfaces.get(f"{kind}/{there}", {}).get("connected", False)
 
-    async def _kill(self, place: tuple[str, ...]) -> None:
-        await self._overlay.kill(place[0])
+    async def _begin(self, fault: str, place: tuple[str, ...]) -> None:
+        match fault:
+            case "kill":
+                await self._overlay.kill(place[0])
+            case "pause":
+                os.kill(self._overlay.process_ids()[place[0]], signal.SIGSTOP)
+            case "cut":
+                await self._links[place].cut()
+            case "silence":
+                self._links[place].silence()
+            case "full":
+                await self._fill(place[0])
 
-    async def _start(self, place: tuple[str, ...]) -> None:
-        await self._overlay.start(place[0])
+    async def _end(self, fault: str, place: tuple[str, ...]) -> None:
+        match fault:
+            case "kill" | "full":
+                await self._overlay.start(place[0])
+            case "pause":
+                os.kill(self._overlay.process_ids()[place[0]], signal.SIGCONT)
+            case _:
+                await self._links[place].heal()
 
-    async def _pause(self, place: tuple[str, ...]) -> None:
-        os.kill(self._overlay.process_ids()[place[0]], signal.SIGSTOP)
-
-    async def _resume(self, place: tuple[str, ...]) -> None:
-        os.kill(self._overlay.process_ids()[place[0]], signal.SIGCONT)
-
-    async def _cut(self, place: tuple[str, ...]) -> None:
-        await self._links[place].cut()
-
-    async def _silence(self, place: tuple[str, ...]) -> None:
-        self._links[place].silence()
-
-    async def _heal(self, place: tuple[str, ...]) -> None:
-        await self._links[place].heal()
-
-    async def _fill(self, place: tuple[str, ...]) -> None:
+    async def _fill(self, broker: str) -> None:
         import resource  # not on Windows
 
-        (broker,) = place
         files = [file.stat().st_size for file in self._overlay.storage(broker).rglob("*") if file.is_file()]
         process_id = self._overlay.process_ids()[broker]
         _, hard = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
