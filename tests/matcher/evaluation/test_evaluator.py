@@ -131,21 +131,6 @@ def test_a_missing_attribute_is_false_whatever_is_expected(operators: Operators)
     assert true(above(Variable("least", 2, 1)), least=3.5) == [9, 10, 11]
 
 
-def test_a_call_of_constants_alone_answers_for_all_events(operators: Operators) -> None:
-    below = NamedOperator(
-        "below",
-        (Parameter("n", INT64), Parameter("d", INT64, Takes.FREE)),
-        lambda n: pa.array([list(range(n))], pa.list_(pa.int64())),
-    )
-    register(below)
-    try:
-        some = Call("below", (Constant(3), Free("d")))
-        assert decided(some) == [TRUE] * EVENTS
-        assert true(And((some, call("divisors", "d"), where({"d": 1}, "==", 2)))) == [2, 4, 6, 8, 10]
-    finally:
-        unregister("below")
-
-
 def test_a_normal_form_of_2_to_the_30_is_walked(operators: Operators) -> None:
     wide = And(tuple(Or((above(3 + i / 100), above(8 - i / 100))) for i in range(30)))
     assert true(wide) == [4, 5, 6, 7, 8, 9, 10, 11]
