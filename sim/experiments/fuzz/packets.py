@@ -259,14 +259,21 @@ class PacketDrawer:
         return self._epoch
 
     def _id(self) -> int:
-        return self._draw.choice(_NUMBERS) if self._draw.random() < 0.1 else self._draw.randrange(1, 30)
+        return self._draw.choice(_NUMBERS) if self._draw.random() < 0.1 else self._draw.randrange(1, 9)
 
     def _name(self) -> str:
         return self._draw.choice(_NAMES) if self._draw.random() < 0.3 else "Quote"
 
     def _type(self, wire: pb.EventType) -> None:
         draw = self._draw
-        if draw.random() < 0.8:
+        chance = draw.random()
+        if chance < 0.3:  # whose kinds and key differ each time
+            wire.name = self._new_name()
+            wire.attributes.add(name="k", kind=draw.choice((1, 3)))
+            wire.attributes.add(name="a", kind=draw.choice((1, 2)))
+            wire.key = draw.choice(("", "k"))
+            return
+        if chance < 0.9:
             fill_event_type(wire, HOSTILE_TYPE)
             wire.name = self._name()
             return
@@ -274,6 +281,9 @@ class PacketDrawer:
         for _ in range(draw.choice((0, 1, 3, 2_000))):
             name = draw.choice(("price", "firm", "", "a b", "é", "z" * 200, f"a{draw.randrange(9_999)}"))
             wire.attributes.add(name=name, kind=draw.choice((0, 1, 2, 3, 4, 5, 6, 7, 99)))
+
+    def _new_name(self) -> str:
+        return self._draw.choice(("New1", "New2"))
 
     def _values(self, wire: MutableMapping[str, pb.Value]) -> None:
         draw = self._draw
@@ -299,6 +309,12 @@ class PacketDrawer:
             subscribe.type_name, subscribe.filter = "Quote", "price < $p or volume > 3"
             subscribe.values["p"].float64 = float(draw.randrange(9))
             return
+        subscribe.for_views = draw.random() < 0.3
+        if draw.random() < 0.4:
+            self._type(subscribe.event_type)
+            subscribe.type_name, subscribe.filter = subscribe.event_type.name, "a < $x"
+            self._values(subscribe.values)
+            return
         subscribe.type_name = self._name()
         subscribe.filter = hostile_filter(draw).encode(errors="replace").decode()
         self._values(subscribe.values)
@@ -309,6 +325,11 @@ class PacketDrawer:
         update = message.update
         update.epoch, update.subscription_id = self._next_epoch(), self._id()
         update.since_ns = self._draw.choice((0, 0, 0, 1, -1, 2**62, -(2**63)))
+        if self._draw.random() < 0.3:
+            update.for_views, update.after_epoch = (
+                update.epoch,
+                self._draw.choice((0, max(0, update.epoch - 1))),
+            )
         self._values(update.values)
 
     def _advertise(self, message: pb.Message) -> None:
@@ -322,7 +343,8 @@ class PacketDrawer:
     def _small(self, message: pb.Message) -> None:
         kind = self._draw.choice(("unadvertise", "unsubscribe", "hold", "sync_begin", "sync_end"))
         if kind == "unadvertise":
-            message.unadvertise.epoch, message.unadvertise.type_name = self._next_epoch(), self._name()
+            name = self._name() if self._draw.random() < 0.3 else self._new_name()
+            message.unadvertise.epoch, message.unadvertise.type_name = self._next_epoch(), name
         elif kind == "unsubscribe":
             message.unsubscribe.epoch, message.unsubscribe.subscription_id = self._next_epoch(), self._id()
         elif kind == "hold":
