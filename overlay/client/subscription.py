@@ -222,10 +222,7 @@ class Subscription:
         Of variables that follow a field (`Client.subscribe`) none can be given; without values, it waits for
         those of the fields.
         """
-        given = {**(values or {}), **variables}
-        if self._fields is not None:
-            self._fields.check_others(given)
-            self._fields.flush()
+        given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
             await self._owner.settle(timeout, f"the update of subscription {self.id}")
@@ -234,10 +231,7 @@ class Subscription:
         self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
         """As `update`, without waiting: the new values are in force in this client, and on their way."""
-        given = {**(values or {}), **variables}
-        if self._fields is not None:
-            self._fields.check_others(given)
-            self._fields.flush()
+        given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
 
@@ -271,6 +265,13 @@ class Subscription:
 
         self._fields = fields
         fields.start(announce, self._owner.assigned)
+
+    def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """These values, after those of the fields that are followed."""
+        if self._fields is not None:
+            self._fields.check_others(values)
+            self._fields.flush()
+        return values
 
     def _announce_fields(self) -> None:
         if self._fields is not None:
