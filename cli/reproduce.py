@@ -26,7 +26,7 @@ def reproduce(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="A smaller size: minutes, of jayaram a quarter of an hour on two cores."
+            "--quick", help="A smaller size: a few minutes of two cores for each paper."
         ),
     ] = False,
     out: Annotated[

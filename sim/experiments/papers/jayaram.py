@@ -39,7 +39,7 @@ from covey.sim.progress import Progress, labelled
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"
 )
-_SECONDS_PER_RUN = {"tiny": 1.0, "quick": 8.0, "full": 40.0}
+_SECONDS_PER_RUN = {"tiny": 1.0, "quick": 4.0, "full": 14.0}
 """Processor time of a run, with its share of the metrics."""
 
 
@@ -120,7 +120,12 @@ def notes(results: Results) -> list[str]:
     """What all runs share."""
     scenario = results.grid.cases[0].scenario
     scales = [case.scenario.cpu_scale for case in results.grid.cases]
-    warm_ups = [warm_up_s(case.scenario) for case in results.grid.cases]
+    warm_ups = [warm_up_s(case, case.scenario, 0.0) for case in results.grid.cases]
+    longer = [
+        f" ({case.title} at {case.rate(case.paper_rho):.0f}/s for a tenth of {case.steady_s:g} s)"
+        for case in results.grid.cases
+        if case.steady_s
+    ]
     return [
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
@@ -138,7 +143,8 @@ def notes(results: Results) -> list[str]:
         "; ".join(dict.fromkeys(map(_described, results.grid.cases))) + ".",
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
-        f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up, "
+        f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up"
+        f"{''.join(longer)}, "
         "in D where brokers are slowed less a tenth or a hundredth as long; these "
         f"{scenario.duration_s:g} s are at full speed {1e3 * scenario.duration_s / max(scales):g} to "
         f"{1e3 * scenario.duration_s / min(scales):g} ms. "

@@ -3,8 +3,8 @@
 `jayaram_costs.json` was measured by `measure_costs` at its full size and is checked in, so that runs give the
 same on every machine, byte for byte. From it follow
 
-- *filters-1000* and *filters-3000*: the costs at so many filters, charged to brokers with as many as a case
-  has subscribers, which would take too long to simulate.
+- *filters-3000*: the costs at 3,000 filters, charged to brokers with as many as a case has subscribers, which
+  would take too long to simulate.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Calibrations:
         """Derive all from one, and write them into a folder."""
         tables = {
             "measured": table,
-            "filters-1000": _as_with(table, 1_000),
             "filters-3000": _as_with(table, 3_000),
         }
         folder.mkdir(parents=True, exist_ok=True)

@@ -140,7 +140,9 @@ def is_steady(case: Case, assumption: Assumption, rho: float, table: CostTable) 
     if service not in _ONE_BY_ONE or assumption.offered or rho == 0:
         return True
     event_s = costs_of(case, table).event * of.cpu_scale / 1e9
-    return settling_s(of.publishers * of.window, event_s, rho) <= warm_up_s(of.having(service=service))
+    return settling_s(of.publishers * of.window, event_s, rho) <= warm_up_s(
+        case, of.having(service=service), rho
+    )
 
 
 def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:

@@ -155,7 +155,7 @@ def _decide(strategy: Strategy, chains: Chains, truths: Truths, evaluated: Evalu
 
 def _repetitions(plan: PaperPlan) -> tuple[int, int]:
     """The number of runs, and of events in each."""
-    return plan.pick((5, 2), (5, 4), (5, 100))
+    return plan.pick((5, 2), (5, 4), (5, 25))
 
 
 def _row(experiment: Experiment, point: Point, costs: Costs) -> dict[str, Cell]:

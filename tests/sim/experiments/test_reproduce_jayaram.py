@@ -123,7 +123,7 @@ def test_a_warm_up_is_as_long_as_the_order_of_messages_needs(tmp_path: Path) -> 
         point_scenario(Point(case, assumption, case.static, KNEE, 1), calibrations.files, 1.0, 0.0).warm_up_s
         for assumption in (services["two-lanes"], services["control-first"], BASE, services["broker"])
     ]
-    assert warm_ups == [15.0, 60.0, 180.0, 180.0]
+    assert warm_ups == [6.25, 25.0, 75.0, 75.0]
 
 
 def test_the_rates_of_full_utilisation_are_those_of_pilots(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(ga
     row, *_ = table_1([case], factor).rows
     assert row["verdict"] is verdict
     assert all(f"{value:.2f} (" in str(row["at the paper's rates"]) for value in (min(gains), max(gains)))
-    assert f"30 (29.7 to 30.3) ({case.rate(0.8):.0f}/s, rho 0.8)" in str(row["up to rho 0.95"])
+    assert f"30 (29.7 to 30.3) ({case.rate(0.9):.0f}/s, rho 0.9)" in str(row["up to rho 0.95"])
     first = summary([case], factor)[0]
     assert first.startswith("At the paper's rates, HTM, the poset matches: throughput at worst")
 
