@@ -87,6 +87,7 @@ _TERMS = (
     ("Rete matches", "An engine of its own finds what an event matches, beside the poset, as in EventJava."),
     ("re-subscription", "A change as a new subscription, after which the old one is cancelled."),
     ("utilisation", "The share of the busiest broker that changes take under re-subscription."),
+    ("rho", "The utilisation that is aimed at, by the rate of changes; under 'rho measured' what it was."),
     ("s, u", "What a re-subscription and an update cost a broker."),
     ("lane", "What a broker serves one by one; with two, events and changes do not wait for each other."),
     ("spurious event", "One that reached a client for values that it had already changed."),
