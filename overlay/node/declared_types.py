@@ -20,7 +20,7 @@ _KEY = "*"
 
 def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
     """The types as options of a hello: of `Quote` the option `event_types.Quote`, such as `firm:string*
-    price:float64`, where the key has a star. Types beyond 16,384 characters are left out.
+    price:float64`, where the key has a star. Those for which 16,384 characters have no room are left out.
     """
     options: dict[str, str] = {}
     room = _MOST_CHARACTERS
@@ -30,10 +30,9 @@ def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
             for name, kind in event_type.attributes.items()
         ]
         name, text = f"{_PREFIX}{event_type.name}", " ".join(words)
-        room -= len(name) + len(text)
-        if room < 0:
-            break
-        options[name] = text
+        if len(name) + len(text) <= room:
+            room -= len(name) + len(text)
+            options[name] = text
     return options
 
 

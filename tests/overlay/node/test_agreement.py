@@ -110,5 +110,7 @@ def test_event_types_in_a_hello() -> None:
         "event type Quote: the key is firm in the file of broker b1 and isin in that of broker b2; "
         "its events do not pass their link"
     ]
+    large = EventType("Large", {f"attribute_{number}": "int64" for number in range(1_000)})
+    assert as_options([large, _QUOTE]) == as_options([_QUOTE])
     many = [EventType(f"Type{number}", {"value": "int64"}) for number in range(5_000)]
     assert sum(len(name) + len(text) for name, text in as_options(many).items()) <= 16_384
