@@ -1,7 +1,9 @@
 """The standard gRPC services: health (grpc.health.v1), and reflection (grpc.reflection.v1alpha), by which
 tools learn the contract from the broker.
 
-The status of a service is computed when it is asked for.
+The status of a service is computed when it is asked for, and for all who watch by one timer: most of it is
+state of the core, which calls nobody when it changes. So what watchers cost does not grow with them until a
+status changes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
 _POLL_S = 0.5
-"""How often a status that is watched is computed; a broker that stops leaves calls longer than that."""
+"""How often statuses are computed while somebody watches. A broker that stops leaves calls longer than it."""
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION_SERVICE: str = reflection.SERVICE_NAME
@@ -39,6 +41,10 @@ class Health:
 
     def __init__(self, statuses: Mapping[str, Callable[[], Status]]) -> None:
         self._statuses = statuses
+        self._watchers: dict[RpcCall, str] = {}
+        """The service that each watches."""
+        self._known: dict[str, Status] = {}
+        """What watchers were sent last; empty while the timer does not run."""
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of the calls, by path."""
@@ -55,31 +61,39 @@ class Health:
         if name not in self._statuses:
             known = ", ".join(filter(None, self._statuses))
             raise CallError("NOT_FOUND", f"no service {name!r}: it has {known}")
-        return _response(self._status(name))
-
-    def _status(self, name: str) -> Status:
-        computed = self._statuses.get(name)
-        return Status.SERVICE_UNKNOWN if computed is None else computed()
+        return _response(self._statuses[name]())
 
     def _list(self, request: bytes) -> bytes:
         reply = health_pb2.HealthListResponse()
-        for name in self._statuses:
-            reply.statuses[name].status = self._status(name)
+        for name, status in self._statuses.items():
+            reply.statuses[name].status = status()
         return bytes(reply.SerializeToString())
 
     async def _watch(self, call: RpcCall) -> None:
         name = _service_of(await call.read() or b"")
-        sent: Status | None = None
-        ended = asyncio.ensure_future(call.ended())
+        if not self._known:
+            self._compute()
+        call.send(_response(self._known.get(name, Status.SERVICE_UNKNOWN)))
+        self._watchers[call] = name
         try:
-            while not ended.done():
-                status = self._status(name)
-                if status is not sent:
-                    call.send(_response(status))
-                    sent = status
-                await asyncio.wait({ended}, timeout=_POLL_S)
+            await call.ended()
         finally:
-            ended.cancel()
+            del self._watchers[call]
+
+    def _compute(self) -> None:
+        """Send what has changed, now and again until nobody watches."""
+        before, self._known = self._known, {name: status() for name, status in self._statuses.items()}
+        if before != self._known:
+            for call, name in self._watchers.items():
+                if before.get(name) != self._known.get(name):
+                    call.send(_response(self._known[name]))
+        asyncio.get_running_loop().call_later(_POLL_S, self._again)
+
+    def _again(self) -> None:
+        if self._watchers:
+            self._compute()
+        else:
+            self._known = {}
 
 
 def is_serving(reply: bytes) -> bool:

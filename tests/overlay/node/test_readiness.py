@@ -1,13 +1,16 @@
 """A broker is ready while every neighbour is linked and synchronised; it serves in any case."""
 
 import asyncio
+from typing import Any
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running import Brokers, on_a_loop, until
 
 from covey.cli.inspect import _check, _state
 from covey.overlay.core.endpoint import recovery
+from covey.overlay.node import health
 from covey.overlay.node.state import missing
 
 
@@ -82,3 +85,48 @@ async def test_who_watches_the_health_of_a_broker_is_told_that_it_stops() -> Non
         reply = await asyncio.wait_for(watch.read(), 60)
         assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
         await stopping
+
+
+class Watching:
+    """A call of Watch, and the statuses that it was sent."""
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+        self.end = asyncio.Event()
+
+    async def read(self) -> bytes:
+        return b""
+
+    def send(self, message: bytes) -> None:
+        self.got.append(health_pb2.HealthCheckResponse.FromString(message).status)
+
+    async def ended(self) -> None:
+        await self.end.wait()
+
+
+@on_a_loop
+async def test_a_status_is_computed_once_for_all_who_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_POLL_S", 0.05)
+    status, computed = health.Status.SERVING, 0
+
+    def current() -> health.Status:
+        nonlocal computed
+        computed += 1
+        return status
+
+    watched = health.Health({"": current})
+    watch: Any = watched.handlers()[f"/{health.HEALTH_SERVICE}/Watch"]
+    calls = [Watching() for _ in range(50)]
+    async with asyncio.TaskGroup() as watching:
+        for call in calls:
+            watching.create_task(watch(call))
+        await asyncio.sleep(0)
+        assert [call.got for call in calls] == [[1]] * 50
+        assert computed == 1
+        status = health.Status.NOT_SERVING
+        await until(lambda: all(call.got == [1, 2] for call in calls), "all are sent the change")
+        for call in calls:
+            call.end.set()
+    before = computed
+    await asyncio.sleep(0.2)
+    assert computed == before  # nobody watches
