@@ -135,6 +135,6 @@ export class Client {
   ): Promise<View<E>>;
   /** Resolves when the broker has accepted the events. */
   publish(type: string, events: Record<string, Value> | Record<string, Value>[]): Promise<void>;
-  /** Ends the session at the gateway. */
+  /** Ends the session at the gateway. No callback is called afterwards but `onState`, once. */
   close(): void;
 }

@@ -303,7 +303,7 @@ export class Client {
 
   // Where it comes from may be away as the gateway is: once there was a session, it is asked again.
   #withoutToken(error) {
-    if (!this.#session) return this.#end(error);
+    if (!this.#session || this.#error) return this.#end(error);
     this.#options.onNotice?.({ kind: "error", status: error.status, message: error.message });
     this.#closed({ reason: error.message });
   }
@@ -333,6 +333,7 @@ export class Client {
   }
 
   #receive(data) {
+    if (this.#error) return;
     const message = typeof data === "string" ? JSON.parse(data) : binaryMessage(data);
     if (message.kind === "welcome") return this.#welcome(message);
     if (!this.connected) return void (this.#refusal = message);
@@ -441,12 +442,13 @@ export class Client {
     this._request(subscription._asRequest()).then(
       (answer) => this.#subscriptions.has(number) && subscription._applied(answer),
       ({ status, message }) => {
+        if (this.#error) return;
         const session = this.#session;
         const again = () => {
           const wanted = session === this.#session && this.#subscriptions.has(number) && !this.#error;
           if (wanted) this.#subscribeAgain(number, subscription);
         };
-        if (PASSING.includes(status) && !this.#error) setTimeout(again, LONGEST_PAUSE_MS);
+        if (PASSING.includes(status)) setTimeout(again, LONGEST_PAUSE_MS);
         else this.#subscriptions.delete(number);
         this.#options.onNotice?.({ kind: "error", subscription: number, status, message });
       },

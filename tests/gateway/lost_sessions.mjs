@@ -182,6 +182,28 @@ const cases = {
     const other = new Client("http://gateway", { ...options, token });
     return [notices[0], states, asked(2), await failure(other.opened())];
   },
+  // What is under way when the client is closed: events, a subscription of the new session, a token.
+  closed: async () => {
+    const events = [];
+    const client = new Client("http://gateway", options);
+    await client.subscribe("Quote", "", {}, (some) => events.push(...some));
+    Gateway.answering = false;
+    Gateway.newest.lose();
+    await until(() => asked(2).length);
+    Gateway.newest.tell({ kind: "events", subscription: 1, events: [{ price: 1 }] });
+    client.close();
+    let refuse = null;
+    let token = "t";
+    const other = new Client("http://gateway", { ...options, token: () => token });
+    await other.opened();
+    token = { then: (_, reject) => (refuse = reject) };
+    Gateway.newest.lose();
+    await until(() => refuse);
+    other.close();
+    refuse(new Error("fetch failed"));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    return [events, notices];
+  },
 };
 console.log(JSON.stringify(await cases[process.argv[3]]()));
 process.exit();

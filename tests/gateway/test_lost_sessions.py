@@ -83,3 +83,7 @@ def test_a_token_that_is_not_to_be_had_for_a_time() -> None:
     assert states == ["afresh", "lost", "afresh"]
     assert asked == [["publish", None]]
     assert other == f"UNAUTHENTICATED: {why}"
+
+
+def test_a_client_that_is_closed_tells_nothing_more() -> None:
+    assert outcome("closed") == [[], []]
