@@ -177,6 +177,7 @@ export class Client {
   #nextRequest = 1;
   #subscriptions = new Map();
   #nextSubscription = 1;
+  #away = new Set(); // the numbers of those that are tried again: what changes them waits for that
   #pauseMs = 0;
   #error = null;
   #refusal = null;
@@ -261,6 +262,7 @@ export class Client {
 
   async _cancel(subscription) {
     if (!this.#subscriptions.delete(subscription.number)) return; // it was cancelled before
+    if (this.#away.has(subscription.number)) return; // the gateway does not have it
     try {
       await this._request({ kind: "unsubscribe", subscription: subscription.number });
     } catch (error) {
@@ -322,6 +324,7 @@ export class Client {
   }
 
   #sendRequest(request, waiting) {
+    if (this.#away.has(waiting.message.subscription)) return;
     const size = new TextEncoder().encode(waiting.text).length;
     if (size > this.#mostBytes) { // it would end the connection
       this.#requests.delete(request);
@@ -355,6 +358,7 @@ export class Client {
       case "answer":
       case "error": {
         const waiting = this.#requests.get(message.request);
+        if (this.#away.has(waiting?.message.subscription)) return; // it was sent behind the subscription
         this.#requests.delete(message.request);
         if (message.kind === "answer") return waiting?.resolve(message);
         if (waiting) return waiting.reject(new CoveyError(message.status, message.message));
@@ -416,6 +420,7 @@ export class Client {
   #beginAnew() {
     const pending = [...this.#requests.values()];
     this.#requests.clear();
+    this.#away.clear();
     const subscribing = new Set(pending.filter(isSubscribe).map((each) => each.message.subscription));
     for (const [number, subscription] of this.#subscriptions) {
       if (subscribing.has(number)) subscription._beginAnew();
@@ -435,7 +440,7 @@ export class Client {
     }
   }
 
-  // Where the broker is away this is tried again, as a connection is.
+  // Where the broker is away this is tried again, as a connection is; updates and renewals wait for that.
   #subscribeAgain(number, subscription) {
     subscription._beginAnew();
     // Two functions, for what a callback of the page throws in the first is no error of the subscription.
@@ -443,16 +448,27 @@ export class Client {
       (answer) => this.#subscriptions.has(number) && subscription._applied(answer),
       ({ status, message }) => {
         if (this.#error) return;
-        const session = this.#session;
-        const again = () => {
-          const wanted = session === this.#session && this.#subscriptions.has(number) && !this.#error;
-          if (wanted) this.#subscribeAgain(number, subscription);
-        };
-        if (PASSING.includes(status)) setTimeout(again, LONGEST_PAUSE_MS);
-        else this.#subscriptions.delete(number);
+        if (!PASSING.includes(status)) this.#subscriptions.delete(number);
+        if (this.#subscriptions.has(number)) {
+          this.#away.add(number);
+          const session = this.#session;
+          setTimeout(() => session === this.#session && this.#tryAgain(number), LONGEST_PAUSE_MS);
+        }
         this.#options.onNotice?.({ kind: "error", subscription: number, status, message });
       },
     );
+  }
+
+  #tryAgain(number) {
+    if (this.#error) return;
+    this.#away.delete(number);
+    const waiting = [...this.#requests].filter(([, { message }]) => message.subscription === number);
+    const subscription = this.#subscriptions.get(number);
+    if (subscription) this.#subscribeAgain(number, subscription);
+    for (const [request, { message, resolve, reject }] of waiting) {
+      this.#requests.delete(request);
+      this._request(message).then(resolve, reject);
+    }
   }
 
   #closed(event) {

@@ -116,6 +116,33 @@ const cases = {
     await until(() => !ships.inside.size);
     return [[...new Set(asked(3).map(String))], notices.slice(0, 2), views.map(({ kind }) => kind)];
   },
+  // What the user asks for while the new session has no broker, before and after that is known.
+  changed: async () => {
+    const wait = globalThis.setTimeout;
+    const again = [];
+    globalThis.setTimeout = (callback, ms) => (ms === 5_000 ? again.push(callback) : wait(callback, ms));
+    const client = new Client("http://gateway", options);
+    const quotes = await client.subscribe("Quote", "price < $limit", { limit: 1 }, () => {}, { validFor: 1_000 });
+    const cancelled = await client.subscribe("Quote");
+    Gateway.answering = false;
+    Gateway.newest.lose();
+    await until(() => asked(2).length === 2);
+    const [subscribing, other] = Gateway.sessions[1];
+    const updates = [quotes.update({ limit: 2 })];
+    const tell = ({ request }, status) => Gateway.newest.tell({ kind: "error", request, status, message: "no" });
+    tell(subscribing, "UNAVAILABLE");
+    tell(other, "UNAVAILABLE");
+    tell(Gateway.sessions[1][2], "INVALID_ARGUMENT");
+    await until(() => notices.length === 2);
+    await new Promise((resolve) => wait(resolve, 20));
+    updates.push(quotes.update({ limit: 3 }), quotes.renew(2_000), cancelled.unsubscribe());
+    const sent = Gateway.sessions[1].length;
+    Gateway.answering = true;
+    for (const callback of again) callback();
+    await Promise.all(updates);
+    const changes = Gateway.sessions[1].slice(sent).map(({ kind, values }) => [kind, values?.limit ?? null]);
+    return [sent, changes, quotes.values, cancelled.expired, notices.map(({ status }) => status)];
+  },
   // A callback that throws ends nothing.
   callback: async () => {
     const told = [];

@@ -50,6 +50,15 @@ def test_a_new_session_that_finds_no_broker_for_a_time() -> None:
     assert kinds == ["enter", "leave"]
 
 
+def test_what_is_asked_for_while_a_new_session_finds_no_broker() -> None:
+    sent, changes, values, expired, notices = outcome("changed")
+    assert sent == 3  # two subscriptions and an update, which the gateway refuses
+    assert changes == [["subscribe", 1], ["update", 2], ["update", 3], ["renew", None]]
+    assert values == {"limit": 3}
+    assert not expired
+    assert notices == ["UNAVAILABLE", "UNAVAILABLE"]
+
+
 def test_a_callback_that_throws_ends_no_view() -> None:
     assert outcome("callback") == [["of the page"], []]
 
