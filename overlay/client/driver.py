@@ -351,11 +351,15 @@ class SessionDriver:
         """Cancel a subscription, and drop what waits for it."""
         self.check_open()
         messages = self.core.unsubscribe(subscription.id)
-        del self.subscriptions[subscription.id]
-        self.views.pop(subscription.id, None)
-        self.unclaimed.pop(subscription.id, None)
+        self._forget(subscription.id)
         subscription._discard()
         self.transmit(messages)
+
+    def _forget(self, subscription_id: int) -> Subscription | None:
+        """The subscription, if it had not ended."""
+        self.views.pop(subscription_id, None)
+        self.unclaimed.pop(subscription_id, None)
+        return self.subscriptions.pop(subscription_id, None)
 
     def give_up(self, subscription: Subscription) -> None:
         """Its call has failed: cancel it, unless it has ended, or its client has or closes."""
@@ -517,12 +521,11 @@ class SessionDriver:
             view.waiters.fail_all(error)
         if refused.type_name not in self.core.advertised:
             self.end_listeners(refused.type_name, error)
-        subscription = self.subscriptions.get(refused.subscription_id)
-        if subscription is not None and not self.core.has_subscription(subscription.id):
-            del self.subscriptions[subscription.id]
-            self.views.pop(subscription.id, None)
-            subscription._discard()
-            subscription._end(error)
+        if not self.core.has_subscription(refused.subscription_id):
+            subscription = self._forget(refused.subscription_id)
+            if subscription is not None:
+                subscription._discard()
+                subscription._end(error)
         log.info("client %s was refused: %s", self.name, refused.reason)
 
     def _end(self, error: Exception, shown: Exception | None) -> None:
@@ -580,8 +583,7 @@ class SessionDriver:
 
     def _expire(self, subscription_id: int) -> None:
         """The validity period of a subscription has ended."""
-        self.unclaimed.pop(subscription_id, None)
-        subscription = self.subscriptions.pop(subscription_id, None)
+        subscription = self._forget(subscription_id)
         if subscription is not None:
             subscription._expire()
             if self._deliveries is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from covey.matcher import EventBatch, EventType, EventTypeError, FilterError, Su
 from covey.overlay import Client, ClosedError, NotSettledError, RefusedError
 from covey.overlay.client.event import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.messages import Refuse
+from covey.overlay.node.broker_storage import Retention
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 
@@ -144,3 +147,18 @@ async def test_who_subscribes_hears_of_an_end_of_the_client_while_the_type_is_lo
         with pytest.raises(ClosedError):
             task.result()
         assert not me.session.subscriptions
+
+
+@on_a_loop
+async def test_a_refused_subscription_of_an_earlier_process_is_not_handed_out(tmp_path: Path) -> None:
+    storage = {"durable": {"Ship": Retention()}, "storage": str(tmp_path), "event_types": [SHIP]}
+    async with Brokers(**storage) as overlay:
+        async with Client(overlay.address("b1"), "me", durable=True) as me:
+            refused = (await me.subscribe("Ship", "x < 3")).id
+        async with Client(overlay.address("b1"), "me", durable=True) as me:
+            await me.settled()
+            epoch = me.session._subscriptions[refused].born
+            me._driver._handle(Refuse(epoch, "PERMISSION_DENIED", "no", refused))
+            with pytest.raises(SubscriptionError, match="expected the id of one of me"):
+                me.subscription(refused)
+            assert (await me.subscribe("Ship", "x < 3")).id != refused
