@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Json, numbered, with_access
-from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
+from covey.cli.support.waiting import CONNECT_S, run_until_signal
 from covey.matcher import EventBatch
 from covey.matcher.errors import EventError
 from covey.overlay import Client
@@ -139,7 +139,7 @@ async def _publish(
     async with Client(broker, connect_timeout=CONNECT_S, tls=access.tls, token=access.token) as client:
         event_type = await client.event_type(type_name)
         batch = EventBatch.from_pylist(event_type, [values])
-        await Waiting(client).settle(client.advertise(event_type))
+        await client.advertise(event_type)
         await client.publish_batch(type_name, batch, confirm=True)
         await _follow(broker, type_name, client.publisher, 1, json_output, access)
 

@@ -19,7 +19,7 @@ from pyarrow import csv as arrow_csv
 
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Json, with_access
 from covey.cli.support.output import print_json
-from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal, stdin_lines
+from covey.cli.support.waiting import CONNECT_S, run_until_signal, stdin_lines
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError, EventTypeError, InputError
 from covey.matcher.events.event_type import Kind
@@ -118,7 +118,7 @@ async def _publish(
         broker, name, connect_timeout=CONNECT_S, session=session, tls=access.tls, token=access.token
     ) as client:
         event_type = declared or await known_type(client, type_name)
-        await Waiting(client).settle(client.advertise(event_type))
+        await client.advertise(event_type)
         start = time.perf_counter()
         pace = _Pace(rate)
         if file == "-":

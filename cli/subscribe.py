@@ -16,7 +16,7 @@ import typer
 
 from covey.cli.publish import known_type, schema_of
 from covey.cli.support.options import BROKER, NO_ACCESS, Access, Broker, Modules, import_modules, with_access
-from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal, stdin_lines
+from covey.cli.support.waiting import CONNECT_S, run_until_signal, stdin_lines
 from covey.matcher import EventBatch, Filter, parse
 from covey.matcher.dialects import translate
 from covey.matcher.errors import CoveyError, VariableError
@@ -121,12 +121,9 @@ async def _subscribe(
         )
         parsed = parse(filter, event_type)
         values = read_values(words, parsed)
-        waiting = Waiting(client)
-        subscription = await waiting.settle(
-            client.subscribe(event_type, parsed, values=values, valid_for=valid_for)
-        )
+        subscription = await client.subscribe(event_type, parsed, values=values, valid_for=valid_for)
         print(f"subscribed to {type_name}: {filter or 'every event'}", file=sys.stderr)
-        moves = asyncio.create_task(_move(subscription, gapless, waiting))
+        moves = asyncio.create_task(_move(subscription, gapless))
         with suppress(asyncio.CancelledError):  # by a signal
             await _print_events(subscription, count, json_output)
             if subscription.expired:
@@ -178,22 +175,22 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
     return values
 
 
-async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
+async def _move(subscription: Subscription, gapless: bool) -> None:
     """Update variables from standard input, without waiting for earlier updates."""
     room = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as moves:
         async for line in stdin_lines():
             if line.strip():
                 await room.acquire()
-                move = moves.create_task(_apply(subscription, line.strip(), gapless, waiting))
+                move = moves.create_task(_apply(subscription, line.strip(), gapless))
                 move.add_done_callback(lambda _: room.release())
 
 
-async def _apply(subscription: Subscription, line: str, gapless: bool, waiting: Waiting) -> None:
+async def _apply(subscription: Subscription, line: str, gapless: bool) -> None:
     try:
         values = read_values(split_words(line), subscription.filter)
         start = time.perf_counter()
-        await waiting.settle(subscription.update(values=values, gapless=gapless))
+        await subscription.update(values=values, gapless=gapless)
         took_ms = (time.perf_counter() - start) * 1e3
         print(f"{line}: applied in {took_ms:.1f} ms", file=sys.stderr, flush=True)
     except CoveyError as error:

@@ -59,6 +59,8 @@ log = logging.getLogger("covey.client")
 _ANSWER_WITHIN_S = 10.0
 _GOODBYE_S = 3.0
 _CLOSED = "closed by the client"
+_SILENT_S = 3.0
+"""A call that waits for so long logs what it waits for."""
 _REFUSED_TOKENS = 3
 """So many in a row end a client that has connected before: a new one does not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
@@ -123,6 +125,8 @@ class SessionDriver:
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
         self._task: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        """Asks what calls wait for."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -381,10 +385,7 @@ class SessionDriver:
         """As `settle`, for an epoch of these waiters; `what` is how the sentence of the error begins."""
         future = waiters.wait(epoch)
         try:
-            if timeout is None:
-                await future
-            else:
-                await self._within(timeout, what, future)
+            await self._within(timeout, what, future)
         finally:
             waiters.leave(epoch, future)
 
@@ -407,11 +408,23 @@ class SessionDriver:
         return {number: error for number, error in errors.items() if isinstance(error, Exception)}
 
     async def _within(self, timeout: float | None, what: str, waiting: Awaitable[object]) -> None:
+        late = asyncio.get_running_loop().call_later(_SILENT_S, self._late, what)
         try:
             async with asyncio.timeout(timeout):
                 await waiting
         except TimeoutError:
             raise NotSettledError(f"{what} within {timeout:g} s: {await self._missing()}") from None
+        finally:
+            late.cancel()
+
+    def _late(self, what: str) -> None:
+        """Log what a call waits for, once in a while for all."""
+        if self.error is None and self.reports.is_due("what calls wait for"):
+            self._asking = asyncio.get_running_loop().create_task(self._log_missing(what))
+
+    async def _log_missing(self, what: str) -> None:
+        missing = await self._missing()
+        log.warning("client %s: %s within %g s: %s; still waiting", self.name, what, _SILENT_S, missing)
 
     async def _missing(self) -> str:
         """Which broker has not answered, as far as that can be determined."""
@@ -531,6 +544,8 @@ class SessionDriver:
     def _end(self, error: Exception, shown: Exception | None) -> None:
         """The client has ended: waiters get `error`; iterators get `shown`, or just end."""
         self.error = error
+        if self._asking is not None:
+            self._asking.cancel()
         self.waiters.fail_all(error)
         self.publishing.fail(error)
         for subscription in self.subscriptions.values():

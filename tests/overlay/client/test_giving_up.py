@@ -13,6 +13,7 @@ from covey.matcher import EventType
 from covey.overlay import Client, ClosedError, NotSettledError
 
 CLIENT = "covey.overlay.client"
+CLIENT_LOG = "covey.client"
 
 
 @on_a_loop
@@ -79,6 +80,27 @@ async def test_a_client_without_a_broker_logs_what_it_waits_for_and_that_it_came
     why = f"no broker answers at {address}"
     assert re.fullmatch(rf"client me waits for a broker at {address}, for another [\d.]+ s: {why}", waits)
     assert re.fullmatch(rf"client me is connected to {address}, after [\d.]+ s", came)
+
+
+@on_a_loop
+async def test_a_call_that_waits_logs_what_it_waits_for_once_for_all(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.overlay.client.driver._SILENT_S", 0.05)
+    async with (
+        Brokers([("b1", "b2")]).unlinked("b1") as overlay,
+        Client(overlay.address("b1"), "me") as me,
+    ):
+        calls = [asyncio.create_task(me.subscribe(QUOTE, f"price < {limit}")) for limit in (2, 3)]
+        await until(lambda: any(record.name == CLIENT_LOG for record in caplog.records))
+        await asyncio.sleep(0.2)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+    (waits,) = [record.getMessage() for record in caplog.records if record.name == CLIENT_LOG]
+    assert waits.startswith("client me: the subscription 'price < 2")
+    why = "broker b2, next to b1, is out of reach; still waiting"
+    assert waits.endswith(f" has not taken effect everywhere within 0.05 s: {why}")
 
 
 @on_a_loop
