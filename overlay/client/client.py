@@ -589,14 +589,14 @@ class Client:
         self._driver.check_open()
         if self._durable:
             raise SubscriptionError(f"a view of durable client {self.name}: expected one that is not durable")
+        compiled = await self._compiled(event_type, filter, language)
+        outer = None if leave is None else await self._compiled(event_type, leave, language)
         if self._driver.reads_deliveries:
             raise SubscriptionError(f"a view of client {self.name} with deliveries(): expected it without")
-        compiled = await self._compiled(event_type, filter, language)
         every = {**(values or {}), **variables}
-        if leave is None:
+        if outer is None:
             subscription_id, messages = self._core.view(compiled, every)
         else:
-            outer = await self._compiled(event_type, leave, language)
             subscription_id, messages = self._core.view(outer, every, enters=compiled)
         subscription = ViewSubscription(self._driver, subscription_id, compiled, max_keys)
         self._driver.views[subscription_id] = subscription

@@ -10,7 +10,7 @@ import pytest
 from running import Brokers, on_a_loop, two_clients, until
 
 from covey.matcher import EventBatch, EventType, FilterError, parse
-from covey.matcher.errors import CapacityError, VariableError
+from covey.matcher.errors import CapacityError, SubscriptionError, VariableError
 from covey.overlay import Change, Client, ClosedError, Motion, RefusedError, View
 from covey.overlay.client.event import Claim, Part
 from covey.overlay.client.view import ViewSubscription
@@ -290,3 +290,13 @@ async def test_a_view_with_too_many_keys_ends_alone_while_its_client_closes() ->
     update.cancel()
     with pytest.raises(CapacityError):
         View(view).snapshot()
+
+
+@on_a_loop
+async def test_a_view_is_refused_where_deliveries_began_while_its_type_was_looked_up() -> None:
+    async with two_clients(VEHICLE) as (_, _, reader):
+        view = asyncio.create_task(reader.view("Vehicle", "x < 3"))
+        await asyncio.sleep(0)
+        reader.deliveries()
+        with pytest.raises(SubscriptionError, match=r"with deliveries\(\): expected it without"):
+            await asyncio.wait_for(view, 10)
