@@ -372,10 +372,12 @@ class Subscription:
         """The events of what has arrived first that match the newest values, and of these as many as `take`
         returns; the others stay.
         """
-        if self._pacer is not None:
-            self._pacer.let_go()
         items = self._inbox.items
-        while not items:
+        while True:
+            if self._pacer is not None:
+                self._pacer.let_go()
+            if items:
+                break
             await self._inbox.changed()
         part = items[0]
         self._announce_fields()

@@ -6,10 +6,12 @@ from collections import defaultdict
 import pytest
 from running import QUOTE, Brokers, on_a_loop
 
-from covey.matcher import EventType
+from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import SubscriptionError
 from covey.overlay import Client, Gap, Subscription
 from covey.overlay.client import subscription
+from covey.overlay.client.event import Claim, Part
+from covey.overlay.core.client.actions import DeliverTo
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 
@@ -80,6 +82,19 @@ async def test_what_waits_is_handed_out_at_the_end() -> None:
         await reader.close()
         assert [event["x"] async for event in paced] == [2]
         assert paced.conflated == 1
+
+
+@on_a_loop
+async def test_what_waits_leaves_to_a_reader_whom_another_was_ahead_of() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        paced = await me.subscribe(SHIP, max_rate=1_000)
+        readers = [asyncio.create_task(anext(paced.batches())) for _ in range(2)]
+        await asyncio.sleep(0)
+        for ship in (1, 2):
+            batch = EventBatch.from_pylist(SHIP, [{"id": ship, "x": 0}])
+            paced._put(Part(DeliverTo(paced.id, batch, 0), 1, Claim(ship, 1, lambda: None)))
+        batches = await asyncio.wait_for(asyncio.gather(*readers), 10)
+        assert [event["id"] for batch in batches for event in batch.to_pylist()] == [1, 2]
 
 
 @on_a_loop
