@@ -244,11 +244,12 @@ class SessionDriver:
                 call = channel.call(CONNECT)
                 greeting = await self._greet(call)
                 opened = True
+                self._refused_tokens = 0
                 backoff.connected()
                 await self._exchange(call, greeting)
         except CallError as failure:
             self.why = str(failure)
-            if failure.status not in _PASSING and not self._renews(failure.status, opened):
+            if failure.status not in _PASSING and not self._renews(failure.status):
                 error = ConnectError(self.why, failure.status)
         except (LinkError, MalformedPacketError) as failure:
             self.why = str(failure)
@@ -262,11 +263,11 @@ class SessionDriver:
             self.reports.state(False, self.why)
         return error
 
-    def _renews(self, status: str, opened: bool) -> bool:
-        """Whether another token may help: this one has expired while the client was connected."""
-        self._refused_tokens = 0 if opened else self._refused_tokens + 1
+    def _renews(self, status: str) -> bool:
+        """Whether another token may help: this one has expired since the client connected."""
+        self._refused_tokens += 1
         renewable = status == "UNAUTHENTICATED" and self.credentials.renews
-        return renewable and self._refused_tokens < _REFUSED_TOKENS
+        return renewable and self._refused_tokens <= _REFUSED_TOKENS
 
     async def _greet(self, call: RpcCall) -> Greeting:
         hello = Greeting(

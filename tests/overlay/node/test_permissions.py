@@ -162,6 +162,21 @@ async def test_a_token_that_ends_loses_no_event_and_takes_what_the_next_one_does
 
 
 @on_a_loop
+async def test_a_token_that_is_refused_once_ends_no_client_that_was_connected() -> None:
+    """Another end than that of the token has broken the connection."""
+    given: list[str] = []
+    async with Brokers(clients=rules()) as overlay:
+        proxy = await overlay.proxy("b1")
+        async with Client(
+            proxy.address, "alice", token=lambda: given.pop() if given else token("alice")
+        ) as alice:
+            given.append(token("alice", -1))
+            proxy.cut()
+            await until(lambda: not given and (alice.connected or alice.error is not None))
+            assert alice.error is None
+
+
+@on_a_loop
 async def test_a_policy_holds_at_the_broker_of_the_client_and_through_updates() -> None:
     tenants = Rule(claims={"role": "trader"}, subscribe=(Permission("Quote", "firm == $tenant"),))
     async with Brokers([("b1", "b2")], clients=rules(tenants)) as overlay:
