@@ -107,8 +107,8 @@ class Client:
     `tls` is the path of the authority's certificates that a broker with TLS is verified by, or a `Tls` with a
     certificate and key of this client as well; its files are read again when they change. `token` is a bearer
     token, or a function (maybe asynchronous) that returns one: it is called before each connection, so a
-    client goes on with a new token when one has expired, and misses nothing within its lease. Neither is in
-    any `repr`.
+    client goes on with a new token when one has expired, and misses nothing within its lease; where it
+    raises, it is called again, as an address is tried again. Neither is in any `repr`.
 
     With `durable` the broker keeps the subscriptions under this client's name while it is away, also over its
     own restarts, and stores the events of durable types for it (docs/durability.md). After a restart

@@ -92,9 +92,14 @@ class Credentials:
 
     async def _token(self) -> str:
         assert self.token is not None
-        token = self.token if isinstance(self.token, str) else self.token()
-        if inspect.isawaitable(token):
-            token = await token
+        try:
+            token = self.token if isinstance(self.token, str) else self.token()
+            if inspect.isawaitable(token):
+                token = await token
+        except CallError:
+            raise
+        except Exception as error:  # where it comes from may be away, as a broker may be
+            raise CallError("UNAVAILABLE", f"there is no token: {error!r}") from error
         if not isinstance(token, str) or not token.strip().isascii() or not token.strip().isprintable():
             raise CallError("UNAUTHENTICATED", "the token is no printable ASCII text")
         if not token.strip():

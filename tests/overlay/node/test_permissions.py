@@ -162,18 +162,24 @@ async def test_a_token_that_ends_loses_no_event_and_takes_what_the_next_one_does
 
 
 @on_a_loop
-async def test_a_token_that_is_refused_once_ends_no_client_that_was_connected() -> None:
+async def test_a_token_that_is_refused_once_or_not_to_be_had_ends_no_client_that_was_connected() -> None:
     """Another end than that of the token has broken the connection."""
-    given: list[str] = []
+    given: list[str | None] = []
+
+    def asked() -> str:
+        found = given.pop() if given else token("alice")
+        if found is None:
+            raise OSError("fetch failed")
+        return found
+
     async with Brokers(clients=rules()) as overlay:
         proxy = await overlay.proxy("b1")
-        async with Client(
-            proxy.address, "alice", token=lambda: given.pop() if given else token("alice")
-        ) as alice:
-            given.append(token("alice", -1))
-            proxy.cut()
-            await until(lambda: not given and (alice.connected or alice.error is not None))
-            assert alice.error is None
+        async with Client(proxy.address, "alice", token=asked) as alice:
+            for some in ([token("alice", -1)], [None] * 5):
+                given.extend(some)
+                proxy.cut()
+                await until(lambda: not given and (alice.connected or alice.error is not None))
+                assert alice.error is None
 
 
 @on_a_loop
