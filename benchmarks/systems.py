@@ -20,6 +20,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -441,6 +442,18 @@ class JetStream(FleetingNats):
     label = "NATS JetStream"
     storing = "write; fsync every 2 minutes (sync_interval, the default)"
     sync_interval = "2m"
+
+    @classmethod
+    def missing(cls) -> str:
+        if why := super().missing():
+            return why
+        with tempfile.TemporaryDirectory(prefix="covey-") as folder:
+            command = [*cls(Path(folder)).command(), "-t"]
+            tested = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not tested.returncode:
+            return ""
+        said = (tested.stdout + tested.stderr).strip()
+        return f"{cls.program} does not take its configuration: expected a newer one (sync_interval): {said}"
 
     def command(self) -> Sequence[str]:
         file = self.folder / "nats.conf"

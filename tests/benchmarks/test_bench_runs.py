@@ -3,13 +3,14 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import measure
 from running import on_a_loop
 
-from benchmarks import peers
+from benchmarks import peers, systems
 from benchmarks.change import ChangePlan, measure_changes
 from benchmarks.durable import DurablePlan, measure_durable
 from benchmarks.faults import FaultPlan, FaultyLink, measure_faults
@@ -168,13 +169,23 @@ def test_a_trace_has_the_rooms_that_an_event_passes() -> None:
     assert traces["update"].folders["overlay/core/covering"] > 0
 
 
-def test_systems_that_are_not_there_are_left_out_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_that_are_not_there_are_left_out_and_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", "")
     assert [peer.program for peer in found()] == ["covey", "covey"]
     with pytest.raises(InputError, match="mosquitto is not on the PATH: expected an installed server"):
         found(["mosquitto"])
     with pytest.raises(InputError, match="systems 'kafka': expected some of nats-server, "):
         found(["kafka"])
+    server = tmp_path / "nats-server"
+    server.write_text("#!/bin/sh\necho 'unknown field \"sync_interval\"' >&2; exit 1\n")
+    server.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(systems, "find_spec", lambda package: package)
+    assert [peer.program for peer in found()] == ["covey", "covey"]
+    with pytest.raises(InputError, match="nats-server does not take its configuration: expected a newer one"):
+        found(["nats-server"])
     assert len({peer.label for peer in DURABLE}) == len(DURABLE)
     assert (len(body(1, 2)), read_body(body(7, -3))) == (128, (7, -3))
 
