@@ -259,6 +259,7 @@ class Client:
                 self._driver.unadvertise(type_name)
             for subscription in list(self._driver.subscriptions.values()) if end else ():
                 self._driver.unsubscribe(subscription)
+                subscription._end(None)
         await self._driver.close(grace)
 
     @property

@@ -162,3 +162,15 @@ async def test_a_refused_subscription_of_an_earlier_process_is_not_handed_out(tm
             with pytest.raises(SubscriptionError, match="expected the id of one of me"):
                 me.subscription(refused)
             assert (await me.subscribe("Ship", "x < 3")).id != refused
+
+
+@on_a_loop
+async def test_iteration_ends_where_the_durable_session_is_ended(tmp_path: Path) -> None:
+    storage = {"durable": {"Ship": Retention()}, "storage": str(tmp_path), "event_types": [SHIP]}
+    async with Brokers(**storage) as overlay:
+        me = Client(overlay.address("b1"), "me", durable=True)
+        await me.open()
+        reading = asyncio.create_task(anext(await me.subscribe("Ship"), None))
+        await asyncio.sleep(0)
+        await me.close(end=True)
+        assert await asyncio.wait_for(reading, 10) is None
