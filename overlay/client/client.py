@@ -100,7 +100,8 @@ class Client:
     published and not accepted; a type that the broker holds has as much for itself. `routing` "static" sends
     updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or "unsubscribe-first"), as
     in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in seconds; a lost
-    one is re-established without a bound, and `on_state(connected, reason)` is called for both. `session` is
+    one is re-established without a bound, and `on_state(connected, reason)` is called for both. A call that
+    waits for other brokers for 3 s logs for which (`covey.client`). `session` is
     a state machine of the protocol to use, in place of one of its own; with that of a client that is closed
     this one has its subscriptions (`subscription`), such as at another broker.
 
@@ -108,7 +109,7 @@ class Client:
     certificate and key of this client as well; its files are read again when they change. `token` is a bearer
     token, or a function (maybe asynchronous) that returns one: it is called before each connection, so a
     client goes on with a new token when one has expired, and misses nothing within its lease; where it
-    raises, it is called again, as an address is tried again. Neither is in any `repr`.
+    raises, the client tries again, as where no broker answers. Neither is in any `repr`.
 
     With `durable` the broker keeps the subscriptions under this client's name while it is away, also over its
     own restarts, and stores the events of durable types for it (docs/durability.md). After a restart
