@@ -464,8 +464,8 @@ class Subscription:
 def validity_ns(valid_for: float) -> int:
     """A validity period in nanoseconds. `ValueError` unless it is seconds from 0.001 to ten years."""
     number = isinstance(valid_for, int | float) and not isinstance(valid_for, bool)
-    if not number or not math.isfinite(valid_for) or not 1_000_000 <= valid_for * 1e9 <= MAX_VALIDITY_NS:
-        longest_s = MAX_VALIDITY_NS // 1_000_000_000
+    longest_s = MAX_VALIDITY_NS // 1_000_000_000
+    if not number or not 0.001 <= valid_for <= longest_s:
         expected = f"seconds from 0.001 to {longest_s} (ten years)"
         raise ValueError(f"valid_for is {valid_for!r}: expected {expected}")
     return round(valid_for * 1e9)
