@@ -25,9 +25,7 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram, liu, or all of them.")],
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="A smaller size: a few minutes of two cores for each paper."
-        ),
+        typer.Option("--quick", help="A smaller size: a few minutes of two cores for each paper."),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (HTML, JSON) and its plots (PNG).")

@@ -125,6 +125,9 @@ class SessionDriver:
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
         self._task: asyncio.Task[None] | None = None
+        self._calls: dict[Awaitable[object], str] = {}
+        """What calls wait for, the first call first, and how the sentence about it begins."""
+        self._patience: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         """Asks what calls wait for."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -409,19 +412,33 @@ class SessionDriver:
         return {number: error for number, error in errors.items() if isinstance(error, Exception)}
 
     async def _within(self, timeout: float | None, what: str, waiting: Awaitable[object]) -> None:
-        late = asyncio.get_running_loop().call_later(_SILENT_S, self._late, what)
+        self._calls[waiting] = what
+        if self._patience is None:
+            self._be_patient()
         try:
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 await waiting
+            else:
+                async with asyncio.timeout(timeout):
+                    await waiting
         except TimeoutError:
             raise NotSettledError(f"{what} within {timeout:g} s: {await self._missing()}") from None
         finally:
-            late.cancel()
+            del self._calls[waiting]
 
-    def _late(self, what: str) -> None:
-        """Log what a call waits for, once in a while for all."""
-        if self.error is None and self.reports.is_due("what calls wait for"):
-            self._asking = asyncio.get_running_loop().create_task(self._log_missing(what))
+    def _be_patient(self) -> None:
+        """Look after a while what the call waits for that has waited longest."""
+        loop, first = asyncio.get_running_loop(), next(iter(self._calls))
+        self._patience = loop.call_later(_SILENT_S, self._late, first)
+
+    def _late(self, first: Awaitable[object]) -> None:
+        """Log what this call waits for if it still does, once in a while for all."""
+        self._patience = None
+        if first in self._calls and self.reports.is_due("what calls wait for"):
+            asking = self._log_missing(self._calls[first])
+            self._asking = asyncio.get_running_loop().create_task(asking)
+        if self._calls:
+            self._be_patient()
 
     async def _log_missing(self, what: str) -> None:
         missing = await self._missing()
@@ -545,8 +562,9 @@ class SessionDriver:
     def _end(self, error: Exception, shown: Exception | None) -> None:
         """The client has ended: waiters get `error`; iterators get `shown`, or just end."""
         self.error = error
-        if self._asking is not None:
-            self._asking.cancel()
+        for each in (self._patience, self._asking):
+            if each is not None:
+                each.cancel()
         self.waiters.fail_all(error)
         self.publishing.fail(error)
         for subscription in self.subscriptions.values():
