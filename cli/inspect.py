@@ -34,7 +34,7 @@ def health(
     With --ready it ends with 3 if the broker serves but is not ready, and prints what is missing and for how
     long. It ends with 1 if the broker does not serve or does not answer. Restart a broker for 1, never for 3:
     it may wait for a neighbour. A broker serves while its matching kernels are compiled, which takes about a
-    minute once per machine. Where links move, it prints the broker's upward link and why it is that one.
+    minute once per user. Where links move, it prints the broker's upward link and why it is that one.
 
     Example: covey health --broker localhost:7001 --ready
     """
