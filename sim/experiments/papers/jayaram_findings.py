@@ -238,20 +238,21 @@ def _answer(each: Claimed) -> str:
 
 
 def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
-    """The answer first: what is seen at the paper's rates; then in how many factors what is seen."""
+    """The answer first: what is seen at the highest of the paper's rates, with verdicts over all of them; and
+    in how many factors."""
     sentences = []
     for case in cases:
         rhos = case.drawn or tuple(rho for rho in case.rhos if rho > 0)
-        factors = {each.metric: each for each in claimed([case], factor)}
+        top = max(rhos)
+        claims = {each.metric: each for each in claimed([case], factor)}
         words = []
         for metric in METRICS:
-            each = factors.get(metric) or Claimed(
-                case, metric, "", 1.0, {r: factor(case, r, metric) for r in rhos}
-            )
-            claim = f", {each.verdict(rhos)} (paper: up to {each.paper:g})" if each.figure else ""
-            words.append(f"{GAINS[metric]} {each.words(rhos)}{claim}")
-        where = "At the paper's rates" if case.drawn else "Below the paper's rates"
-        sentences.append(f"{where}, {case.title}: {'; '.join(words)}.")
+            each = claims.get(metric)
+            seen = factor(case, top, metric)
+            claim = f", {each.verdict(rhos)} (paper: up to {each.paper:g})" if each else ""
+            words.append(f"{GAINS[metric]} {'nothing was measured' if seen is None else seen}{claim}")
+        where = "" if case.drawn else ", below the paper's rates"
+        sentences.append(f"{case.title}, {case.rate(top):.0f}/s, rho {top:g}{where}: {'; '.join(words)}.")
     return [*sentences, table_1(cases, factor).conclusion]
 
 

@@ -248,7 +248,8 @@ def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(ga
     assert all(f"{value:.2f} (" in str(row["at the paper's rates"]) for value in (min(gains), max(gains)))
     assert f"30 (29.7 to 30.3) ({case.rate(0.9):.0f}/s, rho 0.9)" in str(row["up to rho 0.95"])
     first = summary([case], factor)[0]
-    assert first.startswith("At the paper's rates, HTM, the poset matches: throughput at worst")
+    seen = f"{gains[-1]:.2f} ({0.99 * gains[-1]:.2f} to {1.01 * gains[-1]:.2f}), {verdict}"
+    assert first.startswith(f"HTM, the poset matches, 100/s, rho 0.772: throughput {seen}")
 
 
 def test_gains_before_a_lane_is_steady_are_lower_bounds() -> None:
