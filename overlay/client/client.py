@@ -677,7 +677,8 @@ class Client:
         """Queued and future events of all subscriptions in one stream, which replaces their own iterators.
 
         For clients with many subscriptions: its cost does not grow with them. Each item has the attributes
-        `batch`, `rows` and `ids`: the event in row `rows[i]` of `batch` is for the subscription whose `id` is `ids[i]`.
+        `batch`, `rows` and `ids`: the event in row `rows[i]` of `batch` is for the subscription whose `id` is
+        `ids[i]`.
         """
         self._driver.check_open()
         return self._driver.deliveries()
