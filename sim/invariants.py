@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.covering import covers_region, holds_region
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.covering.interest import Interest, group_of
@@ -76,7 +76,7 @@ def check_poset(poset: Poset, where: str) -> None:
         assert poset.witness_of(root) is None, f"{where}: root {root} has a witness"
         for other in roots if poset.exact else ():
             if other is not root:
-                assert not covers_region(other.region, root.region), (
+                assert not holds_region(other.region, root.region), (
                     f"{where}: root {other} covers root {root}"
                 )
     is_root = {root.uid for root in roots}
@@ -86,7 +86,7 @@ def check_poset(poset: Poset, where: str) -> None:
         witness = poset.witness_of(node)
         assert witness is not None, f"{where}: {node} is neither a root nor has a witness"
         assert witness in poset, f"{where}: the witness of {node} is gone"
-        assert covers_region(witness.region, node.region), f"{where}: {witness} does not cover {node}"
+        assert holds_region(witness.region, node.region), f"{where}: {witness} does not cover {node}"
         seen = {node.uid}
         while witness is not None:
             assert witness.uid not in seen, f"{where}: the witnesses of {node} form a cycle"

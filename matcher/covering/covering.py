@@ -1,11 +1,12 @@
 """Covering: does one filter accept whatever another accepts, and do two filters intersect?
 
-`covers(wider, narrower)` is sound always: a yes means that every event of the narrower one matches the wider.
-It is complete, a no being right too, for regions whose conjunctions restrict attributes to intervals
-(conjunctions of interval predicates and, up to a budget, disjunctions of such: the wider conjunctions are
-subtracted from the narrower one until nothing is left). Atoms (`conjunction.py`) and trees (`region.py`) are
-decided by simple comparisons. `intersects` is sound the other way: a no means that no event matches both.
-(Jayaram et al. section 3.1; Carzaniga et al.'s covering relations.)
+Both orders of regions are sound always: a yes means that every event of the narrower one matches the wider.
+`holds_region`, the order of posets, says yes where each conjunction of the narrower region lies in one of the
+wider's, which an index answers (`region_index.py`). `covers_region` says yes also where several cover one
+together (up to a budget: they are subtracted from it until nothing is left), so it is complete for regions
+whose conjunctions restrict attributes to intervals. Atoms (`conjunction.py`) and trees (`region.py`) are
+decided by simple comparisons. `intersects` is sound the other way: a no means that no event
+matches both. (Jayaram et al. section 3.1; Carzaniga et al.'s covering relations.)
 
 Routing calls this tens of thousands of times a second. It stores (filter, values, region) per subscription,
 where `region = filter.region(filter.check_values(values))`, and computes the region anew on an UPD. The
@@ -27,11 +28,18 @@ PIECE_BUDGET = 512
 TREE_BUDGET = 4096
 """The most pairs of parts that are compared for filters over the cap of the normal form."""
 
-__all__ = ["Region", "RegionPlan", "covers_region", "intersects_region", "plan_region"]
+__all__ = ["Region", "RegionPlan", "covers_region", "holds_region", "intersects_region", "plan_region"]
 
 
 def covers_region(wider: Region, narrower: Region) -> bool:
-    """Does every event of the narrower region lie in the wider? About a microsecond for conjunctions."""
+    """Does every event of the narrower region lie in the wider?"""
+    return holds_region(wider, narrower, together=True)
+
+
+def holds_region(wider: Region, narrower: Region, together: bool = False) -> bool:
+    """Does each conjunction of the narrower region lie in one of the wider, or in several `together`? About a
+    microsecond for conjunctions.
+    """
     wide, narrow = wider.conjunctions, narrower.conjunctions
     if wide is None or narrow is None:
         return wider == narrower or _tree_covers(wider, narrower, [TREE_BUDGET])
@@ -42,13 +50,13 @@ def covers_region(wider: Region, narrower: Region) -> bool:
             if _holds(outer, inner):
                 break
         else:
-            if len(wide) < 2 or not _covered_together(wide, inner, wider):
+            if not together or len(wide) < 2 or not _covered_together(wide, inner, wider):
                 return False
     return True
 
 
-def covers_both_ways(a: Region, b: Region) -> tuple[bool, bool]:
-    """`covers_region(a, b)` and `covers_region(b, a)`, as for a region and what it becomes by an update."""
+def holds_both_ways(a: Region, b: Region) -> tuple[bool, bool]:
+    """`holds_region(a, b)` and `holds_region(b, a)`, as for a region and what it becomes by an update."""
     if a.conjunctions and b.conjunctions and len(a.conjunctions) == len(b.conjunctions) == 1:
         one, other = a.conjunctions[0], b.conjunctions[0]
         if not one.atoms and not other.atoms and one.cuts.keys() == other.cuts.keys():
@@ -63,7 +71,7 @@ def covers_both_ways(a: Region, b: Region) -> tuple[bool, bool]:
                 under = under and theirs[0] <= mine[0] and mine[1] <= theirs[1]
             else:
                 return over, under
-    return covers_region(a, b), covers_region(b, a)
+    return holds_region(a, b), holds_region(b, a)
 
 
 def intersects_region(a: Region, b: Region) -> bool:

@@ -1,18 +1,19 @@
 """An index of regions by covering: the regions that may cover a given one, and those that it may cover.
 
-A region that restricts an attribute has a *hull* there, the smallest interval of cuts that holds the
-attribute of all its events; a region covers another only if each of its hulls holds the other's. So each
-region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`,
-which falls as the cut grows), or the least number twice where it does not restrict the attribute. A region
-covers another only if its vector is nowhere greater, which a tree answers (`vector_tree.py`). A string has
-two further columns: a checksum and its complement where the region names a single string. Calls have two
-columns, the greatest of their keys and the complement of the least (`call_atoms.keys_of`): a region covers
-another only if it makes no call whose key the other does not have. Cuts that are no int64 are rounded, always
-in the same direction for all; so the answers are candidates, which the caller tests with `covers_region`.
+A region becomes a few *boxes*, an interval of cuts per attribute: each conjunction as the product of the
+intervals that it allows. A region covers another only if one of its boxes holds the first box of the other,
+which is chosen to be small. A box becomes a vector of int64: per attribute the low cut and the complement of
+the high one (`~high`, which falls as the cut grows), or the least number twice where it does not restrict the
+attribute; it holds another only if its vector is nowhere greater, which a tree answers (`vector_tree.py`). A
+string has two further columns: a checksum and its complement where the box names a single string. Calls have
+two columns, the greatest of their keys and the complement of the least (`call_atoms.keys_of`): a conjunction
+holds another only if it makes no call whose key the other does not have. Cuts that are no int64 are rounded,
+always in the same direction for all; so the answers are candidates, which the caller tests with
+`holds_region`.
 
-Invariant: every id that was put and not taken is in the tree, under the vector of its region, or is *plain*,
-a candidate always: one that accepts nothing, is a tree over the cap of the normal form, or came when no
-region restricted anything.
+Invariant: of every id that was put and not taken the first box is in the tree under the id, its other boxes
+under numbers below zero; or it is *plain*, a candidate always: one that accepts nothing, is a tree over the
+cap of the normal form, or came when no region restricted anything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -31,7 +32,7 @@ from covey.matcher.covering.call_atoms import keys_of
 from covey.matcher.covering.conjunction import Conjunction
 from covey.matcher.covering.cuts import LINES, Cuts, only_string
 from covey.matcher.covering.region import Region
-from covey.matcher.events.event_type import Kind
+from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.expressions.expression import Predicate
 from covey.matcher.jit.compiling import compile_kernels
@@ -110,6 +111,9 @@ class VectorTable:
 
 
 _NOBODY = -1
+_FIRST_NUMBER = -1
+_MOST_BOXES = 8
+_Box = Mapping[str, Cuts]
 
 
 class RegionIndex:
@@ -130,29 +134,56 @@ class RegionIndex:
 
     def _reset(self) -> None:
         self._plain: dict[int, None] = {}
+        self._others: dict[int, list[int]] = {}
+        """The numbers of an id's boxes after the first."""
+        self._owners: dict[int, int] = {}
+        """The id by such a number."""
+        self._numbers = _FIRST_NUMBER
         self._layout: dict[str, bool] = {}
         """The attributes with columns, in their order, and whether they are strings; calls as `_CALLS`."""
         self._tree: VectorTree | VectorTable = self._new_tree(0)
         self._buffer = self._tree.vector.view(np.uint8).data
         self._pack = struct.Struct("").pack_into
-        self._of: Region | None = None
+        self._of: tuple[Region | None, Sequence[_Box]] = (None, ())
+        self._encoded: _Box | None = None
         self._whole = False
 
     # --- changes --------------------------------------------------------------------------------------------
 
     def put(self, identity: int, region: Region) -> None:
-        """Add a region, or give an id another one. A few microseconds."""
-        if region.conjunctions and not self._encode(region):
-            self._extend(region)
-            self._encode(region)
-        if region.conjunctions and self._layout:
-            if self._plain:
-                self._plain.pop(identity, None)
-            self._tree.put(identity)
-        else:
+        """Add a region, or give an id another one. A few microseconds for each box."""
+        boxes = self._boxes(region)
+        for box in boxes:
+            if not self._encode(box):
+                self._extend(region.event_type, box)
+        if not boxes or not self._layout:
             if identity in self._tree:
                 self._tree.take(identity)
+                self._put_others(identity, ())
             self._plain[identity] = None
+            return
+        if self._plain:
+            self._plain.pop(identity, None)
+        if len(boxes) > 1 or identity in self._others:
+            self._put_others(identity, boxes[1:])
+        self._encode(boxes[0])
+        self._tree.put(identity)
+
+    def _put_others(self, identity: int, boxes: Sequence[_Box]) -> None:
+        numbers = self._others.pop(identity, [])
+        while len(numbers) > len(boxes):
+            number = numbers.pop()
+            self._tree.take(number)
+            del self._owners[number]
+        while len(numbers) < len(boxes):
+            self._numbers -= 1
+            numbers.append(self._numbers)
+            self._owners[self._numbers] = identity
+        for number, box in zip(numbers, boxes, strict=True):
+            self._encode(box)
+            self._tree.put(number)
+        if numbers:
+            self._others[identity] = numbers
 
     def move(
         self, identity: int, region: Region, covering: bool, covered: bool
@@ -161,7 +192,7 @@ class RegionIndex:
         without the id itself.
         """
         self.put(identity, region)
-        if self._plain:
+        if self._plain or self._owners:
             return self._ask(region, covering, covered, identity)
         return self._tree.ask(covering, covered, identity)
 
@@ -169,16 +200,17 @@ class RegionIndex:
         """Remove an id that is there."""
         if identity in self._tree:
             self._tree.take(identity)
+            self._put_others(identity, ())
         else:
             del self._plain[identity]
         if not len(self):
             self._reset()
 
-    def _extend(self, region: Region) -> None:
-        kinds, width = region.event_type.attributes, self._tree.width
-        for attribute in _hulls(region):
+    def _extend(self, event_type: EventType, box: _Box) -> None:
+        width = self._tree.width
+        for attribute in box:
             if attribute not in self._layout:
-                self._layout[attribute] = kinds.get(attribute) is Kind.STRING
+                self._layout[attribute] = event_type.attributes.get(attribute) is Kind.STRING
                 width += 4 if self._layout[attribute] else 2
         if len(self._tree):
             self._tree.widen(width - self._tree.width)
@@ -186,18 +218,18 @@ class RegionIndex:
             self._tree = self._new_tree(width)
         self._pack = struct.Struct(f"{width}q").pack_into
         self._buffer = self._tree.vector.view(np.uint8).data
-        self._of = None
+        self._encoded = None
 
     # --- questions ------------------------------------------------------------------------------------------
 
     def may_cover(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
-        """The ids, without `but`, of regions that may cover this one, in an order that the history alone
+        """The ids, without `exclude`, of regions that may cover this one, in an order that the history alone
         decides.
         """
         return self._ask(region, True, False, exclude)[0]
 
     def may_be_covered(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
-        """The ids, without `but`, of regions that this one may cover."""
+        """The ids, without `exclude`, of regions that this one may cover."""
         return self._ask(region, False, True, exclude)[1]
 
     def around(self, region: Region, exclude: int = _NOBODY) -> tuple[Iterable[int], Iterable[int]]:
@@ -207,41 +239,58 @@ class RegionIndex:
     def _ask(
         self, region: Region, covering: bool, covered: bool, exclude: int
     ) -> tuple[Iterable[int], Iterable[int]]:
-        if not region.conjunctions:
+        boxes = self._boxes(region)
+        if not boxes:
+            every = [identity for identity in self if identity != exclude]
             plain = [identity for identity in self._plain if identity != exclude]
-            every = [*(identity for identity in self._tree if identity != exclude), *plain]
             return every, every if region.conjunctions is None else plain
-        # No region restricts an attribute without a column: this one then covers none.
-        whole = self._encode(region)
+        # No region restricts an attribute without a column: a box that does covers none.
+        whole = self._encode(boxes[0])
         above, below = self._tree.ask(covering, covered and whole, exclude)
+        if covered and len(boxes) > 1:
+            below = [*below]
+            for box in boxes[1:]:
+                if self._encode(box):
+                    below += self._tree.ask(False, True, exclude)[1]
+            below = dict.fromkeys(below)
+        if self._owners:
+            owners = dict.fromkeys([self._owners.get(number, number) for number in above])
+            above = [identity for identity in owners if identity != exclude]
+            below = [identity for identity in below if identity >= 0]
         if self._plain:
             plain = [identity for identity in self._plain if identity != exclude]
             return [*above, *plain], [*below, *plain]
         return above, below
 
-    def _encode(self, region: Region) -> bool:
-        """Write a region's vector into the buffer; false if it restricts what there is no column for."""
-        if region is self._of:
+    def _boxes(self, region: Region) -> Sequence[_Box]:
+        last, boxes = self._of
+        if last is not region:
+            boxes = _boxes_of(region)
+            self._of = region, boxes
+        return boxes
+
+    def _encode(self, box: _Box) -> bool:
+        """Write a box's vector into the buffer; false if it restricts what there is no column for."""
+        if box is self._encoded:
             return self._whole
-        hulls = _hulls(region)
-        missing = len(hulls)
+        missing = len(box)
         numbers: list[int] = []
         for attribute, text in self._layout.items():
-            hull = hulls.get(attribute)
-            if hull is None:
+            cuts = box.get(attribute)
+            if cuts is None:
                 numbers += _UNRESTRICTED_TEXT if text else _UNRESTRICTED
                 continue
             missing -= 1
             if text:
-                numbers += _text_columns(hull[0], hull[-1])
+                numbers += _text_columns(cuts[0], cuts[-1])
             else:
-                numbers += (hull[0], ~hull[-1])
+                numbers += (cuts[0], ~cuts[-1])
         try:
             self._pack(self._buffer, 0, *numbers)
         except struct.error:  # cuts outside int64
             numbers = [max(INT64_MIN, min(number, INT64_MAX)) for number in numbers]
             self._pack(self._buffer, 0, *numbers)
-        self._of = region
+        self._encoded = box
         self._whole = not missing
         return self._whole
 
@@ -254,27 +303,56 @@ class RegionIndex:
         return identity in self._tree or identity in self._plain
 
     def __iter__(self) -> Iterator[int]:
-        return chain(self._tree, self._plain)
+        return chain((identity for identity in self._tree if identity >= 0), self._plain)
 
     def __len__(self) -> int:
-        return len(self._tree) + len(self._plain)
+        return len(self._tree) - len(self._owners) + len(self._plain)
 
 
-def _hulls(region: Region) -> Mapping[str, Cuts]:
-    """For each attribute that every conjunction restricts, cuts of which the first is lowest, the last
-    highest. For calls the greatest key comes first.
+def _boxes_of(region: Region) -> Sequence[_Box]:
+    """The boxes of a region, of each attribute the first cut and the last; none of one that is empty or a
+    tree. One of at most `_MOST_BOXES` has each of its boxes; a greater one the first, and then as many hulls
+    as it has conjunctions, or one of them all.
     """
     conjunctions = region.conjunctions
-    assert conjunctions
-    if len(conjunctions) == 1:
-        only = conjunctions[0]
-        return {**only.cuts, **_keys(conjunctions)} if only.atoms else only.cuts
-    hulls: dict[str, Cuts] = _keys(conjunctions)
-    for attribute in conjunctions[0].cuts:
-        box = region.box_of(attribute)
-        if box is not None:
-            hulls[attribute] = box
-    return hulls
+    if not conjunctions:
+        return ()
+    if len(conjunctions) == 1 and not conjunctions[0].atoms:  # nearly always
+        cuts = conjunctions[0].cuts
+        for each in cuts.values():
+            if len(each) > 2:
+                break
+        else:
+            return (cuts,)
+    smallest_first = sorted(conjunctions, key=_points, reverse=True)
+    boxes = list(islice(chain.from_iterable(map(_intervals, smallest_first)), _MOST_BOXES + 1))
+    if len(boxes) <= _MOST_BOXES:
+        return boxes
+    if len(conjunctions) < _MOST_BOXES:
+        return [boxes[0], *[{**each.cuts, **_keys([each])} for each in conjunctions]]
+    common = {name: region.box_of(name) for name in conjunctions[0].cuts}
+    return [boxes[0], {name: hull for name, hull in common.items() if hull} | _keys(conjunctions)]
+
+
+def _points(conjunction: Conjunction) -> tuple[int, int]:
+    """How many attributes have single values, and how many are restricted."""
+    cuts = conjunction.cuts.values()
+    single = [
+        only_string(each, 0) is not None if isinstance(each[0], str) else each[1] - each[0] == 1
+        for each in cuts
+    ]
+    return sum(single), len(single)
+
+
+def _intervals(conjunction: Conjunction) -> Iterator[_Box]:
+    """A box for each choice of intervals, or of more than `_MOST_BOXES` at least one more than these."""
+    keys = _keys([conjunction])
+    choices = [
+        [cuts[at : at + 2] for at in range(0, min(len(cuts), 2 * _MOST_BOXES + 2), 2)]
+        for cuts in conjunction.cuts.values()
+    ]
+    for chosen in product(*choices):
+        yield {**dict(zip(conjunction.cuts, chosen, strict=True)), **keys}
 
 
 def _keys(conjunctions: Sequence[Conjunction]) -> dict[str, Cuts]:

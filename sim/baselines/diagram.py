@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from covey.matcher.covering.covering import Region, covers_region
+from covey.matcher.covering.covering import Region, holds_region
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Change, Poset, RootChange, handovers_among
 
@@ -73,7 +73,7 @@ class Diagram(Poset):
     def _insert(self, node: Interest) -> None:
         above = self._next_above(node.region, None)
         for over in above:
-            if covers_region(node.region, over.region):
+            if holds_region(node.region, over.region):
                 self._join(node, over)
                 return
         place = Place(node.region)
@@ -93,10 +93,10 @@ class Diagram(Poset):
 
     def _keeps_place(self, node: Interest, place: Place, region: Region) -> bool:
         for above in place.above:
-            if not covers_region(above.region, region) or covers_region(region, above.region):
+            if not holds_region(above.region, region) or holds_region(region, above.region):
                 return False
         for below in place.below:
-            if not covers_region(region, below.region) or covers_region(below.region, region):
+            if not holds_region(region, below.region) or holds_region(below.region, region):
                 return False
         if node.loses:
             adjacent = self._next_above(region, place)
@@ -117,7 +117,7 @@ class Diagram(Poset):
         def over(place: Place) -> bool:
             covers = seen.get(place)
             if covers is None:
-                covers = seen[place] = place is not exclude and covers_region(place.region, region)
+                covers = seen[place] = place is not exclude and holds_region(place.region, region)
             return covers
 
         pending = [top for top in self._tops if over(top)]
@@ -141,7 +141,7 @@ class Diagram(Poset):
         def under(place: Place) -> bool:
             covers = seen.get(place)
             if covers is None:
-                covers = seen[place] = covers_region(region, place.region)
+                covers = seen[place] = holds_region(region, place.region)
             return covers
 
         pending = list(above[0].below if above else self._tops)
@@ -190,7 +190,7 @@ class Diagram(Poset):
             del under.above[place]
         for under in place.below:
             for over in place.above:
-                if not any(covers_region(other.region, under.region) for other in over.below):
+                if not any(holds_region(other.region, under.region) for other in over.below):
                     over.below[under] = under.above[over] = None
             if not under.above:
                 self._note(under)

@@ -11,7 +11,7 @@ are above each other in a circle. A place whose region becomes equal to that of 
 
 from __future__ import annotations
 
-from covey.matcher.covering.covering import Region, covers_region
+from covey.matcher.covering.covering import Region, holds_region
 from covey.overlay.core.covering.interest import Interest
 from covey.sim.baselines.diagram import Diagram, Place
 
@@ -28,8 +28,8 @@ class LocalDiagram(Diagram):
             place = self._split(node, place)
         region = place.region = node.region
         above, below = list(place.above), list(place.below)
-        risen = [over for over in above if not covers_region(over.region, region)]
-        freed = [under for under in below if not covers_region(region, under.region)]
+        risen = [over for over in above if not holds_region(over.region, region)]
+        freed = [under for under in below if not holds_region(region, under.region)]
         for over in risen:
             self._part(over, place)
         for under in freed:
@@ -37,7 +37,7 @@ class LocalDiagram(Diagram):
         self._bridge(risen, below)
         self._bridge(above, freed)
         self._rise(place, risen)
-        self._sink(place, [under for under in freed if covers_region(under.region, region)])
+        self._sink(place, [under for under in freed if holds_region(under.region, region)])
         self._absorb_equals(place)
         for each in (place, *freed):
             if each.above:
@@ -50,7 +50,7 @@ class LocalDiagram(Diagram):
         """Order places that were above and below one that has left its place between them."""
         for under in below:
             for over in above:
-                if not any(covers_region(over.region, other.region) for other in under.above):
+                if not any(holds_region(over.region, other.region) for other in under.above):
                     self._order(over, under)
 
     def _split(self, node: Interest, shared: Place) -> Place:
@@ -59,7 +59,7 @@ class LocalDiagram(Diagram):
         del shared.members[node.uid]
         place = Place(shared.region)
         self._join(node, place)
-        if covers_region(node.region, shared.region):
+        if holds_region(node.region, shared.region):
             for over in list(shared.above):
                 self._part(over, shared)
                 self._order(over, place)
@@ -79,10 +79,10 @@ class LocalDiagram(Diagram):
         region, seen, covered = place.region, set(passed), []
         while passed:
             over = passed.pop()
-            if covers_region(region, over.region):
+            if holds_region(region, over.region):
                 covered.append(over)
             for higher in over.above:
-                if covers_region(higher.region, region):
+                if holds_region(higher.region, region):
                     self._order(higher, place)
                 elif higher not in seen:
                     seen.add(higher)
@@ -103,7 +103,7 @@ class LocalDiagram(Diagram):
     def _sink(self, place: Place, over: list[Place]) -> None:
         """Order the place below the lowest of those that have come to cover it."""
         for former in list(place.above):
-            if any(covers_region(former.region, each.region) for each in over):
+            if any(holds_region(former.region, each.region) for each in over):
                 self._part(former, place)
         pending, seen = over, set(over)
         while pending:
@@ -111,7 +111,7 @@ class LocalDiagram(Diagram):
             deeper = [b for b in each.below if b is not place and self._over(b, place.region)]
             if not deeper:
                 for under in list(each.below):
-                    if under is not place and covers_region(place.region, under.region):
+                    if under is not place and holds_region(place.region, under.region):
                         self._part(each, under)
                         self._order(place, under)
                 self._order(each, place)
@@ -122,8 +122,8 @@ class LocalDiagram(Diagram):
 
     def _absorb_equals(self, place: Place) -> None:
         """Take the members and neighbours of adjacent places of the same region."""
-        equal = [over for over in place.above if covers_region(place.region, over.region)]
-        equal += [under for under in place.below if covers_region(under.region, place.region)]
+        equal = [over for over in place.above if holds_region(place.region, over.region)]
+        equal += [under for under in place.below if holds_region(under.region, place.region)]
         for other in dict.fromkeys(equal):
             self._note(other)
             self._tops.pop(other, None)
@@ -141,7 +141,7 @@ class LocalDiagram(Diagram):
 
     @staticmethod
     def _over(place: Place, region: Region) -> bool:
-        return covers_region(place.region, region)
+        return holds_region(place.region, region)
 
     @staticmethod
     def _order(over: Place, under: Place) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.covering import holds_region
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Change, Poset, RootChange, handovers_among
 
@@ -49,8 +49,8 @@ class NaivePoset(Poset):
         for other in self._nodes.values():
             if other is node:
                 continue
-            over = covers_region(other.region, node.region)
-            under = covers_region(node.region, other.region)
+            over = holds_region(other.region, node.region)
+            under = holds_region(node.region, other.region)
             theirs = self._above.setdefault(other.uid, set())
             theirs.discard(node.uid)
             if over:

@@ -31,7 +31,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from covey.matcher import parse
-from covey.matcher.covering.covering import covers_region, intersects_region
+from covey.matcher.covering.covering import covers_region, holds_region, intersects_region
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.messages import Advertise
@@ -210,7 +210,7 @@ def _compare(
         ):
             yield f"{where}: slot {slot.slot_id} covers events outside the interest"
         for j, other in enumerate(regions):
-            if exact and i != j and covers_region(other, region):
+            if exact and i != j and holds_region(other, region):
                 yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"
     peer = simulation.brokers[b].core.tables.peers.get(a)
     held = {} if peer is None else peer.subscriptions

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.covering.covering import Region, covers_both_ways
+from covey.matcher.covering.covering import Region, holds_both_ways
 from covey.matcher.evaluation.bound_calls import is_stateful, keys_of
 from covey.matcher.expressions.writing import write_call
 from covey.overlay.core.moving.motion import Announcement, Motion, still
@@ -101,7 +101,7 @@ class Interest:
         else:
             self.gains = self.loses = False
             return False
-        covered, covering = covers_both_ways(old, self.region)
+        covered, covering = holds_both_ways(old, self.region)
         self.gains, self.loses = not covered, not covering
         return not (covered and covering)
 

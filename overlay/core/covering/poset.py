@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.covering import holds_region
 from covey.matcher.covering.region_index import RegionIndex
 from covey.matcher.jit.compiling import kernels_usable
 from covey.overlay.core.covering.interest import Interest
@@ -117,9 +117,9 @@ def handovers_among(
     moved_uids = {node.uid for node in moved}
     for old in left:
         for new in entered if old.uid not in moved_uids else ():
-            if covers_region(new.region, old.region):
+            if holds_region(new.region, old.region):
                 handovers.append(Handover(old, new, wider=True))
-            elif covers_region(old.region, new.region):
+            elif holds_region(old.region, new.region):
                 handovers.append(Handover(old, new, wider=False))
     return handovers
 
@@ -202,7 +202,7 @@ class Roots:
     ) -> Interest | None:
         region, nodes = node.region, self._nodes
         for uid in candidates:
-            if uid in among and nodes[uid] is not node and covers_region(nodes[uid].region, region):
+            if uid in among and nodes[uid] is not node and holds_region(nodes[uid].region, region):
                 return nodes[uid]
         return None
 
@@ -212,7 +212,7 @@ class Roots:
             [
                 nodes[uid]
                 for uid in candidates
-                if uid in among and nodes[uid] is not node and covers_region(region, nodes[uid].region)
+                if uid in among and nodes[uid] is not node and holds_region(region, nodes[uid].region)
             ]
         )
 
@@ -278,7 +278,7 @@ class Forest(Poset):
         uid = node.uid
         witness = self._witness.get(uid)
         if witness is not None:
-            if node.gains and not covers_region(self._nodes[witness].region, node.region):
+            if node.gains and not holds_region(self._nodes[witness].region, node.region):
                 self._unlink(uid)
                 self._place(node)
         else:
@@ -290,7 +290,7 @@ class Forest(Poset):
         if node.loses and uid in self._witnessed:
             above = None
             for child in [self._nodes[c] for c in self._witnessed[uid]]:
-                if not covers_region(node.region, child.region):
+                if not holds_region(node.region, child.region):
                     self._unlink(child.uid)
                     above = self._place(child, above)
 
@@ -314,7 +314,7 @@ class Forest(Poset):
             above = self._surviving(uid)
             # One that has moved may be below the node by now.
             below = moved and above is not None and self.root_of(above) is node
-            if above is not None and not below and covers_region(above.region, node.region):
+            if above is not None and not below and holds_region(above.region, node.region):
                 self._link(node, above)
             else:
                 root = self._place(node, root)
@@ -339,7 +339,7 @@ class Forest(Poset):
         """Place a node without witness: below a root that covers it, or as a root above those it covers.
         Returns that root. If `near`, the root above its sibling, covers it too, no other is searched.
         """
-        if near is not None and near.uid in self._roots and covers_region(near.region, node.region):
+        if near is not None and near.uid in self._roots and holds_region(near.region, node.region):
             self._link(node, near)
             return near
         cover = self._roots.find_cover(node)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_filters import POOLS, TIMES, event_types, events, expressions, filters, predicates, values_of
 
 from covey.matcher import EventType, Filter, parse
-from covey.matcher.covering.covering import covers_region, intersects_region
+from covey.matcher.covering.covering import covers_region, holds_region, intersects_region
 from covey.matcher.covering.cuts import (
     LINES,
     common,
@@ -139,6 +139,14 @@ def test_over_the_cap_covering_is_sound_and_finds_simple_cases() -> None:
     assert not many.covers(parse("i between 0 and 100", T))
     assert parse("i between 0 and 99", T).covers(many)
     assert not many.intersects(parse("i >= 100", T))
+
+
+def test_the_order_of_posets_wants_each_conjunction_in_one() -> None:
+    wide = parse("i < 5 and f > 1 or i >= 5 and f > 1", T).region()
+    apart, across = (parse(f"{test} and f > 2", T).region() for test in ("i in (1, 9)", "i between 1 and 9"))
+    assert (covers_region(wide, across), holds_region(wide, across)) == (True, False)
+    assert (covers_region(wide, apart), holds_region(wide, apart)) == (True, False)
+    assert holds_region(wide, parse("i == 1 and f > 2 or i == 9 and f > 2", T).region())
 
 
 def test_the_hull_of_a_region() -> None:
@@ -295,7 +303,8 @@ def test_covers_and_intersects_are_sound_for_all_filters(data: st.DataObject) ->
         assert in_a or not in_b or not (covered or symbolic_covered)
         assert not (in_a and in_b) or (meet and symbolic_meet)
     assert a.covers(a)
-    assert covers_region(region_a, region_a)
+    assert holds_region(region_a, region_a)
+    assert covered or not holds_region(region_a, region_b)
 
 
 @examples(150)

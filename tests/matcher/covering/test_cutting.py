@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from covey.matcher.covering.covering import covers_both_ways, covers_region
+from covey.matcher.covering.covering import holds_both_ways, holds_region
 from covey.matcher.covering.region import Region
 from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import EventType
@@ -52,9 +52,9 @@ def test_the_region_of_values_equals_that_of_constants(text: str) -> None:
         region, expected = drawn(draw, text)
         assert region == expected
         for other in before:
-            assert covers_both_ways(region, other) == (
-                covers_region(region, other),
-                covers_region(other, region),
+            assert holds_both_ways(region, other) == (
+                holds_region(region, other),
+                holds_region(other, region),
             )
         before = [region, *before[:5]]
 

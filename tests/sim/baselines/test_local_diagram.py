@@ -7,7 +7,7 @@ import pytest
 from core_posets import SHAPES, Interests, fresh, matching_points, same, values
 from draws import some_seeds
 
-from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.covering import holds_region
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.sim.baselines.diagram import Diagram, Place
 from covey.sim.baselines.local_diagram import LocalDiagram
@@ -54,11 +54,11 @@ def check_order(diagram: LocalDiagram, live: list[Interest]) -> None:
         assert all(place in over.below for over in place.above)
         for under in place.below:
             assert place in under.above
-            assert covers_region(place.region, under.region)
-            assert not covers_region(under.region, place.region)
+            assert holds_region(place.region, under.region)
+            assert not holds_region(under.region, place.region)
         for node in place.members.values():
-            assert covers_region(place.region, node.region)
-            assert covers_region(node.region, place.region)
+            assert holds_region(place.region, node.region)
+            assert holds_region(node.region, place.region)
 
 
 @pytest.mark.parametrize("shapes", [CHAIN, BOXES, SHAPES], ids=["chain", "boxes", "all"])
@@ -93,7 +93,7 @@ def test_roots_accept_every_event_after_any_changes(seeds: range, shapes: tuple[
             assert {root.uid for root in roots} <= {node.uid for node in live}
             for root in narrowest:
                 assert any(
-                    covers_region(root.region, other.region) and covers_region(other.region, root.region)
+                    holds_region(root.region, other.region) and holds_region(other.region, root.region)
                     for other in roots
                 )
             if shapes is CHAIN or not moves:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from core_posets import CALLS, SHAPES, Interests, fresh, same, values
 
-from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.covering import holds_region
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.covering.poset import Forest, Handover, Poset, Roots
 from covey.sim.baselines.diagram import Diagram, Place
@@ -146,8 +146,8 @@ def test_random_changes_keep_the_invariants(
                 was = node.region
                 if node.filter.variables and node.move(values(node, draw)):
                     moved.append(node)
-                    assert node.gains == (not covers_region(was, node.region))
-                    assert node.loses == (not covers_region(node.region, was))
+                    assert node.gains == (not holds_region(was, node.region))
+                    assert node.loses == (not holds_region(node.region, was))
         change = forest.change(entered, moved, left)
         naive.change(entered, moved, left)
         live = [node for node in live if node not in left] + entered
@@ -168,7 +168,7 @@ def test_random_changes_keep_the_invariants(
             wide, narrow = (
                 (handover.entered, handover.left) if handover.wider else (handover.left, handover.entered)
             )
-            assert handover.left in moved or covers_region(wide.region, narrow.region)
+            assert handover.left in moved or holds_region(wide.region, narrow.region)
         for node in left:
             registry.release(node)
 
@@ -180,12 +180,12 @@ def check_diagram(diagram: Diagram, live: list[Interest]) -> None:
     assert sorted(node.uid for node in members) == sorted(node.uid for node in live)
     for place in places.values():
         assert all(
-            covers_region(place.region, n.region) and covers_region(n.region, place.region)
+            holds_region(place.region, n.region) and holds_region(n.region, place.region)
             for n in place.members.values()
         )
-        below = [p for p in places.values() if p is not place and covers_region(place.region, p.region)]
+        below = [p for p in places.values() if p is not place and holds_region(place.region, p.region)]
         nearest = [
-            p for p in below if not any(q is not p and covers_region(q.region, p.region) for q in below)
+            p for p in below if not any(q is not p and holds_region(q.region, p.region) for q in below)
         ]
         assert {id(p) for p in place.below} == {id(p) for p in nearest}
         assert all(place in p.above for p in place.below)

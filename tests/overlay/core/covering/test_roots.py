@@ -24,11 +24,11 @@ def test_few_roots_are_compared_before_and_after_the_kernels_are_loaded(
     def counted(wide: Region, narrow: Region) -> bool:
         nonlocal compared
         compared += 1
-        return covers_region(wide, narrow)
+        return holds_region(wide, narrow)
 
-    covers_region = poset.covers_region
+    holds_region = poset.holds_region
     monkeypatch.setattr(poset, "kernels_usable", lambda: usable)
-    monkeypatch.setattr(poset, "covers_region", counted)
+    monkeypatch.setattr(poset, "holds_region", counted)
     draw, registry, forest = random.Random(1), Registry(), Forest()
     nodes = []
     for i in range(600):
@@ -48,6 +48,6 @@ def test_few_roots_are_compared_before_and_after_the_kernels_are_loaded(
     maximal = {
         node.uid
         for node in nodes
-        if not any(covers_region(other.region, node.region) for other in nodes if other is not node)
+        if not any(holds_region(other.region, node.region) for other in nodes if other is not node)
     }
     assert found == maximal
