@@ -223,7 +223,9 @@ def grid(plan: PaperPlan, most_filters: int = 3_000) -> Grid:
         service="two-lanes",
         cpu_scale=200.0,
     )
-    market = trading.having(load="market", service="fifo", cpu_scale=100.0)
+    market = trading.having(
+        load="market", service="fifo", cpu_scale=100.0, warm_up_s=plan.pick(1.0, 4.0, 14.0)
+    )
     artificial = trading.having(
         topology="random",
         publishers=plan.pick(10, 100, 100),

@@ -107,10 +107,12 @@ class Results:
     def value(
         self, case: Case, assumption: Assumption, system: str, rho: float, metric: str
     ) -> Estimate | None:
-        """A metric of a system, over the seeds."""
+        """A metric of a system, over the seeds; where none of them has any, zero without an interval."""
         runs = [run for run in self.runs(case, assumption, system, rho) if run is not None]
         values = [value for run in runs if (value := _value(run, metric)) is not None]
-        return mean(values) if values else None
+        if not values:
+            return None
+        return mean(values) if any(values) else Estimate.exact(0.0)
 
     def factor(
         self,

@@ -20,7 +20,18 @@ ROOT = Path(__file__).resolve().parents[3]
 _PAPERS = "sim/experiments/papers/"
 _JUDGING = (f"{_PAPERS}estimates.py", f"{_PAPERS}verdicts.py")
 _BENCH = ("sim/experiments/bench/drift.py", "sim/experiments/bench/match.py")
-_MATCHING = ("matcher", "sim/workload", *_BENCH, f"{_PAPERS}measuring.py", *_JUDGING)
+_ENGINES = (
+    "engine.py load.py matches.py covering/boxes.py covering/cuts.py "
+    "compile encoding engines evaluation events expressions filters jit operators"
+)
+"""Of the matcher, what matching runs; covering is for routing."""
+_MATCHING = (
+    *(f"matcher/{part}" for part in _ENGINES.split()),
+    "sim/workload",
+    *_BENCH,
+    f"{_PAPERS}measuring.py",
+    *_JUDGING,
+)
 SOURCES: Mapping[str, Sequence[str]] = {
     "aguilera": (*_MATCHING, f"{_PAPERS}aguilera.py"),
     "bittner": (*_MATCHING, f"{_PAPERS}bittner.py", f"{_PAPERS}bittner_theory.py"),
