@@ -466,15 +466,14 @@ class Interfaces(EndpointState):
 
     def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
         """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
-        self.clock.now_ns = now_ns
         queue = self.queues.get(interface)
-        if queue is not None and queue.durable and self.in_use(interface):
+        if queue is None or queue.connection is not connection or (queue.durable and self.in_use(interface)):
             self.lost(interface, connection, now_ns)
-            return False
-        if queue is not None and queue.connection is connection:
-            queue.connection = None
-            self.end_session(queue, "it left", "OK")
-            self.end_challenge(interface, won=True)
+            return queue is None
+        self.clock.now_ns = now_ns
+        queue.connection = None
+        self.end_session(queue, "it left", "OK")
+        self.end_challenge(interface, won=True)
         self.finish()
         return True
 

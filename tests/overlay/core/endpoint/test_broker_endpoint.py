@@ -39,6 +39,17 @@ def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> 
     assert list(broker.queues) == ["broker/b2", "client/b"]
 
 
+@pytest.mark.parametrize("leaves", ["goodbye", "lost"])
+def test_who_claims_a_name_and_leaves_before_the_holder_has_answered_does_not_get_it(leaves: str) -> None:
+    """After a goodbye the name was given to the connection that had ended."""
+    broker, holder, claimant = broker_endpoint("b1"), Noted(), Noted()
+    broker.accept(ConnectRequest("client/a", Hello(1)), holder, 0)
+    broker.accept(ConnectRequest("client/a", Hello(2)), claimant, 0)
+    getattr(broker, leaves)("client/a", claimant, 1)
+    broker.handle_timer(10 * S)
+    assert (claimant.answer, broker.queues["client/a"].connection) == (None, holder)
+
+
 def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() -> None:
     """Both dial, and the one's connection breaks before the other's answer: one end was reset, the other
     resumed, and control was lost or the link dead for good.
