@@ -57,9 +57,11 @@ class KeyAges:
         self._due: dict[str, int] = {}
 
     def stored(self, type_name: str, now_ns: int) -> None:
-        """Events of a type were stored."""
-        if type_name in self.max_age_ns and type_name not in self._due:
-            self._set(type_name, now_ns + self.max_age_ns[type_name])
+        """Events of a type were stored at that time, which may be long ago."""
+        if type_name in self.max_age_ns:
+            due_ns = now_ns + self.max_age_ns[type_name]
+            if due_ns < self._due.get(type_name, due_ns + 1):
+                self._set(type_name, due_ns)
 
     def due(self, now_ns: int) -> list[str]:
         """The types to look through now; `looked` is to follow for each that has keys left."""

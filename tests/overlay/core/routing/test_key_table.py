@@ -22,7 +22,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.key_columns import NumberedHolders
-from covey.overlay.core.routing.key_table import KeyTable
+from covey.overlay.core.routing.key_table import KeyAges, KeyTable
 from covey.sim.invariants import check
 
 SHIP = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
@@ -268,3 +268,11 @@ def test_what_is_no_view_is_refused() -> None:
         "subscription 1 of broker/n: a view of event type Ship of a neighbour: expected one of a client",
         "update of subscription 2: an update for views: expected one of a view",
     ]
+
+
+def test_what_was_stored_before_decides_when_keys_are_looked_at() -> None:
+    """After a restart the first publisher's keys decided, and older ones of another stayed too long."""
+    ages = KeyAges({"Quote": 100})
+    for stored_ns, due_ns in ((50, 150), (20, 120), (30, 120)):
+        ages.stored("Quote", stored_ns)
+        assert ages.next_ns == due_ns
