@@ -69,6 +69,7 @@ def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
         return
     table = state.keys
     if table is None:
+        tables.maybe_idle[name] = None  # it was declared for this alone
         return
     serial = state.restored.get(message.interface)
     if serial is None:

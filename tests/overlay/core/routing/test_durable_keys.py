@@ -164,6 +164,13 @@ def test_restored_keys_are_inside_and_their_publisher_goes_on_with_them() -> Non
     assert shown(broker) == []
 
 
+def test_restored_events_without_a_key_leave_nothing_behind() -> None:
+    broker = started()
+    plain = EventBatch.from_pylist(EventType("Plain", {"x": "int64"}), [{"x": 1}], publisher="feed")
+    restored(broker, stored(FEED, plain))
+    assert "Plain" not in broker.tables.types
+
+
 @pytest.mark.parametrize("back", [True, False])
 def test_restored_keys_leave_if_their_publisher_does_not_claim_them(back: bool) -> None:
     broker = started()
