@@ -173,7 +173,7 @@ def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:
         together(verdicts),
         rows,
         Bars(
-            "times better with updates, at the highest of the paper's rates",
+            "times better with updates, at the highest of the paper's rates, without bounds",
             [f"{each.figure} {GAINS[each.metric]}" for each in factors],
             {
                 "paper": [each.paper for each in factors],
@@ -190,7 +190,10 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def _drawn(estimate: Estimate | None) -> tuple[float, float, float] | float | None:
-    return None if estimate is None else estimate.drawn
+    """A factor in a figure: bounds are not drawn."""
+    if estimate is None or estimate.above or estimate.low == 0 < estimate.high == estimate.value:
+        return None
+    return estimate.drawn
 
 
 def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
@@ -204,7 +207,7 @@ def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
                 effect = factor(case, rho, metric)
                 row: dict[str, Cell] = {"case": case.title, RATE: round(case.rate(rho)), "rho": rho}
                 rows.append(row | {"times better": None if effect is None else str(effect)})
-                if effect is not None and rho > 0:
+                if effect is not None and rho > 0 and _drawn(effect) is not None:
                     series.setdefault(case.title, []).append(effect.over(case.rate(rho)))
         factors = [each for each in claimed(cases, factor) if each.metric == metric]
         findings.append(
@@ -215,7 +218,7 @@ def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
                 " ".join(_answer(each) for each in factors),
                 together([each.verdict(each.case.drawn) for each in factors]),
                 rows,
-                Curves(RATE, f"gain in {GAINS[metric]}", series, log_y=True),
+                Curves(RATE, f"gain in {GAINS[metric]}, without bounds", series, log_y=True),
             )
         )
     return findings
