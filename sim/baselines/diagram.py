@@ -14,19 +14,25 @@ cover it or that it covers: linear in the poset where few filters cover each oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from covey.matcher.covering.covering import Region, holds_region
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Change, Poset, RootChange, handovers_among
 
+if TYPE_CHECKING:
+    from covey.overlay.core.matching.event_points import Walkable
+
 
 class Place:
     """Filters of one region, represented by the first, and the adjacent places."""
 
-    __slots__ = ("above", "below", "members", "region")
+    __slots__ = ("above", "below", "members", "prepared", "region")
 
     def __init__(self, region: Region) -> None:
         self.region = region
+        self.prepared: Walkable | None = None
+        """For matching: its region, or one that it had."""
         self.members: dict[int, Interest] = {}
         self.above: dict[Place, None] = {}
         self.below: dict[Place, None] = {}

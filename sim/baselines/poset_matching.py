@@ -20,7 +20,7 @@ from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import CLIENTS
-from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.event_points import EventPoints, Walkable
 from covey.overlay.core.matching.interest_matching import NO_PAIRS, Decided
 from covey.overlay.core.matching.operator_matching import CallResidues
 from covey.sim.baselines.diagram import Diagram, Place
@@ -147,7 +147,32 @@ class PosetMatching:
         return bits
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
-        return bits_of(self.match_interfaces(events, exclude))
+        if self._calling:
+            return bits_of(self.match_interfaces(events, exclude))
+        events, bits = events.over(self._event_type), 0
+        for poset in self._mine():
+            top = next(poset.tops(), None)
+            number = exclude if top is None else self._numbers[top.first.uid]
+            if number != exclude and _in_a_top(poset, events):
+                bits |= 1 << number
+        return bits
 
     def _mine(self) -> Iterable[Diagram]:
         return [poset for group, poset in self._posets.items() if (group == CLIENTS) == self._sessions]
+
+
+def _in_a_top(poset: Diagram, events: EventPoints) -> bool:
+    """Whether the only event is in the region of a top."""
+    alone = events.alone
+    for place in poset.tops():
+        prepared = place.prepared
+        if prepared is None or prepared.region is not place.region:
+            prepared = place.prepared = Walkable(place.region)
+        for attribute, low, high in prepared.box:
+            point = alone[attribute] if attribute in alone else events.point(attribute)
+            if not low <= point < high:
+                break
+        else:
+            if prepared.is_box or events.inside(place.region, events.rows):
+                return True
+    return False

@@ -82,3 +82,18 @@ def test_the_walk_matches_as_the_oracle(seed: int) -> None:
     event = EventPoints(batch.slice(0, 1))
     assert sessions.decide(event)[1].tolist() == session_oracle.match(event.batch).ordered()[1].tolist()
     assert links.event_interfaces(event) == bits_of(expected[:1])
+
+
+def test_a_single_event_is_tested_against_roots_where_they_have_moved_to() -> None:
+    registry, poset = Registry(), Diagram()
+    links = PosetMatching(MIXED, {"broker/a": poset}, False, Evaluator())
+    filter = parse("x < $a", MIXED)
+    node = registry.make("broker/a", 3, 0, filter, {"a": 5})
+    links.put(node, 3)
+    poset.change(entered=[node])
+    event = EventBatch.from_pylist(MIXED, [{"x": 6}])
+    assert links.event_interfaces(EventPoints(event)) == 0
+    assert node.move({"a": 7})
+    poset.change(moved=[node])
+    assert links.event_interfaces(EventPoints(event)) == 1 << 3
+    assert links.event_interfaces(EventPoints(event), exclude=3) == 0
