@@ -193,12 +193,12 @@ def _verify_state(path: Path) -> StoredReport:
         with closing(_reading(path)) as database:
             database.execute("BEGIN")  # one snapshot
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version not in range(1, VERSION + 1):
-                damage = f"it has version {version}: expected 1 to {VERSION}"
+            if version != VERSION:
+                damage = f"it has version {version}: expected {VERSION}"
             elif cut:
                 damage = CUT
             else:
-                damage = damage_of(database, rows=version == VERSION)
+                damage = damage_of(database)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         damage = str(error).replace("\n", " ")
     return StoredReport(str(path), 0, path.stat().st_size, 0, damage and f"damaged: {damage}")

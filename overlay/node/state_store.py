@@ -98,13 +98,12 @@ def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:
     return (*row, crc_of(table, row))
 
 
-def damage_of(database: sqlite3.Connection, *, rows: bool = True) -> str:
-    """What is damaged in a state, in one phrase; "" if nothing is. States of earlier versions have no
-    checks of `rows`. Reads all of it."""
+def damage_of(database: sqlite3.Connection) -> str:
+    """What is damaged in a state, in one phrase; "" if nothing is. Reads all of it."""
     (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if said != "ok":
         return str(said).replace("\n", " ")
-    for table, columns in TABLES.items() if rows else ():
+    for table, columns in TABLES.items():
         stored = database.execute(f"SELECT {', '.join(columns)}, crc FROM {table}")
         damaged = sum(row[-1] != crc_of(table, row[:-1]) for row in stored)
         if damaged:
@@ -168,7 +167,7 @@ class StateStore:
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
-                self._upgrade()
+                self._prepare()
                 damage = damage_of(self._db)
                 if damage:
                     raise self._damaged(damage)
@@ -188,31 +187,19 @@ class StateStore:
                 raise self._damaged(str(error)) from None
             raise self._error(error) from None
 
-    def _upgrade(self) -> None:
-        """Make a new database, or one of an earlier version, one of this version, in one transaction."""
+    def _prepare(self) -> None:
+        """Make the tables of a new database, in one transaction."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if version not in range(1, VERSION + 1) and (version or tables):
-            sentence = f"it has version {version}: expected a state of version 1 to {VERSION}, or no file"
+        if version != VERSION and (version or tables):
+            sentence = f"it has version {version}: expected a state of version {VERSION}, or no file"
             raise StorageError("version", self._path, sentence)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        if version == VERSION:
-            return
-        script = ["BEGIN IMMEDIATE"]
-        if version == 1:  # sessions had no identity
-            script.append("ALTER TABLE sessions ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
-        if version in (1, 2):  # subscriptions had no end
-            script.append("ALTER TABLE subscriptions ADD COLUMN ends_ns INTEGER NOT NULL DEFAULT 0")
-        for (table,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
-            script.append(f"ALTER TABLE {table} ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
-        script += _SCHEMA.split(";")
-        for table, columns in TABLES.items():
-            script.append(f"UPDATE {table} SET crc = crc_of('{table}', {', '.join(columns)})")
-        self._db.create_function("crc_of", -1, lambda table, *row: crc_of(table, row))
-        with self._db:
-            for statement in (*script, f"PRAGMA user_version = {VERSION}"):
-                self._db.execute(statement)
+        if version != VERSION:
+            with self._db:
+                for statement in ("BEGIN IMMEDIATE", *_SCHEMA.split(";"), f"PRAGMA user_version = {VERSION}"):
+                    self._db.execute(statement)
 
     def _damaged(self, damage: str) -> StorageError:
         said = f"it is damaged ({damage}): expected what was written; docs/durability.md says how to go on"

@@ -4,7 +4,6 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -166,28 +165,6 @@ def test_a_torn_end_of_the_write_ahead_log_is_no_damage(directory: Path) -> None
         for offset in range(20, 25):
             store.save({("client/a", "T"): offset}, {}, {})
         assert cut_transactions(wal) == 0, "nothing of the torn frame is left behind the new ones"
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_state_of_an_earlier_version_gets_checks_and_periods(tmp_path: Path, version: int) -> None:
-    path = str(tmp_path / "state.sqlite")
-    with closing(StateStore(path)) as store:
-        fill(store)
-        if version == 2:  # which has none
-            endless = [replace(each, ends_ns=0) for each in SUBSCRIPTIONS]
-            store.save_subscriptions({f"client/{name}": (endless, []) for name in "ab"})
-        sound = content(store)
-    with closing(sqlite3.connect(path)) as database:
-        for table in TABLES:
-            database.execute(f"ALTER TABLE {table} DROP COLUMN crc")
-        if version == 2:
-            database.execute("ALTER TABLE subscriptions DROP COLUMN ends_ns")
-        database.execute(f"PRAGMA user_version = {version}")
-    assert all(report.sound for report in verify_directory(tmp_path))
-    for _ in range(2):
-        with closing(StateStore(path)) as store:
-            assert content(store) == sound
-    assert all(report.sound for report in verify_directory(tmp_path))
 
 
 def test_a_state_is_opened_while_another_process_reads_it(directory: Path) -> None:

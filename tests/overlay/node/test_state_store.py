@@ -80,7 +80,7 @@ def test_a_file_without_a_version_is_refused_unless_it_is_empty(tmp_path: Path) 
     path = tmp_path / "state.sqlite"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE sessions (interface TEXT)")
-    expected = f"it has version 0: expected a state of version 1 to {VERSION}, or no file"
+    expected = f"it has version 0: expected a state of version {VERSION}, or no file"
     with pytest.raises(StorageError, match=expected):
         StateStore(str(path))
     with closing(sqlite3.connect(path)) as other:
@@ -89,10 +89,11 @@ def test_a_file_without_a_version_is_refused_unless_it_is_empty(tmp_path: Path) 
     StateStore(str(path)).close()
 
 
-def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_a_file_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "state.sqlite"
     StateStore(str(path)).close()
     with closing(sqlite3.connect(path)) as other:
-        other.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(StorageError, match=f"version {VERSION + 1}: expected a state of version 1"):
+        other.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(StorageError, match=f"version {version}: expected a state of version {VERSION}"):
         StateStore(str(path))
