@@ -187,14 +187,10 @@ def serve_metrics(app: Starlette, address: str) -> None:
     """The metrics of a gateway at an address of their own, which browsers need not reach; until the process
     ends. `InputError` for no address, `BindError` for one that cannot be listened at.
     """
-    import threading
-
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    from covey.gateway.metrics import GatewayCollector
+    from covey.gateway.metrics import collector
     from covey.gateway.server import BindError
     from covey.matcher.errors import InputError
-    from covey.overlay.node.metrics_server import ScrapeServer
+    from covey.overlay.scraping import ScrapeServer
     from covey.overlay.transport.address import UnixAddress, parse_address
 
     try:
@@ -203,11 +199,7 @@ def serve_metrics(app: Starlette, address: str) -> None:
         raise InputError(f"--metrics {address!r}: {error}") from None
     if isinstance(where, UnixAddress):
         raise InputError(f"--metrics {address!r}: expected HOST:PORT")
-    registry = CollectorRegistry()
-    registry.register(GatewayCollector(app.state.sessions))
-    ProcessCollector(registry=registry)
     try:
-        scraped = ScrapeServer(where.host, where.port, registry)
+        ScrapeServer(where.host, where.port, collector(app.state.sessions))
     except OSError as error:
         raise BindError(f"{address}: cannot listen: {error.strerror or error}") from None
-    threading.Thread(target=scraped.serve_forever, name="covey-metrics", daemon=True).start()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from covey.overlay.scraping import Metric, Samples, SnapshotCollector
 
 if TYPE_CHECKING:
     from covey.gateway.sessions import Sessions
@@ -36,16 +35,13 @@ METRICS = {
 }
 """By name, the help of each; counters end in `_total`."""
 _LABELS = {
-    "covey_gateway_sessions": "state",
-    "covey_gateway_missed_events_total": "cause",
-    "covey_gateway_overflows_total": "policy",
-    "covey_gateway_refused_total": "status",
+    "covey_gateway_sessions": ("state",),
+    "covey_gateway_missed_events_total": ("cause",),
+    "covey_gateway_overflows_total": ("policy",),
+    "covey_gateway_refused_total": ("status",),
 }
 _SLICE = 1_000
 """Sessions that are looked at between two turns of the event loop."""
-_ANSWER_WITHIN_S = 5.0
-
-Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 async def snapshot(sessions: Sessions) -> Samples:
@@ -75,32 +71,10 @@ async def snapshot(sessions: Sessions) -> Samples:
     return values
 
 
-class GatewayCollector(Collector):
+def collector(sessions: Sessions) -> SnapshotCollector:
     """Made on the gateway's event loop; its registry is collected in another thread."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._loop = asyncio.get_running_loop()
-
-    def describe(self) -> list[Metric]:
-        return list(families({name: {} for name in METRICS}))
-
-    def collect(self) -> Iterator[Metric]:
-        """`TimeoutError` if the event loop does not give the values."""
-        reading = asyncio.run_coroutine_threadsafe(snapshot(self._sessions), self._loop)
-        try:
-            return families(reading.result(_ANSWER_WITHIN_S))
-        except TimeoutError:
-            reading.cancel()
-            raise
-
-
-def families(values: Samples) -> Iterator[Metric]:
-    """The metrics as prometheus-client writes them."""
-    for name, text in METRICS.items():
-        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        labels = [_LABELS[name]] if name in _LABELS else []
-        metric = kind(name, text, labels=labels)
-        for words, value in values[name].items():
-            metric.add_metric(words, value)
-        yield metric
+    metrics = [
+        Metric(name, "counter" if name.endswith("_total") else "gauge", text, _LABELS.get(name, ()))
+        for name, text in METRICS.items()
+    ]
+    return SnapshotCollector(metrics, partial(snapshot, sessions))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from covey.overlay.core.endpoint.observing import Histogram
 from covey.overlay.core.routing.peers import Counters
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import missing
+from covey.overlay.scraping import Metric, Samples, Value
 
 if TYPE_CHECKING:
     from covey.overlay.core.routing.type_state import TypeState
@@ -34,17 +34,6 @@ LONGEST_LABEL = 100
 OTHER = "other"
 _SLICE = 1_000
 """Queues that are looked at between two turns of the event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """`labels` are the names of its labels; the help is one sentence."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...] = ()
-
 
 _LINK = ("neighbour",)
 _CLASS = ("class",)
@@ -160,10 +149,6 @@ METRICS = (
     Metric("covey_operator_faults_total", "counter", "Calls that failed or passed the deadline.", _OPERATOR),
     Metric("covey_operator_undecided_total", "counter", "Events that it left undecided.", _OPERATOR),
 )
-
-Value = float | Histogram
-Samples = dict[str, dict[tuple[str, ...], Value]]
-"""The values of each metric, by the values of its labels."""
 
 
 async def snapshot(node: Node, lag: Histogram, suppressed: Mapping[str, int]) -> Samples:

@@ -16,7 +16,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
-from covey.overlay import Client
+from covey.overlay import Client, scraping
 from covey.overlay.core.endpoint.observing import MOST_PENDING, Histogram, Timings
 from covey.overlay.core.messages import Receiver, Update
 from covey.overlay.node import metrics_server
@@ -210,13 +210,13 @@ async def test_whoever_connects_cannot_keep_prometheus_away(monkeypatch: pytest.
             writer.write(b"GET /metrics HTT")
             return reader, writer
 
-        for _ in range(metrics_server._CONNECTIONS - 2):
+        for _ in range(scraping._CONNECTIONS - 2):
             await begun()
         await scrape(address)
         for path, status in (("", 404), ("/metrics/x", 404), ("/favicon.ico", 404), ("/metrics?x=1", 200)):
             assert await status_of(f"http://{address}{path}") == status, path
         assert await status_of(f"http://{address}/metrics", data=b"x") == 501
-        monkeypatch.setattr(metrics_server, "_REQUEST_WITHIN_S", 0.5)
+        monkeypatch.setattr(scraping, "_REQUEST_WITHIN_S", 0.5)
         reader, writer = await begun()
         with contextlib.suppress(ConnectionError):
             for _ in range(300):  # a request that goes on and on
@@ -302,8 +302,8 @@ async def test_a_request_without_a_thread_keeps_no_place(
     async with exposing() as (_, address):
         host, _, port = address.rpartition(":")
         with monkeypatch.context() as patched:
-            patched.setattr(metrics_server.threading.Thread, "start", Mock(side_effect=RuntimeError("none")))
-            for _ in range(metrics_server._CONNECTIONS):
+            patched.setattr(scraping.threading.Thread, "start", Mock(side_effect=RuntimeError("none")))
+            for _ in range(scraping._CONNECTIONS):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 assert await reader.read(1) == b""
                 writer.close()
