@@ -27,7 +27,6 @@ BENCHMARKS = {
     "routing": "The work of a broker's core per message.",
     "soak": "Brokers under load for a long time, while clients come and go.",
     "spark": "Many filters over a DataFrame, by Covey's engine and by joins of Spark.",
-    "stalled": "What a subscriber that does not read costs the others.",
     "view": "The complete delta of a moved box.",
 }
 ABOUT = "Measure how fast Covey is.\n\nExample: python -m benchmarks hostile --attacks floods"

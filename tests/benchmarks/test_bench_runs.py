@@ -43,7 +43,6 @@ from covey.sim.progress import silent
         ("routing --filters many", "filters 'many': expected positive integers"),
         ("routing --posets foo", "posets 'foo': expected some of forest, naive, diagram"),
         ("routing --merging off,foo", "merging 'foo': expected some of off, perfect, budget"),
-        ("stalled --policies wait", "wait"),
     ],
 )
 def test_a_mistake_is_one_line(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,12 +342,3 @@ def test_covey_loses_and_repeats_nothing_when_it_is_killed(monkeypatch: pytest.M
     (result,) = asyncio.run(measure_peers(plan))
     assert result.events_per_s > 0
     assert (result.lost, result.repeated) == (0, 0)
-
-
-@pytest.mark.thorough
-def test_others_get_all_events_and_the_one_that_stalls_loses_some(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--policies", "drop_newest", "--rate", "50", "--seconds", "1", "--rounds", "1")
-    (result,) = printed(capsys, "stalled", *options)
-    assert result["policy"] == "drop_newest"
-    assert 0 < result["p50_stalled"] <= result["p99_stalled"]
-    assert 0 < result["dropped"] < result["published"]
