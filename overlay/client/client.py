@@ -16,7 +16,6 @@ from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
@@ -201,9 +200,7 @@ class Client:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -596,10 +593,8 @@ class Client:
         if self._driver.reads_deliveries:
             raise SubscriptionError(f"a view of client {self.name} with deliveries(): expected it without")
         every = {**(values or {}), **variables}
-        if outer is None:
-            subscription_id, messages = self._core.view(compiled, every)
-        else:
-            subscription_id, messages = self._core.view(outer, every, enters=compiled)
+        enters = None if outer is None else compiled
+        subscription_id, messages = self._core.view(outer or compiled, every, enters=enters)
         subscription = ViewSubscription(self._driver, subscription_id, compiled, max_keys)
         self._driver.views[subscription_id] = subscription
         complete = subscription.complete(timeout, f"the view {str(compiled)!r}")
@@ -720,9 +715,7 @@ class SyncClient(Blocking[Client]):
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:

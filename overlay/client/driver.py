@@ -485,9 +485,9 @@ class SessionDriver:
             raise SubscriptionError(f"deliveries() of client {self.name} with views: expected it without")
         if self._deliveries is None:
             self._deliveries = Deliveries(self._hand_out, self.core.forget_expired)
-            waiting = [(part, s.id) for s in self.subscriptions.values() for part in s._drain()]
+            waiting = [(part, s.id) for s in self.subscriptions.values() for part in s._inbox.drain()]
             for part, subscription_id in sorted(waiting, key=lambda each: each[0].claim.number):
-                self._deliveries._put(part.matches(subscription_id), part.claim.done)
+                self._deliveries.inbox.put((part.matches(subscription_id), part.claim.done))
         return self._deliveries
 
     def _hand_out(self, matches: Matches) -> Matches:
@@ -512,7 +512,7 @@ class SessionDriver:
         if self._deliveries is not None:
             matches = self.core.matches(message)
             if matches is not None and len(matches.rows):
-                self._deliveries._put(matches, release)
+                self._deliveries.inbox.put((matches, release))
             else:
                 if matches is not None:
                     self._count_spurious(matches)
@@ -570,7 +570,7 @@ class SessionDriver:
         for subscription in self.subscriptions.values():
             subscription._end(shown)
         if self._deliveries is not None:
-            self._deliveries._end(shown)
+            self._deliveries.inbox.end(shown)
         for listeners in self.listeners.values():
             listeners._end(shown)
         self.opened.set()

@@ -134,9 +134,7 @@ class Listeners:
         self.type_name = type_name
         self.any = False
         self._shown: bool | None = None
-        self._ended = False
-        self._error: BaseException | None = None
-        self._changed = asyncio.Event()
+        self._inbox: Inbox[None] = Inbox()
 
     def __bool__(self) -> bool:
         return self.any
@@ -147,22 +145,16 @@ class Listeners:
     async def __anext__(self) -> bool:
         """The present state first, then each change; ends with the advertisement."""
         while self._shown is self.any:
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            if self._ended:
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
+            await self._inbox.changed()
         self._shown = self.any
         return self.any
 
     def _set(self, listening: bool) -> None:
         self.any = listening
-        self._changed.set()
+        self._inbox.wake()
 
     def _end(self, error: BaseException | None) -> None:
-        self._ended, self._error = True, error
-        self._changed.set()
+        self._inbox.end(error)
 
     def __repr__(self) -> str:
         return f"Listeners({self.type_name!r}, {self.any})"
@@ -179,16 +171,16 @@ class Deliveries(AsyncIterator[Matches]):
     def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
         self._strict = strict
         self._forget_expired = forget_expired
-        self._inbox: Inbox[tuple[Matches, Release]] = Inbox()
+        self.inbox: Inbox[tuple[Matches, Release]] = Inbox()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Matches:
         while True:
-            while not self._inbox.items:
-                await self._inbox.changed()
-            matches, release = self._inbox.items.popleft()
+            while not self.inbox.items:
+                await self.inbox.changed()
+            matches, release = self.inbox.items.popleft()
             release()
             if matches.expired:
                 for subscription_id in matches.expired:
@@ -198,14 +190,8 @@ class Deliveries(AsyncIterator[Matches]):
             if len(matches.rows):
                 return matches
 
-    def _put(self, matches: Matches, release: Release) -> None:
-        self._inbox.put((matches, release))
-
     def _expire(self, subscription_id: int, event_type: EventType) -> None:
         """The validity period of a subscription has ended."""
         none = np.empty(0, np.int64)
         batch = EventBatch.from_pylist(event_type, [])
-        self._put(Matches(batch, none, none, {}, expired=(subscription_id,)), lambda: None)
-
-    def _end(self, error: BaseException | None) -> None:
-        self._inbox.end(error)
+        self.inbox.put((Matches(batch, none, none, {}, expired=(subscription_id,)), lambda: None))

@@ -37,6 +37,8 @@ from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Message, Notice
 
 _MOST_BYTES = 1 << 20
 """Of events that wait without credit."""
+_FREE = Claim(0, 0, lambda: None)
+"""That of all these: it releases nothing."""
 Table: TypeAlias = Any
 """A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
 _NOTICES = 20
@@ -124,20 +126,6 @@ def _conflated(parts: Sequence[Part], key: str) -> tuple[list[Part], list[tuple[
 
 def _size(part: Part) -> int:
     return part.batch.nbytes
-
-
-def _nothing() -> None:
-    pass
-
-
-class _Free(Claim):
-    """Of what waits without credit."""
-
-    def done(self) -> None:
-        pass
-
-
-_FREE = _Free(0, 0, _nothing)
 
 
 class Owner(Protocol):
@@ -270,7 +258,7 @@ class Subscription:
         """These values, after those of the fields that are followed."""
         if self._fields is not None:
             self._fields.check_others(values)
-            self._fields.flush()
+        self._announce_fields()
         return values
 
     def _announce_fields(self) -> None:
@@ -423,16 +411,12 @@ class Subscription:
         else:
             self._inbox.put(part)
 
-    def _drain(self) -> list[Part]:
-        """Remove what waits, for another reader."""
-        return self._inbox.drain()
-
     def _discard(self) -> None:
         """Drop what waits."""
         self._follow_nothing()
         if self._pacer is not None:
             self._pacer.discard()
-        for part in self._drain():
+        for part in self._inbox.drain():
             part.claim.done()
 
     def _end(self, error: BaseException | None) -> None:
