@@ -158,16 +158,20 @@ class _TypeLog:
 
     def _replay_marks(self) -> None:
         """The watermarks of the records that came after the last save."""
-        offset = max(self.marked, self.log.first)
+        for batch in self.batches(max(self.marked, self.log.first)):
+            _raise(self.changed, batch)
+        self.marks |= self.changed
+
+    def batches(self, offset: int) -> Iterator[EventBatch]:
+        """All from an offset on, but for copies."""
         while offset < self.log.end:
             reading = self.log.read(offset, _SCAN_BYTES)
             for record in reading.records:
                 batch, receivers = decode_stored(record.payload)
                 assert batch is not None
                 if not _is_copy(receivers):
-                    _raise(self.changed, batch)
+                    yield batch
             offset = reading.next
-        self.marks |= self.changed
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
@@ -288,16 +292,8 @@ class BrokerStorage:
 
     def batches(self, type_name: str) -> Iterator[EventBatch]:
         """All that are stored of a type, in order, but for copies."""
-        log = self._logs[type_name].log
-        offset = log.first
-        while offset < log.end:
-            reading = log.read(offset, _SCAN_BYTES)
-            for record in reading.records:
-                batch, receivers = decode_stored(record.payload)
-                assert batch is not None
-                if not _is_copy(receivers):
-                    yield batch
-            offset = reading.next
+        of_type = self._logs[type_name]
+        return of_type.batches(of_type.log.first)
 
     def published(self, type_name: str) -> Iterator[RestoreKeys]:
         of_type = self._logs[type_name]
@@ -390,7 +386,7 @@ class BrokerStorage:
         removed = of_type.log.retain(
             max_bytes=kept.max_bytes, since_ns=self._now_ns() - round(kept.max_age_s * 1_000_000_000)
         )
-        of_type.unread += max(0, removed.end - max(removed.first, before))
+        of_type.unread += max(0, removed.stop - max(removed.start, before))
 
     def not_found(self) -> Iterator[tuple[str, Missing]]:
         """What the opening did not find in the logs, by type."""

@@ -19,7 +19,7 @@ threads takes turns, apart from `Commit.run`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -102,16 +102,6 @@ class Reading:
     next: int
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Segments that were removed, their bytes, and the offsets, `first` to `end`, that went with them."""
-
-    segments: int
-    bytes: int
-    first: int
-    end: int
-
-
 class Log:
     """A log in a directory of its own, opened by `Log(files, salt=...)`, which recovers it: `recovery` tells
     what was found. `salt` is a random number of 32 bits, another one at each opening (`segment.py`). Records
@@ -189,27 +179,18 @@ class Log:
     # --- writing --------------------------------------------------------------------------------------------
 
     def append(self, payload: bytes, time_ns: int) -> int:
-        """Append a record; its offset. It is durable after the next `sync`."""
-        return self.append_many((payload,), time_ns)
-
-    def append_many(self, payloads: Iterable[bytes], time_ns: int) -> int:
-        """Append records, all or none; the offset of the first. `StorageError` for a payload that is empty or
-        too large, and if the log has failed.
+        """Append a record; its offset. It is durable after the next `sync`. `StorageError` for a payload that
+        is empty or too large, and if the log has failed.
         """
         if self.failed is not None:
             raise self.failed
-        payloads, first = tuple(payloads), self.end
-        sizes = tuple(map(len, payloads))
-        if payloads and not (min(sizes) and max(sizes) <= self._max_record_bytes):
-            wrong = min(sizes) and max(sizes)
-            raise StorageError(
-                "record",
-                self.files.path,
-                f"a record has {wrong:,} bytes: expected 1 to {self._max_record_bytes:,}",
-            )
-        self._unsynced += [Record(offset, time_ns, data) for offset, data in enumerate(payloads, first)]
-        self.unsynced_bytes += sum(sizes)
-        return first
+        size, offset = len(payload), self.end
+        if not 1 <= size <= self._max_record_bytes:
+            sentence = f"a record has {size:,} bytes: expected 1 to {self._max_record_bytes:,}"
+            raise StorageError("record", self.files.path, sentence)
+        self._unsynced.append(Record(offset, time_ns, payload))
+        self.unsynced_bytes += size
+        return offset
 
     def sync(self) -> int:
         """Make durable what was appended; the offset below which all is. Blocks for a write and a sync."""
@@ -377,14 +358,17 @@ class Log:
 
     # --- removal --------------------------------------------------------------------------------------------
 
-    def trim(self, before: int) -> Removed:
-        """Remove the segments that have no records from this offset on. Not the last segment."""
+    def trim(self, before: int) -> range:
+        """Remove the segments that have no records from this offset on; the offsets that went with them. Not
+        the last segment.
+        """
         count = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
         return self._remove(max(0, count))
 
-    def retain(self, *, max_bytes: int | None = None, since_ns: int | None = None) -> Removed:
+    def retain(self, *, max_bytes: int | None = None, since_ns: int | None = None) -> range:
         """Remove the oldest segments while all have more than `max_bytes`, or the last record of the oldest
-        is from before `since_ns`. Not the last segment, so a log may have `max_bytes` and a segment.
+        is from before `since_ns`; the offsets that went with them. Not the last segment, so a log may have
+        `max_bytes` and a segment.
         """
         count, size = 0, self.stored_bytes
         for segment in self._segments[:-1]:
@@ -395,11 +379,11 @@ class Log:
             size -= segment.size
         return self._remove(count)
 
-    def _remove(self, count: int) -> Removed:
+    def _remove(self, count: int) -> range:
         """Durably one after the other: a crash leaves no hole."""
-        first, size = self.first, 0
+        first = self.first
         for _ in range(count):
             self.files.remove(self._segments[0].name)
-            size += self._segments.pop(0).size
+            del self._segments[0]
             self.files.sync_directory()
-        return Removed(count, size, first, self.first)
+        return range(first, self.first)

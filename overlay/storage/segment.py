@@ -40,6 +40,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct, pack
 from typing import Literal, NamedTuple
 from zlib import crc32
@@ -198,20 +199,9 @@ class Segment:
     previous_end: int
     header_damaged: bool = False
 
-    def read(self, files: Files) -> Reader:
+    def read(self, files: Files) -> Read:
         """Reads from its file."""
-        return Reader(files, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads one file: a `Read` of `records`."""
-
-    files: Files
-    name: str
-
-    def __call__(self, position: int, size: int) -> bytes:
-        return self.files.read(self.name, position, size)
+        return partial(files.read, self.name)
 
 
 def new_segment(first: int, previous_end: int, salt: int) -> Segment:
@@ -249,23 +239,24 @@ def position_of(files: Files, segment: Segment, offset: int) -> int:
     return low
 
 
+def _times_ns(files: Files, segment: Segment, position: int) -> Iterator[int]:
+    """The times of the records from a position on that can be read."""
+    for piece in scan(segment.read(files), segment.marker, position, segment.size):
+        if isinstance(piece, Found) and piece.payload:
+            yield piece.time_ns
+
+
 def first_time_ns(files: Files, segment: Segment) -> int:
     """The time of the first record that can be read, 0 if none can."""
-    for piece in scan(segment.read(files), segment.marker, SEGMENT_HEADER_BYTES, segment.size):
-        if isinstance(piece, Found) and piece.payload:
-            return piece.time_ns
-    return 0
+    return next(_times_ns(files, segment, SEGMENT_HEADER_BYTES), 0)
 
 
 def last_time_ns(files: Files, segment: Segment) -> int:
     """The time of the last record that can be read, 0 if none can."""
-    read, distance = segment.read(files), _LAST_BYTES
+    distance = _LAST_BYTES
     while True:
         start = max(SEGMENT_HEADER_BYTES, segment.size - distance)
-        time_ns = 0
-        for piece in scan(read, segment.marker, start, segment.size):
-            if isinstance(piece, Found) and piece.payload:
-                time_ns = piece.time_ns
+        time_ns = [0, *_times_ns(files, segment, start)][-1]
         if time_ns or start == SEGMENT_HEADER_BYTES:
             return time_ns
         distance *= 4

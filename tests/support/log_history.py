@@ -61,10 +61,10 @@ class LogHistory:
         time_ns = self.random.randrange(1, 1_000)
         if self.log.failed:
             with pytest.raises(StorageError, match="takes no records until it is opened again"):
-                self.log.append_many(payloads, time_ns)
+                self.log.append(payloads[0], time_ns)
             return
-        first = self.log.append_many(payloads, time_ns)
-        for offset, payload in enumerate(payloads, first):
+        for payload in payloads:
+            offset = self.log.append(payload, time_ns)
             assert offset not in self.confirmed
             self.appended.setdefault(offset, []).append(Record(offset, time_ns, payload))
 
@@ -129,8 +129,8 @@ class LogHistory:
                 max_bytes=self.random.choice((None, 0, 2_000, 20_000)),
                 since_ns=self.random.choice((None, 0, 300)),
             )
-        assert removed.end == self.log.first
-        self.first = max(self.first, removed.end)
+        assert removed.stop == self.log.first
+        self.first = max(self.first, removed.stop)
 
     def flip(self) -> None:
         """A bit of a record, a mark or a header."""

@@ -24,10 +24,15 @@ def payload(offset: int) -> bytes:
     return offset.to_bytes(4, "little") * (SIZE // 4)
 
 
+def append_all(log: Log, payloads: list[bytes], time_ns: int) -> None:
+    for each in payloads:
+        log.append(each, time_ns)
+
+
 def written(log: Log, count: int, *, group: int = 5) -> None:
     """So many records more, in groups, with their offsets as times."""
     for _ in range(count // group):
-        log.append_many([payload(log.end + number) for number in range(group)], log.end)
+        append_all(log, [payload(log.end + number) for number in range(group)], log.end)
         log.sync()
 
 
@@ -56,7 +61,7 @@ def test_records_are_read_from_memory_and_from_files(tmp_path: Path) -> None:
     assert (log.first, log.synced, log.end) == (0, 0, 0)
     assert log.read(0) == Reading([], [], 0)
     assert log.append(b"one", 5) == 0
-    assert log.append_many([b"two", b"three"], 6) == 1
+    assert [log.append(b"two", 6), log.append(b"three", 6)] == [1, 2]
     assert (log.synced, log.end, log.unsynced_bytes) == (0, 3, 11)
     unsynced = log.read(0)
     assert unsynced == Reading([Record(0, 5, b"one"), Record(1, 6, b"two"), Record(2, 6, b"three")], [], 3)
@@ -89,7 +94,7 @@ def test_a_reading_has_as_many_records_as_fit_and_at_least_one(tmp_path: Path) -
 
 def test_an_offset_is_found_in_a_large_segment(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    log.append_many([payload(offset) for offset in range(20_000)], 1)
+    append_all(log, [payload(offset) for offset in range(20_000)], 1)
     log.sync()
     for offset in (0, 1, 3_333, 9_999, 19_998, 19_999):
         assert log.read(offset, 1).records == [Record(offset, 1, payload(offset))]
@@ -100,7 +105,7 @@ def test_an_offset_is_found_in_a_large_segment(tmp_path: Path) -> None:
 def test_a_record_has_bounds(tmp_path: Path, size: int, said: str) -> None:
     log = opened(tmp_path, max_record_bytes=50)
     with pytest.raises(StorageError, match=f"a record has {said}: expected 1 to 50"):
-        log.append_many([b"fine", bytes(size)], 0)
+        log.append(bytes(size), 0)
     assert log.end == 0
     log.close()
 
@@ -126,18 +131,17 @@ def test_whole_segments_are_removed(tmp_path: Path) -> None:
     log = opened(tmp_path, segment_bytes=SEGMENT_HEADER_BYTES + 10 * EACH)
     written(log, 50)
     assert len(log.segments) == 5
-    assert log.trim(9).segments == 0
-    removed = log.trim(25)
-    assert (removed.segments, removed.first, removed.end) == (2, 0, 20)
+    assert not log.trim(9)
+    assert log.trim(25) == range(20)
     assert log.first == 20
     assert len(list(tmp_path.glob("*.segment"))) == 3
     assert log.read(3, 1) == Reading([Record(20, 20, payload(20))], [Missing(3, 20, "removed")], 21)
-    assert log.retain(since_ns=25).segments == 0
-    assert log.retain(since_ns=26).end == 30
-    assert log.retain(max_bytes=2 * (SEGMENT_HEADER_BYTES + 10 * EACH)).segments == 0
-    assert log.retain(max_bytes=log.stored_bytes - 1).end == 40
-    assert log.retain(max_bytes=0, since_ns=1_000).segments == 0
-    assert log.trim(50).segments == 0
+    assert not log.retain(since_ns=25)
+    assert log.retain(since_ns=26) == range(20, 30)
+    assert not log.retain(max_bytes=2 * (SEGMENT_HEADER_BYTES + 10 * EACH))
+    assert log.retain(max_bytes=log.stored_bytes - 1) == range(30, 40)
+    assert not log.retain(max_bytes=0, since_ns=1_000)
+    assert not log.trim(50)
     log.close()
     again = opened(tmp_path)
     assert (again.first, again.end) == (40, 50)
@@ -250,7 +254,7 @@ def test_a_payload_with_a_copy_of_the_log_is_no_record(tmp_path: Path) -> None:
     written(log, 10)
     copy = segment_of(tmp_path, 0).read_bytes()
     position = len(copy)
-    log.append_many([copy[SEGMENT_HEADER_BYTES:], b"last"], 0)
+    append_all(log, [copy[SEGMENT_HEADER_BYTES:], b"last"], 0)
     log.sync()
     flip(segment_of(tmp_path, 0), position + 5)
     assert everything(log).missing == [Missing(10, 11, "damaged")]

@@ -21,7 +21,8 @@ from covey.overlay.storage.log import Log
 log = Log(OsFiles(sys.argv[1]), salt=int(sys.argv[2]), segment_bytes=20_000)
 while True:
     first = log.end
-    log.append_many([b"%d " % number * 20 for number in range(first, first + 7)], first)
+    for number in range(first, first + 7):
+        log.append(b"%d " % number * 20, first)
     print(log.sync(), flush=True)
 """
 
@@ -108,7 +109,8 @@ def _writer(path: Path, salt: int = 1) -> subprocess.Popen[str]:
 def test_a_full_disk(tmp_path: Path) -> None:
     """A limit of the size of files stands for it: the system writes a part, then nothing."""
     log = opened(tmp_path)
-    log.append_many([b"synced"] * 10, 0)
+    for _ in range(10):
+        log.append(b"synced", 0)
     log.sync()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
