@@ -303,22 +303,22 @@ class Node:
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.lost`."""
         log.info("%s disconnected: %s", interface, why)
-        self._parted(interface, connection, why)
-        if self._abandon(interface, connection):
-            return
-        self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
+        queue = self.queues.get(interface)
+        if queue is not None and queue.connection is connection:  # else it has another one already
+            if queue.is_broker:
+                self.partings[interface] = why
+            if self.failed:  # a connection just ends
+                queue.connection = None
+        if not self.failed:
+            self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
 
     def goodbye(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.goodbye`; of a broker, that it has another upward link."""
-        if self._abandon(interface, connection):
-            log.info("%s disconnected: %s", interface, why)
-            return
-        repairing = self.repairing
-        if repairing is not None and interface.startswith("broker/"):
-            log.info("%s disconnected: %s", interface, why)
-            self._parted(interface, connection, why)
-            self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
-            self._run(lambda now_ns: repairing.left(interface, now_ns))
+        repairing = self.repairing if interface.startswith("broker/") else None
+        if self.failed or repairing is not None:
+            self.lost(interface, connection, why)
+            if repairing is not None and not self.failed:
+                self._run(lambda now_ns: repairing.left(interface, now_ns))
             return
         ended = self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
         if ended:
@@ -374,19 +374,6 @@ class Node:
             log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(error)
-
-    def _parted(self, interface: Interface, connection: Connection, why: str) -> None:
-        """Remember why a neighbour has no connection, unless it has another one already."""
-        queue = self.queues.get(interface)
-        if queue is not None and queue.is_broker and queue.connection is connection:
-            self.partings[interface] = why
-
-    def _abandon(self, interface: Interface, connection: Connection) -> bool:
-        """Whether the broker has failed: then a connection just ends."""
-        queue = self.queues.get(interface)
-        if self.failed and queue is not None and queue.connection is connection:
-            queue.connection = None
-        return self.failed
 
     def _deliver(self) -> None:
         if self.endpoint.deferred:

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 from covey.matcher.errors import EventError
 from covey.matcher.jit.compiling import load_in_background
@@ -76,11 +75,8 @@ class Calls:
         interface, subscription_id = body.interface, body.subscription_id
         peer = self._node.core.tables.peers.get(interface)
         subscription = None if peer is None else peer.subscriptions.get(subscription_id)
-        if rights is not None and not rights.may_all(Action.ADMINISTER):
-            name = None if subscription is None else subscription.filter.event_type.name
-            if name is None or not rights.may(Action.ADMINISTER, name):
-                what = f"subscription {subscription_id} of {interface}"
-                self._deny(f"{rights.subject!r} may not explain {what}")
+        name = None if subscription is None else subscription.filter.event_type.name
+        self._administers(rights, f"explain subscription {subscription_id} of {interface}", name)
         answer = explain_at(self._node, interface, subscription_id, _event_of(body.event))
         return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
@@ -91,16 +87,14 @@ class Calls:
         return EXPLAIN.reply(json=json.dumps(answer)).SerializeToString()
 
     def inspect(self, request: bytes, rights: Rights | None) -> bytes:
-        if rights is not None and not rights.may_all(Action.ADMINISTER):
-            self._deny(f"{rights.subject!r} may not inspect the broker")
+        self._administers(rights, "inspect the broker")
         body = read_body(INSPECT.request, request)
         listed = min(body.listed, MAX_LISTED) if body.HasField("listed") else DEFAULT_LISTED
         text, state = render_node(self._node, listed), inspect_node(self._node, listed)
         return INSPECT.reply(text=text, json=json.dumps(state)).SerializeToString()
 
     async def reload_file(self, request: bytes, rights: Rights | None) -> bytes:
-        if rights is not None and not rights.may_all(Action.ADMINISTER):
-            self._deny(f"{rights.subject!r} may not have the broker reload its overlay file")
+        self._administers(rights, "have the broker reload its overlay file")
         leave = read_body(RELOAD.request, request).leave
         if self.reload is None or self._node.draining:
             raise CallError("UNAVAILABLE", f"broker {self._node.name} starts or stops")
@@ -111,9 +105,13 @@ class Calls:
             self._node.denials[action.value] += 1
             rights.require(action, type_name)
 
-    def _deny(self, reason: str) -> NoReturn:
-        self._node.denials[Action.ADMINISTER.value] += 1
-        raise DeniedError("PERMISSION_DENIED", reason)
+    def _administers(self, rights: Rights | None, what: str, type_name: str | None = None) -> None:
+        """`DeniedError` for a client that may administer neither all types nor this one."""
+        if rights is None or rights.may_all(Action.ADMINISTER):
+            return
+        if type_name is None or not rights.may(Action.ADMINISTER, type_name):
+            self._node.denials[Action.ADMINISTER.value] += 1
+            raise DeniedError("PERMISSION_DENIED", f"{rights.subject!r} may not {what}")
 
 
 def _event_of(text: str) -> dict[str, object]:

@@ -111,7 +111,6 @@ class Syncing:
         fail: Callable[[BaseException], None],
     ) -> None:
         self.storage = storage
-        self.commits = 0
         self.durations = Histogram(SYNC_BOUNDS_S)
         """Of commits: writing and syncing, in seconds."""
         self._endpoint = endpoint
@@ -151,7 +150,6 @@ class Syncing:
         except BaseException as error:
             self._fail(error)
             return
-        self.commits += 1
         self._synced()
 
     def close(self) -> None:
