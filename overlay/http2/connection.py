@@ -23,8 +23,8 @@ from covey.overlay.http2.frames import (
     is_informational,
     require,
 )
-from covey.overlay.http2.messages import PREFIX, PREFIX_BYTES, MessagesReceived
-from covey.overlay.http2.stream import Sender, Stream
+from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived
+from covey.overlay.http2.stream import MESSAGE, Sender, Stream
 
 _REMEMBERED_RESETS = 128
 _RESET_PERMITS = 9.0
@@ -149,12 +149,39 @@ class Http2Connection(Sender):
 
     def receive(self, data: bytes, now_ns: int) -> list[Event]:
         """The events of some bytes from the peer; none after the connection has ended."""
-        if self.closed is not None:
-            return []
         self.now_ns = self._heard_ns = now_ns
-        self._ping_due_ns, self._turn_permits, self.unread = None, _TURN_PERMITS, False
+        self._ping_due_ns, self.unread = None, False
         buffer = self._buffer + data if self._buffer else data
         position, end = 0, len(buffer)
+        size = end - frames.HEADER_BYTES
+        # Nearly always it is DATA that is one message and breaks no rule, and whose reader has none.
+        if size >= PREFIX_BYTES:
+            kind_and_size, flags, stream_id, compressed, length = MESSAGE.unpack_from(buffer)
+            stream = self._streams.get(stream_id)
+            if (
+                kind_and_size == size << 8
+                and length == size - PREFIX_BYTES
+                and not (flags or compressed or self._headers.open)
+                and stream is not None
+                and (messages := stream.messages) is not None
+                and stream.has_headers
+                and not stream.ended
+                and size <= stream.receive_window
+                and size <= self._receive_window
+                and size <= self._options.max_frame_bytes
+                and not (reader := messages.reader).size
+                and length <= reader.most
+                and (size >= BRINGS_BYTES or self.budget.take(1.0, now_ns))
+            ):
+                self._receive_window -= size
+                stream.receive_window -= size
+                reader.alone = buffer[MESSAGE.size :]
+                reader.size = size
+                self._buffer = b""
+                return [messages]
+        if self.closed is not None:
+            return []
+        self._turn_permits = _TURN_PERMITS
         unpack, header_bytes = frames.HEADER.unpack_from, frames.HEADER_BYTES
         try:
             if self._preface:
@@ -175,32 +202,6 @@ class Http2Connection(Sender):
                 position = start + size
                 stream_id &= 0x7FFFFFFF
                 payload = buffer[start:position]
-                stream = self._streams.get(stream_id)
-                # DATA that is one message and breaks no rule, where its reader has none and no other event
-                # of this turn comes before it: else it is read as any frame.
-                if (
-                    kind == frames.DATA
-                    and not flags
-                    and stream is not None
-                    and stream.messages is not None
-                    and stream.has_headers
-                    and PREFIX_BYTES <= size <= stream.receive_window
-                    and size <= self._receive_window
-                    and not stream.messages.reader.size
-                    and not (stream.ended or self._headers.open)
-                    and (not self._events or self._events[-1].__class__ is MessagesReceived)
-                    and PREFIX.unpack_from(payload) == (0, size - PREFIX_BYTES)
-                    and size - PREFIX_BYTES <= stream.messages.reader.most
-                ):
-                    self._turn_permits -= _DATA_PERMITS
-                    if size < BRINGS_BYTES:
-                        self._charge(1.0, now_ns)
-                    self._receive_window -= size
-                    stream.receive_window -= size
-                    stream.messages.reader.alone = payload
-                    stream.messages.reader.size = size
-                    self._events.append(stream.messages)
-                    continue
                 try:
                     self._read_frame(kind, flags, stream_id, payload, now_ns)
                 except StreamRuleError as error:

@@ -81,7 +81,7 @@ class MessageReader:
         self._need = 0
         """How many bytes the first message has with its prefix, 0 while that has not been read."""
         self.alone: bytes | None = None
-        """A whole message with its prefix, where nothing else waits: its owner may take it from here, and
+        """A whole message without its prefix, where nothing else waits: its owner may take it from here, and
         sets `size` with it."""
         self.size = 0
         """Bytes that have not been cut."""
@@ -163,7 +163,8 @@ class MessageReader:
 
     def _join_alone(self) -> None:
         if self.alone is not None:
-            self._data, self._position, self._need, self.alone = self.alone, 0, self.size, None
+            self._data, self._position, self.alone = self.alone, -PREFIX_BYTES, None
+            self._need = self.size
 
     def _join(self, size: int) -> None:
         """Have the first bytes in one piece."""

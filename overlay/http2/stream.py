@@ -18,8 +18,9 @@ from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived, frame_m
 _OUTPUT_BYTES = 256 << 10
 _UNQUEUED_BYTES = 64 << 10
 """DATA that goes to the output without its stream's turn, until the output is taken."""
-_MESSAGE = Struct(">HBBBLBL")
-"""The header of a DATA frame that is one message, and the prefix of the message."""
+MESSAGE = Struct(">LBLBL")
+"""The header of a DATA frame that is one message, and the prefix of the message. The size and the kind of the
+frame are one number, `size << 8`, since the kind of DATA is 0."""
 # No table, hence none that a peer could resize, and none to hold. The few headers of a connection need none.
 _ENCODER = Encoder()
 _ENCODER.header_table_size = 0
@@ -176,7 +177,7 @@ class Sender:
         self.window -= size
         stream.send_window -= size
         self._unqueued += size
-        header = _MESSAGE.pack(size >> 8, size & 0xFF, frames.DATA, 0, stream.id, 0, length)
+        header = MESSAGE.pack(size << 8, 0, stream.id, 0, length)
         self.output += (header, message)
 
     def queue(self, stream: Stream, data: bytes) -> None:

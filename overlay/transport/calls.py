@@ -241,7 +241,7 @@ class RpcCall:
         if self._held:
             return
         if reader.alone is not None and not self._unread:
-            messages = [reader.alone[PREFIX_BYTES:]]
+            messages = [reader.alone]
             reader.alone, reader.size = None, 0
             self._processed += PREFIX_BYTES
         elif self._cut():
