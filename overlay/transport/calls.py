@@ -252,7 +252,8 @@ class RpcCall:
             self._unread, self._held = messages, True
             asyncio.get_running_loop().call_later(delay_ns / 1e9, self._resume_later)
             return
-        offered, self._unread = messages, []
+        self._unread = []
+        self._processed += sum(map(len, messages))
         try:
             while messages:
                 frames = self._left or end.decode(messages)
@@ -268,10 +269,11 @@ class RpcCall:
         except Exception as error:
             self._fail(error)
             messages = []
-        self._processed += sum(map(len, offered[: len(offered) - len(messages)]))
-        self._unread, self._held = messages, bool(messages or (reader.size and reader.waiting))
-        if self._held:
-            self._resume_later()
+        if messages or reader.size:
+            self._unread, self._held = messages, bool(messages) or reader.waiting
+            self._processed -= sum(map(len, messages))
+            if self._held:
+                self._resume_later()
         if self._processed >= _RETURNED_BYTES or self.status is not None:
             self._return()
 
@@ -336,6 +338,7 @@ class RpcCall:
     def _return(self) -> None:
         processed, self._processed = self._processed, 0
         self._http2.consume(self.id, processed)
+        self._connection.flush_soon()
 
     def _set_ended(self, status: str, details: str) -> None:
         self._return()
@@ -368,6 +371,7 @@ class RpcProtocol(asyncio.Protocol):
         line: WaitingLine | None = None,
     ) -> None:
         self.rpc = rpc
+        self._http2 = rpc.http2
         self.line = line
         self._ample = rpc.http2.budget.ample
         """Whether what the client of a server sends is handled at once."""
@@ -419,37 +423,33 @@ class RpcProtocol(asyncio.Protocol):
     def data_received(self, data: bytes, *, served: bool = False) -> None:
         """Bytes have arrived; or, `served`, it is their turn in the line."""
         now_ns = time.monotonic_ns()
-        waits = not served and self.line is not None and not self._ample(now_ns)
-        if waits or self._pending is not None:
+        if self._pending is not None or not (served or self.line is None or self._ample(now_ns)):
             self._wait(data)
             return
-        rpc = self.rpc
+        http2 = self._http2
         if self.tls is not None:
             data = self.tls.receive(data)
             self._write(self.tls.take_output())
             if not self.established.done() and self.tls.established:
                 self._establish()
                 self.flush_soon()
-        elif not rpc.http2.begun and rpc.is_client and is_alert(data):
+        elif not http2.begun and self.rpc.is_client and is_alert(data):
             self._fail(EXPECTS_TLS)
             return
-        http2 = rpc.http2
-        if data or http2.unread:
-            events = http2.receive(data, now_ns)
-            if len(events) == 1 and events[0].__class__ is MessagesReceived:  # nearly always
-                call = self._calls.get(events[0].call_id)
-                if call is not None:
-                    call._received(events[0].reader, now_ns)
-                if not self._flushing and (http2.output or http2.ready):
-                    self.flush_soon()
-            else:
-                self._handle(rpc.handle(events), now_ns)
-        if http2.unread:
-            self._wait(b"")
-        if self.tls is not None and self.tls.failure:
-            self._fail(self.tls.failure)
-        elif self.tls is not None and self.tls.ended:
-            self._close_transport()
+        events = http2.receive(data, now_ns) if data or http2.unread else []
+        if events and events[0].__class__ is MessagesReceived:  # alone, as nearly always
+            call = self._calls.get(events[0].call_id)
+            if call is not None:
+                call._received(events[0].reader, now_ns)
+        else:
+            self._handle(self.rpc.handle(events), now_ns)
+            if http2.unread:
+                self._wait(b"")
+        if self.tls is not None:
+            if self.tls.failure:
+                self._fail(self.tls.failure)
+            elif self.tls.ended:
+                self._close_transport()
 
     def _wait(self, data: bytes) -> None:
         """Handle bytes when it is their turn, and read no more before."""
@@ -546,8 +546,7 @@ class RpcProtocol(asyncio.Protocol):
         messages = self.rpc.cut(call_id, reader, most, time.monotonic_ns())
         if self._waits:
             self._read_on()
-        if events := self.rpc.take_events():
-            self._handle(events)
+        self._handle(self.rpc.take_events())
         return messages
 
     def finish(self, call_id: int, status: str, details: str) -> None:
