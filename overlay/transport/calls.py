@@ -244,6 +244,8 @@ class RpcCall:
             messages = [reader.alone]
             reader.alone, reader.size = None, 0
             self._processed += PREFIX_BYTES
+            if self._connection._waits:
+                self._connection._read_on()
         elif self._cut():
             messages = self._unread
         else:

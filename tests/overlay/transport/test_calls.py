@@ -139,6 +139,24 @@ async def test_frames_that_wait_are_received_later_and_the_exchange_ends_behind_
         assert not receiving.errors
 
 
+@on_a_loop
+async def test_a_large_message_behind_one_that_waits_does_not_keep_the_connection_from_being_read() -> None:
+    receiving = Receiving(10)
+    large = encode_frame(Frame(2, 0, 0, (Unadvertise(1, "x" * 100_000),)))
+    async with called(receiving) as (_, call):
+        await until(lambda: bool(receiving.calls))
+        (served,) = receiving.calls
+        receiving.busy = True
+        call.send(encode_frame(Frame(1, 0, 0)))
+        await until(lambda: receiving.delays > 0)
+        call.send(large)
+        await until(lambda: served.uncut_bytes > len(large))
+        receiving.busy = False
+        await until(lambda: receiving.offered == [[1], [2]])
+        call.send(encode_frame(Frame(3, 0, 0)))
+        await until(lambda: receiving.offered == [[1], [2], [3]])
+
+
 @pytest.fixture
 def plain_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window of a connection is that of HTTP/2 without options, and what is given back to it is granted
