@@ -500,14 +500,13 @@ class Http2Connection(Sender):
 
     def take_output(self) -> bytes:
         """Bytes for the peer, about 256 KiB at most; none if there are none now."""
-        data_bytes, self._unqueued = self._unqueued, 0
         ended: list[Stream] = []
         if self.ready:
-            data_bytes = self._write_ready(data_bytes, ended)
-        output, self.output = b"".join(self.output), []
-        self._answer_bytes = self._header_bytes = 0
-        if data_bytes:
-            self.budget.left += data_bytes / BRINGS_BYTES
+            self._unqueued = self._write_ready(self._unqueued, ended)
+        output = b"".join(self.output)
+        self.output.clear()
+        self.budget.left += self._unqueued / BRINGS_BYTES
+        self._unqueued = self._answer_bytes = self._header_bytes = 0
         for stream in ended:
             if stream.ended:
                 self._remove(stream)

@@ -157,10 +157,11 @@ class Sender:
         """Write a message of gRPC in a frame of its own, if all windows permit it and no stream waits for its
         turn, else queue it. Nothing happens on a stream that has ended; so below.
         """
-        length = len(message)
-        size = length + PREFIX_BYTES
         if stream.ending:
             return
+        length = len(message)
+        size = length + PREFIX_BYTES
+        unqueued = self._unqueued + size
         if stream.leading is not None:
             self.write_headers(stream.id, stream.leading)
             stream.leading = None
@@ -170,15 +171,14 @@ class Sender:
             or size > self.window
             or size > stream.send_window
             or size > self.max_frame_bytes
-            or self._unqueued + size > _UNQUEUED_BYTES
+            or unqueued > _UNQUEUED_BYTES
         ):
             self.queue(stream, frame_message(message))
             return
         self.window -= size
         stream.send_window -= size
-        self._unqueued += size
-        header = MESSAGE.pack(size << 8, 0, stream.id, 0, length)
-        self.output += (header, message)
+        self._unqueued = unqueued
+        self.output += (MESSAGE.pack(size << 8, 0, stream.id, 0, length), message)
 
     def queue(self, stream: Stream, data: bytes) -> None:
         """Queue DATA."""

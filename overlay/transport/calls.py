@@ -284,8 +284,7 @@ class RpcCall:
     @property
     def writable(self) -> bool:
         """Whether less is queued than the peer should be sent at once."""
-        stream = self._stream
-        return self.status is None and stream is not None and stream.queued_bytes < _QUEUED_BYTES
+        return self._stream is not None and self._stream.queued_bytes < _QUEUED_BYTES
 
     @property
     def wake(self) -> Callable[[], None]:
@@ -294,7 +293,7 @@ class RpcCall:
 
     def send(self, message: bytes) -> None:
         """Queue a message, however much is queued."""
-        if self.status is None and self._stream is not None:
+        if self._stream is not None:
             self._http2.send_message(self._stream, message)
             self._connection.flush_soon()
 
@@ -344,6 +343,7 @@ class RpcCall:
 
     def _set_ended(self, status: str, details: str) -> None:
         self._return()
+        self._stream = None
         self.status = status
         self.details = details
         if not self._complete:
@@ -461,7 +461,7 @@ class RpcProtocol(asyncio.Protocol):
         if line is None:
             self._loop.call_soon(self._serve)
         elif line.full:
-            self.rpc.http2.faults[ErrorCode.ENHANCE_YOUR_CALM] += 1
+            self._http2.faults[ErrorCode.ENHANCE_YOUR_CALM] += 1
             self.abort()
             return
         else:
@@ -503,7 +503,7 @@ class RpcProtocol(asyncio.Protocol):
                 transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        why = "the connection broke" if self.rpc.http2.begun else self._unreached
+        why = "the connection broke" if self._http2.begun else self._unreached
         self._writable = False
         self._handle(self.rpc.lost(why))
         self._timer.cancel()
@@ -569,7 +569,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def shut_down(self) -> None:
         """Take no more calls, and close once those that are open have ended."""
-        self.rpc.http2.shut_down()
+        self._http2.shut_down()
         self.flush_soon()
 
     def abort(self) -> None:
@@ -595,7 +595,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         """TLS has failed, or is missing."""
-        why = f"{'the connection broke' if self.rpc.http2.begun else self._unreached}: {why}"
+        why = f"{'the connection broke' if self._http2.begun else self._unreached}: {why}"
         self._handle(self.rpc.lost(why))
         self._establish(why)
         self._close_transport()
@@ -631,7 +631,7 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
-        http2 = self.rpc.http2
+        http2 = self._http2
         if not self._flushing and (http2.output or http2.ready or http2.closing or http2.closed is not None):
             self.flush_soon()
 
@@ -651,7 +651,7 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        http2, transport = self.rpc.http2, self._transport
+        http2, transport = self._http2, self._transport
         if transport is None or not self._writable:
             self._flushing = False
             if http2.over:
@@ -660,7 +660,7 @@ class RpcProtocol(asyncio.Protocol):
         woken, self._woken = self._woken, {}
         for call in woken.values():  # one frame of each: it is on its way while the next is made
             end, stream = call._end, call._stream
-            if end is None or stream is None or call.status is not None:
+            if end is None or stream is None:
                 continue
             if stream.queued_bytes >= _QUEUED_BYTES:
                 self._blocked[call.id] = call

@@ -59,6 +59,8 @@ def _unread_packet() -> Any:
 
 
 UnreadPacket = _unread_packet()
+_read_small: Callable[[bytes], Any] = pb.Packet.FromString
+_read_large: Callable[[bytes], Any] = UnreadPacket.FromString
 
 
 class UnreadMessages(Sequence[WireMessage]):
@@ -173,8 +175,8 @@ def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
     for message in messages:
         small = len(message) <= _READ_BYTES
         try:
-            packet: Any = (pb.Packet if small else UnreadPacket).FromString(message)
-            is_frame = packet.WhichOneof("kind") == "frame"
+            packet = _read_small(message) if small else _read_large(message)
+            is_frame = packet.HasField("frame")
         except DecodeError:
             is_frame = False
         if not is_frame:
@@ -182,9 +184,9 @@ def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
                 break
             raise _end_of(decode_packet(message))
         frame = packet.frame
-        head = (frame.sequence, frame.received, frame.credit)
         of_frame = tuple(frame.messages) if small else UnreadMessages(frame.messages)
-        frames.append(Frame(*head, of_frame, frame.probe, frame.dropped, frame.settled))
+        sequence, received, credit = frame.sequence, frame.received, frame.credit
+        frames.append(Frame(sequence, received, credit, of_frame, frame.probe, frame.dropped, frame.settled))
         size += len(message)
         if size >= _DECODED_BYTES:
             break
@@ -224,7 +226,7 @@ def encode_goodbye(goodbye: Goodbye) -> bytes:
 def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     """A packet from a peer. `MalformedPacketError` for anything else."""
     try:
-        packet: Any = (pb.Packet if len(data) <= _READ_BYTES else UnreadPacket).FromString(data)
+        packet = _read_small(data) if len(data) <= _READ_BYTES else _read_large(data)
     except DecodeError as error:
         raise MalformedPacketError(f"{len(data)} bytes are no packet of {SERVICE}: {error}") from None
     kind = packet.WhichOneof("kind")
