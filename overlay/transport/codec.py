@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from covey.matcher import EventBatch, parse
 from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
+from covey.matcher.events.packed_columns import PackedColumns
 from covey.matcher.events.trace_contexts import present
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.core.link.size import FIXED_BYTES
@@ -165,18 +166,19 @@ def decode_values(data: bytes) -> dict[str, Scalar]:
 
 
 def fill_events(wire: pb.Events, batch: EventBatch) -> None:
-    wire.type_name = batch.event_type.name
+    event_type, columns = batch.event_type, batch.columns
+    wire.type_name = event_type.name
     wire.publisher = batch.publisher
     wire.first_sequence = batch.first_sequence
     if batch.sequence_offsets is not None:
         wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
     wire.ingress_ns = batch.ingress_ns
     wire.count = batch.count
-    if batch.columns is None:
+    if columns is None:
         wire.record_batch = batch.serialized()
     else:
-        wire.packed_columns = batch.columns.data or batch.columns.packed()
-    wire.schema = batch.event_type.cache.get(WIRE) or schema_bytes(batch.event_type)
+        wire.packed_columns = columns.data or columns.packed()
+    wire.schema = event_type.cache.get(WIRE) or schema_bytes(event_type)
     if batch.results is not None:
         fill_results(wire, batch.results)
     if batch.contexts:
@@ -198,24 +200,22 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
     if len(publisher) > _PUBLISHER_CHARACTERS and not checked:
         most = f"expected at most {_PUBLISHER_CHARACTERS}"
         raise EventError(f"{event_type.name}: a publisher of {len(publisher)} characters: {most}")
-    offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
-    origin: dict[str, Any] = {
-        "publisher": publisher,
-        "first_sequence": wire.first_sequence,
-        "sequence_offsets": offsets,
-        "ingress_ns": wire.ingress_ns,
-        "checked": checked,
-    }
-    if wire.packed_columns:
+    packed, count = wire.packed_columns, wire.count
+    if packed:
         if wire.record_batch:
             raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
-        batch = EventBatch.unpack(event_type, wire.packed_columns, wire.count, **origin)
+        batch = EventBatch(event_type, PackedColumns.unpack(event_type, packed, count, checked=checked))
     else:
-        batch = EventBatch.deserialize(event_type, wire.record_batch, **origin)
-    if batch.count != wire.count:
-        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
+        batch = EventBatch.deserialize(event_type, wire.record_batch, checked=checked)
+        if batch.count != count:
+            raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {count}")
+    batch.publisher, batch.first_sequence, batch.ingress_ns = publisher, wire.first_sequence, wire.ingress_ns
     if batch.first_sequence > 2**62:
         raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
+    if wire.sequence_offsets:
+        offsets = batch.sequence_offsets = uint32s(wire.sequence_offsets, "sequence_offsets")
+        if len(offsets) != count:
+            raise EventError(f"{event_type.name}: {len(offsets)} sequence_offsets, expected {count}")
     if wire.results:
         if not checked:
             raise EventError(f"{event_type.name}: results of operators from a client, expected none")
@@ -267,10 +267,11 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
 
 
 def _encode_publish(wire: pb.Message, m: Publish) -> None:
-    fill_events(wire.publish.events, m.batch)
-    wire.publish.replayed = m.replayed
-    wire.publish.for_views = m.for_views
-    wire.publish.live = m.live
+    publish = wire.publish
+    fill_events(publish.events, m.batch)
+    publish.replayed = m.replayed
+    publish.for_views = m.for_views
+    publish.live = m.live
 
 
 def _encode_deliver(wire: pb.Message, m: Deliver) -> None:

@@ -350,7 +350,7 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
         (packed(packed_columns=b"garbage"), "malformed packed columns", EVENTS),
         (packed(count=4), "malformed packed columns", {**EVENTS, "count": 4}),
         (packed(count=0), "packed columns of 0 events", {**EVENTS, "count": 0}),
-        (packed(sequence_offsets=b"abcd"), "expected uint32 of shape", EVENTS),
+        (packed(sequence_offsets=b"abcd"), "sequence_offsets, expected", EVENTS),
         (
             packed(record_batch=BATCH.serialized()),
             "packed columns and a record batch: expected one of them",
@@ -358,7 +358,7 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
         ),
         (publish(count=4), "of 3 events says that it has 4", {**EVENTS, "count": 4}),
         (publish(sequence_offsets=b"abc"), "expected a multiple of 4", EVENTS),
-        (publish(sequence_offsets=b"abcd"), "expected uint32 of shape", EVENTS),
+        (publish(sequence_offsets=b"abcd"), "sequence_offsets, expected", EVENTS),
         (
             pb.Message(deliver=pb.Deliver(events=publish().publish.events, offsets=b"\1\0\0\0")),
             "expected 4 rising from 0",
