@@ -2,26 +2,28 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from importlib import import_module
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import commands
 import pytest
 import typer
-from commands import COMMAND, line_with, started
-from running import eventually as until
+from commands import line_with, started
+from live_brokers import live_brokers
+from running import eventually
 
 from covey.cli.main import COMMANDS, main
+from covey.cli.subscribe import _subscribe
+from covey.cli.support.options import NO_ACCESS
 from covey.cli.up import Up
-from covey.matcher import EventType
-from covey.overlay import Client, RefusedError
 from covey.overlay.client import inspect_broker
 from covey.overlay.node.config import load_overlay
 from covey.sim.experiments.local_overlay import free_addresses
@@ -29,26 +31,12 @@ from covey.sim.experiments.local_overlay import free_addresses
 SCHEMA = "firm:string,price:float64,volume:int64"
 
 
-def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, **environment},
-        check=False,
-    )
-
-
-def overlay_file(folder: Path, links: list[list[str]], lease_s: float = 30) -> tuple[str, dict[str, str]]:
+def overlay_file(folder: Path, links: list[list[str]]) -> tuple[str, dict[str, str]]:
     names = sorted({name for link in links for name in link}) or ["b1"]
     addresses = dict(zip(names, free_addresses(len(names)), strict=True))
     brokers = "".join(f'  {name}: {{address: "{address}"}}\n' for name, address in addresses.items())
     path = folder / "overlay.yaml"
-    path.write_text(
-        f"overlay: test\nbrokers:\n{brokers}links: {links}\nlimits: {{session_lease_s: {lease_s}}}\n"
-    )
+    path.write_text(f"overlay: test\nbrokers:\n{brokers}links: {links}\nlimits: {{session_lease_s: 30}}\n")
     return str(path), addresses
 
 
@@ -56,67 +44,28 @@ def inspect(address: str) -> dict[str, Any]:
     return asyncio.run(inspect_broker(address))[1]
 
 
-@dataclass
-class Running:
-    """An overlay of two brokers, b1 and b2, under `covey up`."""
-
-    process: subprocess.Popen[str]
-    addresses: dict[str, str]
-
-    def events_are_published(self, broker: str) -> bool:
-        return bool(inspect(self.addresses[broker])["core"]["types"].get("Quote", {}).get("publishers"))
-
-    def is_empty(self) -> bool:
-        return not any(inspect(address)["core"]["types"] for address in self.addresses.values())
+def until_published(address: str) -> None:
+    """Wait until a broker has an advertisement of Quote."""
+    eventually(lambda: inspect(address)["core"]["types"].get("Quote", {}).get("publishers"))
 
 
-@pytest.fixture(scope="module")
-def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    path, addresses = overlay_file(tmp_path_factory.mktemp("overlay"), [["b1", "b2"]], lease_s=0.5)
-    with started("up", path) as up:
-        line_with(up, "ready")
-        yield Running(up, addresses)
+# --- up -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
-def test_brokers_end_when_up_is_killed(tmp_path: Path) -> None:
-    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
-    with started("up", path) as up:
-        line_with(up, "ready")
-        processes = [inspect(address)["process"] for address in addresses.values()]
-        up.kill()
-        until(lambda: not any(is_running(process) for process in processes))
-
-
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_up_starts_an_overlay_and_ctrl_c_stops_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     quotes = tmp_path / "quotes.csv"
     quotes.write_text("firm,price,volume\nIBM,95,1\nIBM,85,2\nAAPL,3,3\nIBM,,4\n")
     with started("up", path) as up:
         assert up.stdout.readline() == f"covey: starting 2 brokers of {path}\n"
         line_with(up, "ready: b1 at ")
-        options = ["--schema", SCHEMA, "--broker", addresses["b1"]]
-        feed = ["publish", "--broker", addresses["b2"], "Quote"]
-        with started(
-            "subscribe",
-            "Quote",
-            'firm == "IBM" and price < $limit',
-            "--set",
-            "limit=100",
-            *options,
-            "--count",
-            "4",
-        ) as reader:
+        reading = ["Quote", 'firm == "IBM" and price < $limit', "--set", "limit=100", "--count", "4"]
+        options = ["--schema", SCHEMA, "--broker"]
+        with started("subscribe", *reading, *options, addresses["b1"]) as reader:
             line_with(reader, "subscribed to Quote")
-            assert commands.run(*feed, quotes, "--schema", SCHEMA, "--json") == 0
+            assert commands.run("publish", "Quote", quotes, *options, addresses["b2"], "--json") == 0
             assert json.loads(capfd.readouterr().out)["published"] == 4
             line_with(reader, "Quote firm=IBM price=95.0 volume=1")
             line_with(reader, "Quote firm=IBM price=85.0 volume=2")
@@ -128,84 +77,89 @@ def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path, capfd: pytest.
             line_with(reader, "limit=90: applied in ")
             typed = (
                 '{"firm": "IBM", "price": 95}\nnonsense\n{"firm": "IBM", "price": 89.5}\n[1]\n{"cost": 1}\n'
+                '{"firm": "IBM", "price": 1}\n'
             )
-            lines = run(*feed, "--schema", SCHEMA, stdin=typed + '{"firm": "IBM", "price": 1}\n')
-            assert lines.returncode == 1
-            complaints = sorted(lines.stderr.splitlines())
+            monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(typed.encode())))
+            assert commands.run("publish", "Quote", *options, addresses["b2"]) == 1
+            out, err = capfd.readouterr()
+            complaints = sorted(err.splitlines())
             assert [complaint[:7] for complaint in complaints] == ["line 2:", "line 4:", "line 5:"]
             assert "not JSON" in complaints[0]
             assert "expected an object" in complaints[1]
             assert "unknown attribute 'cost'" in complaints[2]
-            assert "published 3 events of Quote" in lines.stdout
+            assert "published 3 events of Quote" in out
             line_with(reader, "Quote firm=IBM price=89.5")
             line_with(reader, "Quote firm=IBM price=1.0")
             assert reader.wait(100) == 0
-        capfd.readouterr()
-        assert commands.run("inspect", "--broker", addresses["b2"], "--json") in (0, None)
-        os.kill(json.loads(capfd.readouterr().out)["process"], signal.SIGKILL)
+        os.kill(inspect(addresses["b2"])["process"], signal.SIGKILL)
         line_with(up, "covey: broker b2 died (signal 9); starting it again")
         line_with(up, "serving at")
-        alone = tmp_path / "alone.yaml"
-        alone.write_text(f'overlay: test\nbrokers: {{b1: {{address: "{addresses["b1"]}"}}}}\n')
-        assert commands.run("up", alone) == 1
-        assert "Address already in use" in capfd.readouterr().out
         up.send_signal(signal.SIGINT)
         line_with(up, "stopped\n")
         assert up.wait(100) == 0
 
 
+def test_up_ends_with_a_broker_that_does_not_start_and_survives_one_that_logs_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = "for _ in range(5): print('x' * 60_000)\nexit(1)"  # a line is longer than a pipe holds
+    monkeypatch.setattr("covey.cli.up.broker_command", lambda file, name: (sys.executable, "-c", script))
+    assert commands.run("up", overlay_file(tmp_path, [])[0]) == 1
+    out, err = capfd.readouterr()
+    assert "covey: broker b1 did not start (status 1)\n" in err
+    assert out.count("b1 | xxx") == 5
+    assert max(map(len, out.splitlines())) < 20_000
+
+
+def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(output: asyncio.StreamReader) -> AsyncIterator[str]:
+        await output.read(1)
+        raise RuntimeError("no more")
+        yield ""
+
+    processes: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def started(*_: str, **options: Any) -> asyncio.subprocess.Process:
+        processes.append(await start("sh", "-c", "echo; exec sleep 100", **options))
+        return processes[-1]
+
+    monkeypatch.setattr("covey.cli.up.output_lines", broken)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    path = Path(overlay_file(tmp_path, [])[0])
+    with pytest.raises(RuntimeError, match="no more"):
+        asyncio.run(asyncio.wait_for(Up(load_overlay(path), path).run(), 120))
+    assert [process.returncode for process in processes] == [-signal.SIGTERM]
+
+
 @pytest.mark.thorough
-def test_gapless_updates_reach_the_publishers_broker_even_if_covered(overlay: Running) -> None:
-    """A plain update that another filter covers sends nothing to other brokers; a gapless one does."""
-    until(overlay.is_empty)
-
-    def updates() -> int:
-        return int(inspect(overlay.addresses["b2"])["core"]["totals"]["received"].get("Update", 0))
-
-    before = updates()
-    feed = ["publish", "--broker", overlay.addresses["b2"], "Quote", "--schema", SCHEMA]
-    reader = ["subscribe", "Quote", "--broker", overlay.addresses["b1"], "--schema", SCHEMA]
-    below = [*reader, "price < $limit", "--set", "limit=10"]
-    with started(*feed), started(*reader) as everything:
-        line_with(everything, "subscribed to Quote")
-        until(lambda: overlay.events_are_published("b1"))
-        for flags, count in (([], 0), (["--gapless"], 1)):
-            with started(*below, *flags) as typing:
-                line_with(typing, "subscribed to Quote")
-                typing.stdin.write("limit=20\n")
-                line_with(typing, "limit=20: applied in ")
-                assert updates() - before == count
+def test_brokers_end_when_up_is_killed(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+    with started("up", path) as up:
+        line_with(up, "ready")
+        processes = [inspect(address)["process"] for address in addresses.values()]
+        up.kill()
+        eventually(lambda: not any(is_running(process) for process in processes))
 
 
-def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# --- a broker -----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_reloads_at_a_hangup_drains_on_sigterm_and_an_occupied_port_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, addresses = overlay_file(tmp_path, [])
-    with started("broker", "--config", path, "--name", "b1") as broker:
-        line_with(broker, f"serving at {addresses['b1']}")
-        assert commands.run("health", "--broker", addresses["b1"]) in (0, None)
-        assert commands.run("follow", "Quote", "price=1", "--broker", addresses["b1"]) == 1
-        unknown = capsys.readouterr().err
-        assert unknown.count("\n") == 1
-        assert "Quote" in unknown
-        assert "--schema" not in unknown  # which it does not have
-        assert commands.run("follow", "Quote", "--event", "feed:1", "--broker", addresses["b1"]) == 1
-        assert capsys.readouterr().out == "b1: no such event, or evicted\n"
-        second = run("broker", COVEY_CONFIG=path, COVEY_BROKER="b1", COVEY_LOG="warning")
-        assert second.returncode == 1
-        complaint = f"covey: broker b1 cannot listen at {addresses['b1']}: Address already in use\n"
-        assert second.stderr == complaint
-        with started("subscribe", "Quote", "--schema", SCHEMA, "--broker", addresses["b1"]) as reader:
-            line_with(reader, "subscribed to Quote")
-            broker.send_signal(signal.SIGTERM)
-            line_with(reader, "connection lost: broker b1 is shutting down; reconnecting")
-        line_with(broker, "stopped")
-        assert broker.wait(100) == 0
-
-
-def test_a_broker_that_gets_a_hangup_while_it_starts_reads_the_file_again(tmp_path: Path) -> None:
-    path, _ = overlay_file(tmp_path, [])
-    file = Path(path)
+    address, file = addresses["b1"], Path(path)
     before = file.read_text()
     file.unlink()
     os.mkfifo(file)
@@ -215,24 +169,66 @@ def test_a_broker_that_gets_a_hangup_while_it_starts_reads_the_file_again(tmp_pa
             file.unlink()
             file.write_text(before.replace("session_lease_s: 30", "session_lease_s: 77"))
             pipe.write(before)
+        line_with(broker, f"serving at {address}")
         line_with(broker, "the overlay file was reloaded; changed: limits")
+        assert commands.run("health", "--broker", address) in (0, None)
+        assert commands.run("follow", "Quote", "price=1", "--broker", address) == 1
+        unknown = capsys.readouterr().err
+        assert unknown.count("\n") == 1
+        assert "Quote" in unknown
+        assert "--schema" not in unknown  # which it does not have
+        assert commands.run("follow", "Quote", "--event", "feed:1", "--broker", address) == 1
+        assert capsys.readouterr().out == "b1: no such event, or evicted\n"
+        for variable, value in (("CONFIG", path), ("BROKER", "b1"), ("LOG", "warning")):
+            monkeypatch.setenv(f"COVEY_{variable}", value)
+        monkeypatch.setattr(logging.getLogger("covey.broker"), "filters", [])
+        assert commands.run("broker") == 1
+        complaint = f"covey: broker b1 cannot listen at {address}: Address already in use\n"
+        assert capsys.readouterr().err == complaint
+        asyncio.run(asyncio.wait_for(read_until_it_stops(broker, address, capsys), 120))
+        line_with(broker, "stopped")
+        assert broker.wait(100) == 0
+
+
+async def read_until_it_stops(
+    broker: subprocess.Popen[str], address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = ""
+
+    async def until_shown(text: str) -> None:
+        nonlocal shown
+        while text not in shown:
+            await asyncio.sleep(0.01)
+            shown += capsys.readouterr().err
+
+    reading = asyncio.create_task(
+        _subscribe("Quote", "", address, [], SCHEMA, None, None, False, False, NO_ACCESS)
+    )
+    await until_shown("subscribed to Quote")
+    broker.send_signal(signal.SIGTERM)
+    await until_shown("connection lost: broker b1 is shutting down; reconnecting")
+    reading.cancel()
+    await asyncio.wait({reading})
 
 
 @pytest.mark.thorough
-def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(tmp_path: Path) -> None:
+def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     with started("broker", "--config", path, "--name", "b1") as broker:
         line_with(broker, f"serving at {addresses['b1']}")
-        assert run("health", "--broker", addresses["b1"]).returncode == 0
-        waiting = run("health", "--broker", addresses["b1"], "--ready", "--timeout", "20")
-        assert waiting.returncode == 3
-        assert waiting.stdout.splitlines()[-2] == "not ready"
-        assert waiting.stdout.splitlines()[-1].startswith("  broker/b2: not connected, for ")
+        health = ["health", "--broker", addresses["b1"]]
+        assert commands.run(*health) in (0, None)
+        assert commands.run(*health, "--ready", "--timeout", "20") == 3
+        waiting = capsys.readouterr().out.splitlines()
+        assert waiting[-2] == "not ready"
+        assert waiting[-1].startswith("  broker/b2: not connected, for ")
         broker.send_signal(signal.SIGHUP)
         line_with(broker, "the overlay file was reloaded; changed: nothing")
         with started("broker", "--config", path, "--name", "b2") as other:
             line_with(other, "broker/b1 connected")
-            until(lambda: run("health", "--broker", addresses["b1"], "--ready").returncode == 0)
+            eventually(lambda: commands.run(*health, "--ready") in (0, None))
 
 
 @pytest.mark.parametrize(
@@ -270,31 +266,55 @@ def test_readiness_is_judged_by_one_reading_and_has_a_reason(
     assert capsys.readouterr().out.splitlines()[2:] == lines
 
 
+# --- clients ------------------------------------------------------------------------------------------------
+
+
 def test_refused_rows_of_a_file_are_named_and_counted(
-    tmp_path: Path, overlay: Running, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
     notes.write_text("\n".join(["text", *texts]) + "\n")
     broken.write_text("\n".join(["text,size", *["a" * 100 + ",1"] * 12_000, "b,no"]) + "\n")
-    feed = ["publish", "--broker", overlay.addresses["b1"], "Note"]
-    assert commands.run(*feed, notes, "--schema", "text:string", "--json") == 1
-    done = capsys.readouterr()
-    counts = json.loads(done.out)
-    assert (counts["published"], counts["refused"]) == (8_000 - 16, 16)
-    lines = done.err.splitlines()
-    assert lines[0].startswith(f"covey: {notes}: row 6 of Note has 70")
-    assert lines[1].startswith(f"covey: {notes}: row 1,030 of Note has 70")
-    assert lines[5:] == [f"covey: {notes}: 3 more refusals"]
-    assert commands.run(*feed, broken, "--schema", "text:string,size:int64") == 2
-    cut = capsys.readouterr()
-    assert (cut.out, cut.err.count("\n")) == ("", 1)
-    assert cut.err.endswith(" events were published\n")
+    with live_brokers() as live:
+        feed = ["publish", "--broker", live.brokers.address("b1"), "Note"]
+        assert commands.run(*feed, notes, "--schema", "text:string", "--json") == 1
+        done = capsys.readouterr()
+        counts = json.loads(done.out)
+        assert (counts["published"], counts["refused"]) == (8_000 - 16, 16)
+        lines = done.err.splitlines()
+        assert lines[0].startswith(f"covey: {notes}: row 6 of Note has 70")
+        assert lines[1].startswith(f"covey: {notes}: row 1,030 of Note has 70")
+        assert lines[5:] == [f"covey: {notes}: 3 more refusals"]
+        assert commands.run(*feed, broken, "--schema", "text:string,size:int64") == 2
+        cut = capsys.readouterr()
+        assert (cut.out, cut.err.count("\n")) == ("", 1)
+        assert cut.err.endswith(" events were published\n")
 
 
-def until_published(address: str) -> None:
-    """Wait until a broker has an advertisement of Quote."""
-    until(lambda: inspect(address)["core"]["types"].get("Quote", {}).get("publishers"))
+@pytest.mark.thorough
+def test_gapless_updates_reach_the_publishers_broker_even_if_covered(tmp_path: Path) -> None:
+    """A plain update that another filter covers sends nothing to other brokers; a gapless one does."""
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+
+    def updates() -> int:
+        return int(inspect(addresses["b2"])["core"]["totals"]["received"].get("Update", 0))
+
+    options = ["Quote", "--schema", SCHEMA, "--broker"]
+    reader = ["subscribe", *options, addresses["b1"]]
+    below = [*reader, "price < $limit", "--set", "limit=10"]
+    with started("up", path) as up:
+        line_with(up, "ready")
+        with started("publish", *options, addresses["b2"]), started(*reader) as everything:
+            line_with(everything, "subscribed to Quote")
+            until_published(addresses["b1"])
+            before = updates()
+            for flags, count in (([], 0), (["--gapless"], 1)):
+                with started(*below, *flags) as typing:
+                    line_with(typing, "subscribed to Quote")
+                    typing.stdin.write("limit=20\n")
+                    line_with(typing, "limit=20: applied in ")
+                    assert updates() - before == count
 
 
 @pytest.mark.thorough
@@ -341,7 +361,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                 line_with(reader, "is out of reach; still waiting")
                 reader.stdin.write("limit=3\nlimit\n")
                 line_with(reader, "'limit': expected name=value")
-                until(lambda: inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] >= 2)
+                eventually(lambda: inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] >= 2)
                 with started("broker", "--config", path, "--name", "b2") as again:
                     line_with(again, "broker/b1 connected")
                     line_with(reader, "limit=2: applied in ")
@@ -350,43 +370,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                     assert reader.wait(100) == 0
 
 
-async def be_refused_at_length(address: str, times: int) -> None:
-    async with Client(address) as first, Client(address) as second:
-        await first.advertise(EventType("Quote", {"b" * 60_000: "string"}))
-        for _ in range(times):
-            with pytest.raises(RefusedError, match="attribute bbb"):
-                await second.advertise(EventType("Quote", {"b" * 60_000: "int64"}))
-
-
-def test_up_survives_a_broker_that_logs_much(overlay: Running) -> None:
-    # more than a pipe holds
-    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 40), 120))
-    assert len(line_with(overlay.process, "attribute bbb")) < 20_000
-    until(overlay.is_empty)
-
-
-def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(output: asyncio.StreamReader) -> AsyncIterator[str]:
-        await output.read(1)
-        raise RuntimeError("no more")
-        yield ""
-
-    processes: list[asyncio.subprocess.Process] = []
-    start = asyncio.create_subprocess_exec
-
-    async def started(*command: str, **options: Any) -> asyncio.subprocess.Process:
-        processes.append(await start(*command, **options))
-        return processes[-1]
-
-    monkeypatch.setattr("covey.cli.up.output_lines", broken)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
-    path = Path(overlay_file(tmp_path, [])[0])
-    with pytest.raises(RuntimeError, match="no more"):
-        asyncio.run(asyncio.wait_for(Up(load_overlay(path), path).run(), 120))
-    assert processes
-    assert all(process.returncode is not None for process in processes)
+# --- mistakes and help --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """`covey certs`, and commands that connect over TLS."""
 
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import commands
@@ -14,8 +11,6 @@ from covey.overlay.core.access.identity import broker_uri
 from covey.overlay.node.config import check_certificate, load_overlay
 from covey.overlay.node.overlay import TlsFiles
 from covey.overlay.transport.tls import Tls, certified
-
-COMMAND = [sys.executable, "-m", "covey.cli.main"]
 
 
 def overlay_file(folder: Path, *ports: int) -> Path:
@@ -77,28 +72,20 @@ def test_the_name_of_a_broker_leads_into_no_other_folder(tmp_path: Path) -> None
         assert certified(files.of(name)).uris == {broker_uri("o", name)}
 
 
-def test_a_broker_and_commands_over_tls(tmp_path: Path) -> None:
+def test_a_broker_and_commands_over_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ports = free_ports(2)
     file, certs = overlay_file(tmp_path, *ports), tmp_path / "certs"
-    broker = [*COMMAND, "broker", "--config", str(file), "--name"]
-    done = subprocess.run([*broker, "b1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"covey: tls: authority {certs}/authority.pem cannot be read")
+    assert commands.run("broker", "--config", file, "--name", "b1") == 2
+    assert capsys.readouterr().err.startswith(f"covey: tls: authority {certs}/authority.pem cannot be read")
     commands.run("certs", certs, "--config", file)
-    words = [*broker, "b2", "--parent", str(os.getpid())]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    try:
-        while "retrying" not in process.stderr.readline():
-            assert process.poll() is None
-        address = f"127.0.0.1:{ports[1]}"
-        environment = {**os.environ, "COVEY_AUTHORITY": str(certs / "authority.pem")}
-        health = [*COMMAND, "health", "--ready", "--timeout", "60", "--broker", address]
-        done = subprocess.run(health, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 3, done.stderr
-        assert f"broker/b1: not connected: no broker answers at 127.0.0.1:{ports[0]}, for" in done.stdout
-        done = subprocess.run(health, capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert "it expects TLS: give its authority" in done.stderr
-    finally:
-        process.terminate()
-        process.communicate()
+    with commands.started("broker", "--config", str(file), "--name", "b2") as broker:
+        commands.line_with(broker, "retrying")
+        health = ["health", "--ready", "--timeout", 60, "--broker", f"127.0.0.1:{ports[1]}"]
+        assert commands.run(*health) == 1
+        assert "it expects TLS: give its authority" in capsys.readouterr().err
+        monkeypatch.setenv("COVEY_AUTHORITY", str(certs / "authority.pem"))
+        assert commands.run(*health) == 3
+        missing = f"broker/b1: not connected: no broker answers at 127.0.0.1:{ports[0]}, for"
+        assert missing in capsys.readouterr().out
