@@ -127,6 +127,8 @@ def notes(results: Results) -> list[str]:
         for case in results.grid.cases
         if case.steady_s
     ]
+    less = ", in D where brokers are slowed less a tenth or a hundredth as long"
+    less = less if results.grid.assumptions else ""
     return [
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
@@ -145,8 +147,7 @@ def notes(results: Results) -> list[str]:
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
         f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up"
-        f"{''.join(longer)}, "
-        "in D where brokers are slowed less a tenth or a hundredth as long; these "
+        f"{''.join(longer)}{less}; these "
         f"{scenario.duration_s:g} s are at full speed {1e3 * scenario.duration_s / max(scales):g} to "
         f"{1e3 * scenario.duration_s / min(scales):g} ms. "
         "Publishers have windows, so that they fill what changes leave. Changes come evenly. Links are not "
