@@ -250,7 +250,8 @@ def keys_of(atom: CallAtom | Joint | Whole) -> list[int]:
 def _key(call: CallAtom) -> int:
     if has_covering_rule(call.shape[0]):
         return _key_of_shape(call.shape, call.expected)
-    return crc32(repr((call.shape, call.values, call.expected)).encode("utf-8", "backslashreplace"))
+    values = [float(value) if isinstance(value, int) else value for value in call.values]  # 1 equals 1.0
+    return crc32(repr((call.shape, values, call.expected)).encode("utf-8", "backslashreplace"))
 
 
 @lru_cache(1024)

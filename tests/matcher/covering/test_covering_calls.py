@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_calls import EVENTS, TYPE, conjunctions, filters, is_true, narrowed, values
 
 from covey.matcher import EventType, Filter, parse
-from covey.matcher.covering.covering import covers_region, intersects_region
+from covey.matcher.covering.covering import covers_region, holds_region, intersects_region
 from covey.matcher.covering.region_index import RegionIndex
 from covey.matcher.expressions.expression import (
     And,
@@ -351,6 +351,18 @@ def test_true_and_1_are_different_values_of_an_unknown_operator() -> None:
     assert not one.covers(true)
     assert not true.covers(one)
     assert one.region() != true.region()
+
+
+def test_an_index_takes_equal_values_of_an_unknown_operator_for_equal() -> None:
+    """1 and 1.0 had different keys, and calls of the one were not found for the other."""
+    integer, real = (
+        parse(f"mystery(i, {value})", EventType("T", {"i": "int64"}), unknown_operators=True).region()
+        for value in ("1", "1.0")
+    )
+    index = RegionIndex(compiled=False)
+    index.put(0, real)
+    assert holds_region(real, integer)
+    assert [*index.may_cover(integer)] == [*index.may_be_covered(integer)] == [0]
 
 
 def test_rules_of_times_say_nothing_of_variables_without_values() -> None:
