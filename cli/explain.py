@@ -122,39 +122,33 @@ def follow(
 
     Example: covey follow --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
-
     if (event is None) == (identity is None):
         raise typer.BadParameter("expected an event to publish, or --event with a published one, not both")
+
+    async def follow_it(publisher: str, sequence: int) -> bool:
+        """Print each step; whether any broker has seen the event."""
+        started = time.perf_counter()
+        seen = False
+        async for step in unary.follow(broker, type_name, publisher, sequence, access.credentials):
+            step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
+            seen = seen or bool(step.get("seen"))
+            print(json.dumps(step) if json_output else _words(step), flush=True)
+        return seen
+
+    async def publish_and_follow(values: dict[str, Any]) -> None:
+        async with Client(broker, connect_timeout=CONNECT_S, tls=access.tls, token=access.token) as client:
+            event_type = await client.event_type(type_name)
+            batch = EventBatch.from_pylist(event_type, [values])
+            await client.advertise(event_type)
+            await client.publish_batch(type_name, batch, confirm=True)
+            await follow_it(client.publisher, 1)
+
     if event is not None:
-        run_until_signal(_publish(broker, type_name, attributes(event), json_output, access))
+        run_until_signal(publish_and_follow(attributes(event)))
         return
     publisher, sequence = numbered("--event", identity or "", "PUBLISHER:SEQUENCE", "feed/1a2b:7")
-    if not asyncio.run(_follow(broker, type_name, publisher, sequence, json_output, access)):
+    if not asyncio.run(follow_it(publisher, sequence)):
         raise typer.Exit(1)
-
-
-async def _publish(
-    broker: str, type_name: str, values: dict[str, Any], json_output: bool, access: Access
-) -> None:
-    async with Client(broker, connect_timeout=CONNECT_S, tls=access.tls, token=access.token) as client:
-        event_type = await client.event_type(type_name)
-        batch = EventBatch.from_pylist(event_type, [values])
-        await client.advertise(event_type)
-        await client.publish_batch(type_name, batch, confirm=True)
-        await _follow(broker, type_name, client.publisher, 1, json_output, access)
-
-
-async def _follow(
-    broker: str, type_name: str, publisher: str, sequence: int, json_output: bool, access: Access
-) -> bool:
-    """Print each step; whether any broker has seen the event."""
-    started = time.perf_counter()
-    seen = False
-    async for step in unary.follow(broker, type_name, publisher, sequence, access.credentials):
-        step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
-        seen = seen or bool(step.get("seen"))
-        print(json.dumps(step) if json_output else _words(step), flush=True)
-    return seen
 
 
 def _words(step: dict[str, Any]) -> str:

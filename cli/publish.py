@@ -69,8 +69,28 @@ def publish(
     if file != "-" and not Path(file).is_file():
         raise InputError(f"{file}: no such file")
     declared = schema_of(type_name, schema) if schema is not None else None
-    work = _publish(type_name, declared, file, broker, rate, name, access)
-    published, refused, seconds = run_until_signal(work)
+
+    async def publish_all() -> tuple[int, int, float]:
+        sender = name
+        if sender is None:
+            owner = await access.credentials.owner()
+            sender = f"{owner}/{secrets.token_hex(6)}" if owner else f"client-{secrets.token_hex(6)}"
+        session = CountingSession(f"{sender}/{secrets.token_hex(6)}")
+        async with Client(
+            broker, sender, connect_timeout=CONNECT_S, session=session, tls=access.tls, token=access.token
+        ) as client:
+            event_type = declared or await known_type(client, type_name)
+            await client.advertise(event_type)
+            start = time.perf_counter()
+            pace = _Pace(rate)
+            if file == "-":
+                published, refused = await _publish_lines(client, event_type, pace)
+            else:
+                rows = await _publish_csv(client, session, event_type, file, pace)
+                published, refused = session.published, rows - session.published
+            return published, refused, time.perf_counter() - start
+
+    published, refused, seconds = run_until_signal(publish_all())
     if json_output:
         print_json({"published": published, "refused": refused, "seconds": round(seconds, 3)})
     else:
@@ -99,34 +119,6 @@ def schema_of(type_name: str, text: str) -> EventType:
             raise EventTypeError(f"--schema has attribute {attribute!r} twice")
         attributes[attribute] = kind
     return EventType(type_name, attributes)
-
-
-async def _publish(
-    type_name: str,
-    declared: EventType | None,
-    file: str,
-    broker: str,
-    rate: float | None,
-    name: str | None,
-    access: Access,
-) -> tuple[int, int, float]:
-    if name is None:
-        owner = await access.credentials.owner()
-        name = f"{owner}/{secrets.token_hex(6)}" if owner else f"client-{secrets.token_hex(6)}"
-    session = CountingSession(f"{name}/{secrets.token_hex(6)}")
-    async with Client(
-        broker, name, connect_timeout=CONNECT_S, session=session, tls=access.tls, token=access.token
-    ) as client:
-        event_type = declared or await known_type(client, type_name)
-        await client.advertise(event_type)
-        start = time.perf_counter()
-        pace = _Pace(rate)
-        if file == "-":
-            published, refused = await _publish_lines(client, event_type, pace)
-        else:
-            rows = await _publish_csv(client, session, event_type, file, pace)
-            published, refused = session.published, rows - session.published
-        return published, refused, time.perf_counter() - start
 
 
 class CountingSession(ClientSession):

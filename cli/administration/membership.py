@@ -22,7 +22,6 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from io import StringIO
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from covey.cli.support.options import Access
@@ -69,9 +68,7 @@ class OverlayEdit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def add(self, name: str, address: str, links: Sequence[str], listen: str = "") -> None:
