@@ -390,8 +390,9 @@ class SessionDriver:
         future = waiters.wait(epoch)
         try:
             await self._within(timeout, what, future)
-        finally:
+        except BaseException:
             waiters.leave(epoch, future)
+            raise
 
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str

@@ -42,6 +42,7 @@ _FREE = Claim(0, 0, lambda: None)
 Table: TypeAlias = Any
 """A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
 _NOTICES = 20
+_UNTRACED = nullcontext("")
 
 
 class Pacer:
@@ -225,7 +226,7 @@ class Subscription:
 
     def _span(self) -> AbstractContextManager[str]:
         tracing = self._owner.tracing
-        return nullcontext("") if tracing is None else tracing.updating(self.event_type.name, self.id)
+        return _UNTRACED if tracing is None else tracing.updating(self.event_type.name, self.id)
 
     def _move(self, values: Mapping[str, object], gapless: bool, traceparent: str) -> None:
         """Nothing is sent if no value differs."""

@@ -282,7 +282,7 @@ class Node:
         endpoint = self.endpoint
         # To read the processor's time is a system call: a lone message counts with all of its time, and if
         # that was not the processor's, the next turns are shorter than need be until they have doubled.
-        several = frames[1:] or len(frames[0].messages) > 1
+        several = len(frames) > 1 or len(frames[0].messages) > 1
         working_ns = time.thread_time_ns() if several else None
         endpoint.clock.offset_ns = time.time_ns() - now_ns
         try:

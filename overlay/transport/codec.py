@@ -69,6 +69,7 @@ WireMessage = pb.Message
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UINT32 = struct.Struct("<I")
+_UINT32S = np.dtype("<u4")
 _STEPS = {step.value for step in MoveStep}
 _ALIKE: dict[str, Any] = {
     "unadvertise": Unadvertise,
@@ -233,7 +234,7 @@ def bytes_of_events(wire: pb.Events) -> int:
 def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
     if len(data) % 4:
         raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
-    return np.frombuffer(data, dtype="<u4")
+    return np.frombuffer(data, _UINT32S)
 
 
 def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
@@ -390,10 +391,11 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
             raise EventError(
                 f"offsets of {len(batch)} events: expected {len(batch) + 1} rising from 0 to {len(ids)}"
             )
+    elif batch.count == 1:
+        offsets = np.array((0, ids.size))
     else:
         offsets = np.arange(batch.count + 1, dtype=np.int64) * ids.size
-        if batch.count != 1:
-            ids = np.tile(ids, batch.count)
+        ids = np.tile(ids, batch.count)
     replayed, for_views = deliver.replayed, deliver.for_views
     return Deliver(batch, offsets, ids, deliver.epoch, replayed, for_views=for_views, live=deliver.live)
 
