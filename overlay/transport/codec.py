@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -70,6 +71,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UINT32 = struct.Struct("<I")
 _UINT32S = np.dtype("<u4")
+_OF_ONE = np.array((0, 1))
+"""The offsets of one event for one subscription."""
+_OF_ONE.flags.writeable = False
 _STEPS = {step.value for step in MoveStep}
 _ALIKE: dict[str, Any] = {
     "unadvertise": Unadvertise,
@@ -368,6 +372,14 @@ def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
     )
 
 
+@lru_cache(1024)
+def _only_id(data: bytes) -> npt.NDArray[np.int64]:
+    """The id of a Deliver that has one. Nobody may write to what messages share."""
+    ids = np.frombuffer(data, _UINT32S).astype(np.int64)
+    ids.flags.writeable = False
+    return ids
+
+
 def _validity_of(valid_for_ns: int) -> int:
     if valid_for_ns > MAX_VALIDITY_NS:
         raise FilterError(
@@ -379,7 +391,8 @@ def _validity_of(valid_for_ns: int) -> int:
 def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     deliver = wire.deliver
     batch = events_of(deliver.events, lookup, checked=True)
-    ids = uint32s(deliver.ids, "ids").astype(np.int64)
+    data = deliver.ids
+    ids = _only_id(data) if len(data) == 4 else uint32s(data, "ids").astype(np.int64)
     if deliver.offsets:
         offsets = uint32s(deliver.offsets, "offsets").astype(np.int64)
         if (
@@ -392,7 +405,7 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
                 f"offsets of {len(batch)} events: expected {len(batch) + 1} rising from 0 to {len(ids)}"
             )
     elif batch.count == 1:
-        offsets = np.array((0, ids.size))
+        offsets = _OF_ONE if ids.size == 1 else np.array((0, ids.size))
     else:
         offsets = np.arange(batch.count + 1, dtype=np.int64) * ids.size
         ids = np.tile(ids, batch.count)
