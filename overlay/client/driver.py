@@ -312,11 +312,22 @@ class SessionDriver:
     def receive(self, frames: list[Frame[WireMessage]], now_ns: int) -> int:
         endpoint = self.endpoint
         for frame in frames:
-            for message in endpoint.receive(frame, now_ns):
-                if isinstance(message, Acknowledge):
-                    self._handle(message)
+            for wire in endpoint.receive(frame, now_ns):
+                if isinstance(wire, Acknowledge):
+                    self._handle(wire)
+                    continue
+                try:
+                    message = decode_message(wire, self.core.event_type)
+                except MessageError as error:
+                    # Events may come for what was cancelled meanwhile.
+                    if error.refuse.status != "NOT_FOUND":
+                        log.warning("client %s cannot read a message of its broker: %s", self.name, error)
+                    endpoint.link.consume(event_bytes(wire))
+                    continue
+                if isinstance(message, Deliver):
+                    self._deliver(message)
                 else:
-                    self._decode(message)
+                    self._handle(message)
         endpoint.received()
         self.publishing.advance()
         due_ns = endpoint.next_timer()
@@ -577,19 +588,6 @@ class SessionDriver:
         self.opened.set()
 
     # --- from the broker --------------------------------------------------------------------------
-
-    def _decode(self, wire: WireMessage) -> None:
-        try:
-            message = decode_message(wire, self.core.event_type)
-        except MessageError as error:
-            if error.refuse.status != "NOT_FOUND":  # Events may come for what was cancelled meanwhile.
-                log.warning("client %s cannot read a message of its broker: %s", self.name, error)
-            self.endpoint.link.consume(event_bytes(wire))
-            return
-        if isinstance(message, Deliver):
-            self._deliver(message)
-        else:
-            self._handle(message)
 
     def _handle(self, message: Message) -> None:
         adopting = self.endpoint.adopting
