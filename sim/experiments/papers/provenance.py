@@ -24,7 +24,9 @@ _ENGINES = (
     "engine.py load.py matches.py covering/boxes.py covering/cuts.py "
     "compile encoding engines evaluation events expressions filters jit operators"
 )
-"""Of the matcher, what matching runs; covering is for routing."""
+"""Of the matcher, what matching runs."""
+_COVERING = "conjunction covering cutting region region_index region_kernels vector_tree"
+"""Of the matcher, what orders filters without calls."""
 _MATCHING = (
     *(f"matcher/{part}" for part in _ENGINES.split()),
     "sim/workload",
@@ -37,7 +39,8 @@ SOURCES: Mapping[str, Sequence[str]] = {
     "bittner": (*_MATCHING, f"{_PAPERS}bittner.py", f"{_PAPERS}bittner_theory.py"),
     "fabret": (*_MATCHING, f"{_PAPERS}fabret.py", f"{_PAPERS}fabret_phases.py"),
     "jayaram": (
-        "matcher",
+        *(f"matcher/{part}" for part in _ENGINES.split()),
+        *(f"matcher/covering/{module}.py" for module in _COVERING.split()),
         "overlay/core",
         *(f"sim/{room}" for room in ("baselines", "checkers", "metrics", "scenario", "simulator")),
         *(f"sim/{room}" for room in ("topology", "trace", "workload")),
