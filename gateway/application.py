@@ -10,9 +10,9 @@ The names that a gateway has, against DNS rebinding: a page of attacker.example 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -247,28 +247,21 @@ def application(
             return
         await WebSocketConnection(websocket, sessions).run()
 
-    async def events(request: Request) -> Response:
-        return await open_stream(request, sessions, EventsQuery)
+    def answering(response: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(_: Request) -> Response:
+            return response()
 
-    async def views(request: Request) -> Response:
-        return await open_stream(request, sessions, ChangesQuery)
+        return answer
 
-    async def health(request: Request) -> Response:
-        return JSONResponse(sessions.counts())
-
-    async def describe_http(request: Request) -> Response:
-        return JSONResponse(openapi())
-
-    async def describe_socket(request: Request) -> Response:
-        return JSONResponse(asyncapi())
-
-    async def script(request: Request) -> Response:
-        return FileResponse(_BROWSER / "covey.js", media_type="text/javascript")
-
-    async def script_types(request: Request) -> Response:
-        return FileResponse(_BROWSER / "covey.d.ts", media_type="text/plain")
-
-    handlers = (events, views, health, describe_http, describe_socket, script, script_types)
+    handlers: tuple[Callable[[Request], Awaitable[Response]], ...] = (
+        partial(open_stream, sessions=sessions, query=EventsQuery),
+        partial(open_stream, sessions=sessions, query=ChangesQuery),
+        answering(lambda: JSONResponse(sessions.counts())),
+        answering(lambda: JSONResponse(openapi())),
+        answering(lambda: JSONResponse(asyncapi())),
+        answering(lambda: FileResponse(_BROWSER / "covey.js", media_type="text/javascript")),
+        answering(lambda: FileResponse(_BROWSER / "covey.d.ts", media_type="text/plain")),
+    )
     routes = [Route(path, handler, methods=["GET"]) for path, handler in zip(PATHS, handlers, strict=True)]
     middleware = []
     if known := frozenset(map(str.lower, hosts)):

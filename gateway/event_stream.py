@@ -15,11 +15,10 @@ import orjson
 from pydantic import BeforeValidator, Field
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from covey.gateway.messages import (
-    Error,
     Hello,
     Message,
     MessageError,
@@ -30,6 +29,7 @@ from covey.gateway.messages import (
     check,
     cut,
     encode,
+    error_of,
     status_of,
 )
 from covey.gateway.session import Session
@@ -110,16 +110,14 @@ async def open_stream(request: Request, sessions: Sessions, query: type[Query]) 
     return stream
 
 
-def error_response(error: Exception) -> JSONResponse:
-    status = status_of(error)
-    content = {"kind": "error", "status": status, "message": cut(str(error))}
-    return JSONResponse(content, _HTTP_STATUS.get(status, 500))
+def error_response(error: Exception) -> Response:
+    told = error_of(error)
+    return Response(encode(told), _HTTP_STATUS.get(told.status, 500), media_type="application/json")
 
 
 def error_event(error: Exception) -> Response:
     """A stream of this error alone: an `EventSource` tries again behind its end, and behind no HTTP error."""
-    message = Error(status=status_of(error), message=cut(str(error)))
-    text = f"retry: {_RETRY_LATER_MS}\ndata: {encode(message)}\n\n"
+    text = f"retry: {_RETRY_LATER_MS}\ndata: {encode(error_of(error))}\n\n"
     return Response(text, media_type=EventStream.media_type, headers={"cache-control": "no-store"})
 
 
@@ -173,8 +171,7 @@ class EventStream(Response, Holder):
             if self.error is None:  # the session may have ended meanwhile
                 await self.until_first(self._until_disconnected(receive), self._write(send))
             if self.error is not None:
-                error = Error(status=status_of(self.error), message=cut(str(self.error)))
-                await _send(send, f"data: {encode(error)}\n\n")
+                await _send(send, f"data: {encode(error_of(self.error))}\n\n")
                 await send({"type": "http.response.body", "body": b""})
         except OSError:  # the browser has gone
             pass

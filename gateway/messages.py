@@ -352,6 +352,11 @@ def _motion(name: str, value: Values) -> Motion:
     return Motion(float(value["value"]), float(value["rate"]))
 
 
+def error_of(error: Exception, request: int | None = None) -> Error:
+    """What a browser is told of an error."""
+    return Error(request=request, status=status_of(error), message=cut(str(error)))
+
+
 def status_of(error: Exception) -> str:
     """The gRPC status that says what kind of error it is."""
     if isinstance(error, RefusedError | ConnectError):

@@ -39,7 +39,7 @@ from covey.gateway.messages import (
     Update,
     View,
     cut,
-    status_of,
+    error_of,
     values_of,
 )
 from covey.gateway.upstream import Upstream
@@ -209,9 +209,9 @@ class Session:
     def refuse(self, request: int | None, error: Exception) -> None:
         """Tell the browser what is wrong with a request, or with a message that is none."""
         self.newest_request = max(self.newest_request, request or 0)
-        status = status_of(error)
-        self.queue.totals.refused[status] += 1
-        self.queue.tell(Error(request=request, status=status, message=cut(str(error))))
+        told = error_of(error, request)
+        self.queue.totals.refused[told.status] += 1
+        self.queue.tell(told)
 
     @property
     def subscription_count(self) -> int:
@@ -240,18 +240,9 @@ class Session:
     async def _subscribe(self, message: Subscribe, refusal: Exception | None) -> Answer:
         if refusal is not None:
             raise refusal
-        number = message.subscription
-        with self._settling(number) as future:
+        with self._settling(message.subscription) as future:
             await self._prepare(message)
-            subscription = await self.upstream.subscribe(
-                self,
-                number,
-                message.type,
-                message.filter,
-                values_of(message.values),
-                message.valid_for,
-                self._limits.timeout_s,
-            )
+            subscription = await self.upstream.subscribe(self, message)
             future.set_result(subscription)
         return Answer(request=message.request, attributes=_attributes(subscription.event_type))
 
@@ -263,14 +254,7 @@ class Session:
             raise refusal
         number, upstream = message.subscription, self.upstream
         with self._settling(number) as future:
-            view = await upstream.view(
-                message.type,
-                message.filter,
-                message.leave,
-                values_of(message.values),
-                self._limits.max_view_keys,
-                self._limits.timeout_s,
-            )
+            view = await upstream.view(message, self._limits.max_view_keys)
             on_end = partial(self._view_ended, future)
             feed = ViewFeed(view, number, self._form, self.queue, on_end, blocks=upstream.blocks)
             future.set_result(feed)
@@ -324,9 +308,8 @@ class Session:
         await subscription.update(
             values=values_of(message.values), gapless=message.gapless, timeout=self._limits.timeout_s
         )
-        gate = self._gates.get(message.subscription)
-        if gate is not None:  # what waits was matched by older values, and must not come behind the answer
-            self._depart(message.subscription, self._gated(gate, gate.flush))
+        # What waits was matched by older values, and must not come behind the answer.
+        self._let_all_go(message.subscription)
         return Answer(request=message.request)
 
     async def _update_view(self, message: Update, feed: ViewFeed) -> Answer:
@@ -368,7 +351,7 @@ class Session:
             await held.close()
             await held.view.close(timeout=self._limits.timeout_s)
         else:
-            await self.upstream.unsubscribe(held, self._limits.timeout_s)
+            await self.upstream.unsubscribe(held)
 
     async def _publish(self, message: Publish) -> Answer:
         if not any(fnmatchcase(message.type, glob) for glob in self._publishable):
@@ -430,7 +413,7 @@ class Session:
             return
         self._gated(gate, lambda: gate.put(frame))
         if self._gated_bytes > self._limits.queue_bytes:
-            self._depart(subscription, self._gated(gate, gate.flush))  # the policy of the queue decides
+            self._let_all_go(subscription)  # the policy of the queue decides
         else:
             self._let_go(subscription)
 
@@ -442,6 +425,11 @@ class Session:
         self._gated_bytes += more
         self.queue.hold(more)
         return result
+
+    def _let_all_go(self, subscription: int) -> None:
+        gate = self._gates.get(subscription)
+        if gate is not None:
+            self._depart(subscription, self._gated(gate, gate.flush))
 
     def _let_go(self, subscription: int) -> None:
         """Let what waits for its rate leave, or look again when it may."""
@@ -495,9 +483,7 @@ class Session:
             self.queue.lose("broker", gap)
 
     def expire(self, subscription: int) -> None:
-        gate = self._gates.get(subscription)
-        if gate is not None:
-            self._depart(subscription, self._gated(gate, gate.flush))
+        self._let_all_go(subscription)
         self._subscriptions.pop(subscription, None)
         self._forget(subscription)
         self.queue.tell(Ended(subscription=subscription, reason="its validity period is over"))

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from covey.gateway import messages
 from covey.gateway.encoding import EncodedBatch, Rows
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, ClosedError, ConnectError, Gap, Notice, Subscription, Tls, View
@@ -74,6 +75,7 @@ class Upstream:
             "connect_timeout": access.timeout_s,
         }
         self._broker = access.broker
+        self._timeout_s = access.timeout_s
         self._client = Client(
             access.broker,
             **self._options,
@@ -81,14 +83,14 @@ class Upstream:
             on_gap=self._on_gap,
             on_notice=self._on_notice,
         )
-        self._block = block
+        self.blocks = block
+        """Whether it is for one browser, and what that does not read holds publishers."""
         self._viewing: Client | None = None
         """The client of views, since one has either views or `deliveries`; opened for the first view."""
         self._opening = asyncio.Lock()
         self._subscribers: dict[int, tuple[Subscriber, int]] = {}
         """By the client's id of a subscription, whose it is, and under which number."""
-        self._sessions: dict[Subscriber, int] = {}
-        """Sessions, and how many subscriptions they have."""
+        self._sessions: dict[Subscriber, None] = {}
         self._subscribing = 0
         self._early: list[tuple[int, EncodedBatch, Rows]] = []
         self._ended_early: set[int] = set()
@@ -126,30 +128,27 @@ class Upstream:
             if self._viewing is not None:
                 await self._viewing.close(grace=1.0)
 
-    @property
-    def blocks(self) -> bool:
-        """Whether it is for one browser, and what that does not read holds publishers."""
-        return self._block
-
     def join(self, session: Subscriber) -> None:
-        self._sessions[session] = 0
+        self._sessions[session] = None
 
     def leave(self, session: Subscriber) -> None:
         self._sessions.pop(session, None)
 
     # --- requests -----------------------------------------------------------------------------------
 
-    async def subscribe(
-        self, session: Subscriber, number: int, type_name: str, filter: str, values: Mapping[str, Any],
-        valid_for: float | None, timeout: float,
-    ) -> Subscription:  # fmt: skip
-        """As `Client.subscribe`, for this number of a session."""
+    async def subscribe(self, session: Subscriber, message: messages.Subscribe) -> Subscription:
+        """As `Client.subscribe`, for the message's number of a session."""
         self._subscribing += 1
         try:
+            values = messages.values_of(message.values)
             subscription = await self._client.subscribe(
-                type_name, filter, values=values, valid_for=valid_for, timeout=timeout
+                message.type,
+                message.filter,
+                values=values,
+                valid_for=message.valid_for,
+                timeout=self._timeout_s,
             )
-            self._take_early(session, number, subscription)
+            self._take_early(session, message.subscription, subscription)
             return subscription
         finally:
             self._subscribing -= 1
@@ -171,14 +170,16 @@ class Upstream:
             self._ended_early.discard(subscription.id)
             self._expire(subscription.id)
 
-    async def view(
-        self, type_name: str, filter: str, leave: str | None, values: Mapping[str, Any], max_keys: int,
-        timeout: float,
-    ) -> View:  # fmt: skip
+    async def view(self, message: messages.View, max_keys: int) -> View:
         """As `Client.view`; raises what `Client.open` raises for the first one."""
-        client = await self._views_client()
+        values, client = messages.values_of(message.values), await self._views_client()
         return await client.view(
-            type_name, filter, leave=leave, values=values, max_keys=max_keys, timeout=timeout
+            message.type,
+            message.filter,
+            leave=message.leave,
+            values=values,
+            max_keys=max_keys,
+            timeout=self._timeout_s,
         )
 
     async def _views_client(self) -> Client:
@@ -202,11 +203,11 @@ class Upstream:
         """From now on no event of it is delivered, nor its end."""
         self._subscribers.pop(subscription.id, None)
 
-    async def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
+    async def unsubscribe(self, subscription: Subscription) -> None:
         """As `drop`; returns as `Subscription.unsubscribe`."""
         self.drop(subscription)
         if not subscription.expired:
-            await subscription.unsubscribe(timeout=timeout)
+            await subscription.unsubscribe(timeout=self._timeout_s)
 
     async def publish(self, type_name: str, events: list[dict[str, Any]]) -> None:
         """Publish events, advertised before the first of their type, and again where they have attributes by
@@ -251,7 +252,7 @@ class Upstream:
                 known[0].deliver(known[1], batch, rows[start:stop])
             elif self._subscribing:
                 self._keep(subscription_id, batch, rows[start:stop])
-        if self._block:
+        if self.blocks:
             for session in [*self._sessions]:
                 await session.room()
 

@@ -10,16 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from covey.gateway.browser_queue import UnacknowledgedError
 from covey.gateway.encoding import Frame
 from covey.gateway.limits import Limits, Pace
-from covey.gateway.messages import (
-    Error,
-    Hello,
-    MessageError,
-    cut,
-    encode,
-    parse_message,
-    request_of,
-    status_of,
-)
+from covey.gateway.messages import Hello, MessageError, encode, error_of, parse_message, request_of
 from covey.gateway.session import Session
 from covey.gateway.sessions import Holder, Sessions
 from covey.matcher.errors import CoveyError
@@ -143,15 +134,17 @@ class WebSocketConnection(Holder):
         close frame alone: a message would have a number, which the next connection gives to another.
         """
         goes_on = isinstance(error, TooLargeError | UnacknowledgedError)
-        status, reason = status_of(error), cut(str(error))
-        code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if status in _FINAL else TRY_LATER
+        told = error_of(error)
+        code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if told.status in _FINAL else TRY_LATER
         if self._websocket.application_state is not WebSocketState.CONNECTED:
             return
         try:
             async with asyncio.timeout(1.0):  # it may not read
                 if not goes_on:
-                    await self._websocket.send_text(encode(Error(status=status, message=reason)))
-                await self._websocket.close(code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
+                    await self._websocket.send_text(encode(told))
+                await self._websocket.close(
+                    code, told.message.encode()[:_REASON_BYTES].decode(errors="ignore")
+                )
         except (TimeoutError, WebSocketDisconnect, RuntimeError):
             pass
 

@@ -236,7 +236,7 @@ class Held(Views):
     def drop(self, subscription: object) -> None:
         pass
 
-    async def unsubscribe(self, subscription: object, timeout: float) -> None:
+    async def unsubscribe(self, subscription: object) -> None:
         self.held.discard(subscription)
 
 
@@ -274,6 +274,10 @@ class Told(Subscriber):
         self.lost += gap.count
 
 
+def wanted(number: int, filter: str = "") -> Subscribe:
+    return Subscribe(request=0, subscription=number, type="Ship", filter=filter)
+
+
 @on_a_loop
 async def test_what_comes_early_is_bounded_while_others_always_subscribe(
     monkeypatch: pytest.MonkeyPatch,
@@ -283,12 +287,12 @@ async def test_what_comes_early_is_bounded_while_others_always_subscribe(
     upstream, session = Upstream(Access("localhost:1"), block=False), Told()
     await upstream.open()
     upstream.join(session)
-    other = asyncio.create_task(upstream.subscribe(session, 0, "Ship", "unanswered", {}, None, 60.0))
+    other = asyncio.create_task(upstream.subscribe(session, wanted(0, "unanswered")))
     await asyncio.sleep(0)
 
     async def subscribe(subscription_id: int, *, expired: bool = False) -> None:
         client.subscription = SimpleNamespace(id=subscription_id, expired=expired)
-        await upstream.subscribe(session, subscription_id, "Ship", "", {}, None, 60.0)
+        await upstream.subscribe(session, wanted(subscription_id))
 
     await client.expire(range(1, 3_000))
     for subscription_id, expired in ((5, False), (2_500, True), (4_000, False)):

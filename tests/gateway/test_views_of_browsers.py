@@ -9,6 +9,7 @@ from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
 from covey.gateway import upstream as upstreams
+from covey.gateway.messages import View
 from covey.gateway.upstream import Access, Upstream
 from covey.matcher import EventType
 from covey.overlay import Client
@@ -249,14 +250,14 @@ async def test_a_client_of_views_that_has_ended_is_followed_by_another(
         upstream = Upstream(Access(overlay.address("b1")), block=False)
         await upstream.open()
         try:
-            arguments = ("Ship", "x < 9", None, {}, 10, 60.0)
-            first, second = [await upstream.view(*arguments) for _ in range(2)]
+            message = View(request=1, subscription=1, type="Ship", filter="x < 9")
+            first, second = [await upstream.view(message, 10) for _ in range(2)]
             _, of_views = clients  # one for subscriptions, and one for both views
             await of_views.close()
             for view in (first, second):
                 with pytest.raises(StopAsyncIteration):
                     await anext(view)
-            third = await upstream.view(*arguments)
+            third = await upstream.view(message, 10)
             assert len(clients) == 3
             await exchange.publish_batch("Ship", ships((1, 1)), confirm=True)
             assert (await anext(third)).event["id"] == 1
