@@ -2,7 +2,7 @@
 
 import json
 
-from gateways import EventSource, gateway_to, no_session_left, served
+from gateways import EventSource, gateway_to, no_session_left, served, with_short
 from running import QUOTE, free_ports, on_a_loop
 
 from covey.gateway import Limits
@@ -68,13 +68,15 @@ async def test_what_was_in_flight_and_is_kept_no_more_is_told() -> None:
 
 @on_a_loop
 async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
+    limits = Limits()
     async with (
-        served(QUOTE, limits=Limits(lease_s=1)) as (exchange, address),
+        served(QUOTE, limits=limits) as (exchange, address),
         EventSource(address, "/events/Quote") as source,
     ):
         await source.next()
         await exchange.publish_batch("Quote", quotes(0), confirm=True)
         assert await source.prices(1) == [0]
+        with_short(limits, lease_s=0)
         source.writer.transport.abort()
         await no_session_left(address)
         await source.open()
@@ -85,7 +87,7 @@ async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
 async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
     """Behind an HTTP error it would not; who asks for no stream gets one."""
     (port,) = free_ports(1)
-    async with gateway_to(f"127.0.0.1:{port}", limits=Limits(timeout_s=1)) as address:
+    async with gateway_to(f"127.0.0.1:{port}", limits=with_short(Limits(), timeout_s=0.2)) as address:
         source = EventSource(address, "/events/Quote")
         await source.open()
         assert (source.status, (await source.body())["status"]) == (503, "UNAVAILABLE")

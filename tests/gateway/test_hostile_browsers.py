@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from unittest.mock import patch
 
 import pytest
-from gateways import Browser, EventSource, gateway_to, page_of, served
+from gateways import Browser, EventSource, gateway_to, page_of, served, with_short
 from running import QUOTE, Brokers, on_a_loop, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from covey.gateway import Limits, application
+from covey.gateway import Limits, application, browser_queue
 from covey.gateway.application import hosts_of
 from covey.gateway.upstream import Upstream
 from covey.matcher.errors import InputError
@@ -121,25 +121,28 @@ async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has
 
 
 @on_a_loop
-async def test_who_acknowledges_behind_many_requests_goes_on() -> None:
+async def test_who_acknowledges_behind_many_requests_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway reads no more while many answers wait, and these wait for what it would read next."""
+    monkeypatch.setattr(browser_queue, "_MOST_CONTROL", 100)
     limits = Limits(window_bytes=2_000, max_messages_per_s=100_000)
     async with served(QUOTE, limits=limits) as (_, address), Browser(address) as browser:
         answered: list[int] = []
         codes = []
-        while len(answered) < 3_000:
+        while len(answered) < 300:
             with suppress(ConnectionClosed):
-                for number in range(browser.welcome.get("request", 0) + 1, 3_001):
+                for number in range(browser.welcome.get("request", 0) + 1, 301):
                     await browser.say("update", request=number, subscription=9, values={})
-                while len(answered) < 3_000:
+            with suppress(ConnectionClosed):
+                while len(answered) < 300:
                     answered.append((await browser.next())["request"])
-                    await browser.say("acknowledge", received=browser.received)
+                    with suppress(ConnectionClosed):  # what has come is read all the same
+                        await browser.say("acknowledge", received=browser.received)
                 break
             codes.append(browser.socket.close_code)
             await browser.resume()
             assert browser.welcome["resumed"]
-        assert answered == [*range(1, 3_001)]
-        assert {*codes} <= {1013}
+        assert answered == [*range(1, 301)]
+        assert codes == [1013] * len(codes) != []
 
 
 @on_a_loop
@@ -286,7 +289,10 @@ async def reply(address: str, host: str, path: str, *headers: str) -> str:
 
 @on_a_loop
 async def test_a_broker_that_is_away() -> None:
-    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address, AsyncExitStack() as stack:
+    async with (
+        gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
+        AsyncExitStack() as stack,
+    ):
         # All of them share one attempt: by turns the last would wait for all the others'.
         sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
         with counted_attempts() as attempts:
@@ -333,8 +339,8 @@ async def test_the_first_message_is_a_hello_that_holds_and_comes_soon() -> None:
             await socket.wait_closed()
             assert (socket.close_code, why in (socket.close_reason or "")) == (code, True)
 
-    async with gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address:
-        await expect_end(None, None, "no hello came within 1 s", 1013)
+    async with gateway_to("127.0.0.1:1", limits=with_short(Limits(), timeout_s=0.1)) as address:
+        await expect_end(None, None, "no hello came within 0.1 s", 1013)
     async with everybody_else() as address:
         for first, status, why in FIRST:
             await expect_end(json.dumps(first) if isinstance(first, dict) else first, status, why, 1008)

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from gateways import Browser, gateway_to, no_session_left, served
+from gateways import Browser, gateway_to, no_session_left, served, with_short
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -141,7 +141,7 @@ async def test_a_session_goes_on_behind_a_broken_connection() -> None:
 
 @on_a_loop
 async def test_a_second_connection_takes_a_session_and_a_lease_ends_it() -> None:
-    limits = Limits(lease_s=1)
+    limits = Limits()
     async with (
         Brokers() as overlay,
         gateway_to(overlay.address("b1"), limits=limits) as address,
@@ -153,6 +153,7 @@ async def test_a_second_connection_takes_a_session_and_a_lease_ends_it() -> None
         error = await first.until("error", status="ABORTED")
         assert error["message"] == "another connection goes on with this session"
         await first.socket.wait_closed()
+        with_short(limits, lease_s=0)
         second.socket.transport.abort()
         await no_session_left(address)
         await second.resume()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateways import EventSource, gateway_to, no_session_left
+from gateways import EventSource, gateway_to, no_session_left, with_short
 from running import Brokers, on_a_loop
 
 from covey.gateway import Limits
@@ -72,7 +72,7 @@ async def test_a_stream_goes_on_behind_its_last_change() -> None:
 
 @on_a_loop
 async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> None:
-    limits = Limits(window_bytes=2_000, lease_s=1)
+    limits = Limits(window_bytes=2_000)
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)
         await exchange.publish_batch("Ship", ships((1, 0), (2, 0)), confirm=True)
@@ -97,6 +97,7 @@ async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> 
             await counts.open()
             assert (await counts.body())["sessions"] == 1  # the earlier one does not wait for its lease
             counts.writer.close()
+            with_short(limits, lease_s=0)
             source.writer.transport.abort()
             await no_session_left(address)
             await source.open()

@@ -96,6 +96,13 @@ async def served(*types: EventType, **options: Any) -> AsyncIterator[tuple[Clien
             yield exchange, address
 
 
+def with_short(limits: Limits, **seconds: float) -> Limits:
+    """These limits, with shorter times from now on than users may have: for who does not keep them."""
+    for name, value in seconds.items():
+        object.__setattr__(limits, name, value)
+    return limits
+
+
 async def no_session_left(address: str) -> None:
     """Wait until the leases of all sessions of a gateway have ended."""
     health = EventSource(address, "/health")
@@ -233,7 +240,9 @@ class EventSource:
         """The next message; a connection ends between two of them, or in one."""
         number = None
         while True:
-            line = (await asyncio.wait_for(self.reader.readline(), 60)).decode().rstrip("\n")
+            line = (await asyncio.wait_for(self.reader.readline(), 60)).decode()
+            assert line, "the stream has ended"
+            line = line.rstrip("\n")
             field, _, value = line.partition(": ")
             if field == "id":
                 number = value
