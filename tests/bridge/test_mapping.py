@@ -1,5 +1,6 @@
 """Mapping files: what they mean, and one sentence for each mistake."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,109 +45,62 @@ def write(folder: Path, content: object) -> Path:
     return file
 
 
-IN, OUT = ("to_covey", 0), ("to_mqtt", 0)
-ABSENT = object()
-MISTAKES: list[tuple[tuple[str | int, ...], object, str]] = [
-    (("name",), ABSENT, "name is missing"),
-    (("name",), "", "name is '': expected 1 to 200 printable characters"),
-    (("broker",), "x", "broker is unknown: expected one of name, mqtt, event_types, to_covey, to_mqtt"),
-    (("mqtt",), ABSENT, "mqtt is missing"),
-    (("mqtt", "adress"), "x", "mqtt.adress is unknown: did you mean address?"),
-    (("mqtt", "address"), "localhost", "mqtt.address is 'localhost': expected \"host:port\""),
-    (("mqtt", "address"), "unix:/run/x", "mqtt.address is 'unix:/run/x': expected \"host:port\""),
-    (("mqtt", "address"), 1883, 'mqtt.address is 1883: expected "host:port"'),
-    (
-        ("mqtt", "session_expiry_s"),
-        -1,
-        "mqtt.session_expiry_s is -1: expected a number greater than or equal",
-    ),
-    (("mqtt", "password_file"), "secret", "mqtt.password_file needs username: expected it beside"),
-    (("mqtt", "tls"), {"key": "a.key"}, "mqtt.tls.key needs certificate: expected it beside"),
-    (
-        ("event_types", "Reading", "on"),
-        "boolean",
-        "event_types.Reading is wrong: event type 'Reading', attribute",
-    ),
-    (("to_covey",), {}, "to_covey is {}: expected a valid list"),
-    ((*IN, "topic"), "plant/#/x", "to_covey[0].topic is 'plant/#/x': expected a topic filter of MQTT"),
-    ((*IN, "topic"), 7, "to_covey[0].topic is 7: expected a valid string"),
-    ((*IN, "qos"), 2, "to_covey[0].qos is 2: expected a number less than or equal to 1"),
-    (
-        (*IN, "attributes", "sensr"),
-        "topic.3",
-        "to_covey[0].attributes.sensr is no attribute of Reading: did you",
-    ),
-    (
-        (*IN, "attributes", "line"),
-        "topic.4",
-        "to_covey[0].attributes.line is 'topic.4': expected one of the 3",
-    ),
-    (
-        (*IN, "attributes", "line"),
-        "topic.0",
-        "to_covey[0].attributes.line is 'topic.0': expected topic.N with",
-    ),
-    (
-        (*IN, "attributes", "line"),
-        "payload..a",
-        "to_covey[0].attributes.line is 'payload..a': expected topic.N",
-    ),
-    ((*IN, "attributes", "line"), 3, "to_covey[0].attributes.line is 3: expected topic.N with the number of"),
-    (
-        (*IN, "attributes", "on"),
-        "topic.2",
-        "to_covey[0].attributes.on is 'topic.2': expected a payload for a bool",
-    ),
-    ((*OUT, "filter"), "celsius >", "to_mqtt[0].filter is 'celsius >': expected"),
-    ((*OUT, "filter"), "heat > 1", "to_mqtt[0].filter is 'heat > 1': Reading has no attribute 'heat'"),
-    ((*OUT, "values"), {}, "to_mqtt[0].values is {}: variable $limit has no value"),
-    ((*OUT, "values", "limit"), "x", "to_mqtt[0].values is {'limit': 'x'}: variable $limit: value 'x'"),
-    (
-        (*OUT, "variables", "limits"),
-        "a",
-        "to_mqtt[0].variables.limits is no variable of the filter: did you mean",
-    ),
-    ((*OUT, "variables", "limit"), "a/+", "to_mqtt[0].variables.limit is 'a/+': expected a topic of MQTT"),
-    (
-        (*OUT, "topic"),
-        "alarms/{sensr}",
-        "to_mqtt[0].topic.{sensr} is no attribute of Reading: did you mean sensor",
-    ),
-    (
-        (*OUT, "topic"),
-        "alarms/{celsius}",
-        "to_mqtt[0].topic has {celsius}, of kind float64: expected one of kind",
-    ),
-    (
-        (*OUT, "topic"),
-        "alarms/{sensor",
-        "to_mqtt[0].topic is 'alarms/{sensor': expected the name of an attribute",
-    ),
-    ((*OUT, "topic"), "alarms/#", "to_mqtt[0].topic is 'alarms/#': expected a topic of MQTT"),
-    ((*OUT, "retain"), 1, "to_mqtt[0].retain is 1: expected a valid boolean"),
-    (
-        (*OUT, "attributes"),
-        ["sensor", "x"],
-        "to_mqtt[0].attributes[1] is no attribute of Reading: expected one",
-    ),
-    ((*OUT, "attributes"), [], "to_mqtt[0].attributes is []: expected"),
+ABSENT = "is not there"
+ADDRESS = 'expected "host:port"'
+MISTAKES: list[tuple[str, object, str]] = [
+    # place, value there, and how the sentence goes on behind the place, or behind "PLACE is VALUE: "
+    ("name", ABSENT, " is missing"),
+    ("name", "", "expected 1 to 200 printable characters"),
+    ("broker", "x", " is unknown: expected one of name, mqtt, event_types, to_covey, to_mqtt"),
+    ("mqtt", ABSENT, " is missing"),
+    ("mqtt.adress", "x", " is unknown: did you mean address?"),
+    ("mqtt.address", "localhost", ADDRESS),
+    ("mqtt.address", "unix:/run/x", ADDRESS),
+    ("mqtt.address", 1883, ADDRESS),
+    ("mqtt.session_expiry_s", -1, "expected a number greater than or equal"),
+    ("mqtt.password_file", "secret", " needs username: expected it beside"),
+    ("mqtt.tls", {"key": "a.key"}, ".key needs certificate: expected it beside"),
+    ("event_types.Reading", {"on": "boolean"}, " is wrong: event type 'Reading', attribute"),
+    ("to_covey", {}, "expected a valid list"),
+    ("to_covey[0].topic", "plant/#/x", "expected a topic filter of MQTT"),
+    ("to_covey[0].topic", 7, "expected a valid string"),
+    ("to_covey[0].qos", 2, "expected a number less than or equal to 1"),
+    ("to_covey[0].attributes.sensr", "topic.3", " is no attribute of Reading: did you"),
+    ("to_covey[0].attributes.line", "topic.4", "expected one of the 3"),
+    ("to_covey[0].attributes.line", "topic.0", "expected topic.N with"),
+    ("to_covey[0].attributes.line", "payload..a", "expected topic.N"),
+    ("to_covey[0].attributes.line", 3, "expected topic.N with the number of"),
+    ("to_covey[0].attributes.on", "topic.2", "expected a payload for a bool"),
+    ("to_mqtt[0].filter", "celsius >", "expected"),
+    ("to_mqtt[0].filter", "heat > 1", "Reading has no attribute 'heat'"),
+    ("to_mqtt[0].values", {}, "variable $limit has no value"),
+    ("to_mqtt[0].values", {"limit": "x"}, "variable $limit: value 'x'"),
+    ("to_mqtt[0].variables.limits", "a", " is no variable of the filter: did you mean"),
+    ("to_mqtt[0].variables.limit", "a/+", "expected a topic of MQTT"),
+    ("to_mqtt[0].topic", "alarms/{sensr}", ".{sensr} is no attribute of Reading: did you mean sensor"),
+    ("to_mqtt[0].topic", "alarms/{celsius}", " has {celsius}, of kind float64: expected one of kind"),
+    ("to_mqtt[0].topic", "alarms/{sensor", "expected the name of an attribute"),
+    ("to_mqtt[0].topic", "alarms/#", "expected a topic of MQTT"),
+    ("to_mqtt[0].retain", 1, "expected a valid boolean"),
+    ("to_mqtt[0].attributes", ["sensor", "x"], "[1] is no attribute of Reading: expected one"),
+    ("to_mqtt[0].attributes", [], "expected"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "sentence"), MISTAKES, ids=[each[2] for each in MISTAKES])
-def test_a_mistake_is_one_sentence(
-    path: tuple[str | int, ...], value: object, sentence: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("place", "value", "rest"), MISTAKES, ids=str)
+def test_a_mistake_is_one_sentence(place: str, value: object, rest: str, tmp_path: Path) -> None:
     content: Any = document()
     section = content
-    for part in path[:-1]:
+    *way, last = [int(part) if part.isdigit() else part for part in re.split(r"\]?\.|\[", place)]
+    for part in way:
         section = section[part]
-    if value is ABSENT:
-        del section[path[-1]]
+    if value == ABSENT:
+        del section[last]
     else:
-        section[path[-1]] = value
+        section[last] = value
     with pytest.raises(InputError) as caught:
         load_mapping(write(tmp_path, content))
+    sentence = f"{place}{rest}" if rest[0] in " .[" else f"{place} is {value!r}: {rest}"
     assert str(caught.value).startswith(f"{tmp_path / 'mapping.yaml'}: {sentence}")
     assert "\n" not in str(caught.value)
 
