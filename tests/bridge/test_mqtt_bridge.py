@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import logging
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,29 +80,59 @@ async def messages(client: aiomqtt.Client, count: int) -> list[tuple[str, Any]]:
     return found
 
 
+@dataclass
+class Site:
+    """A mosquitto with a client, and an overlay with a client at its last broker."""
+
+    folder: Path
+    server: Mosquitto
+    overlay: Brokers
+    plant: aiomqtt.Client
+    client: Client
+
+    def bridge(
+        self, text: str = "", broker: str = "b1", **changes: Any
+    ) -> AbstractAsyncContextManager[Counts]:
+        """A bridge of a mapping, by default one with these changes; the broker has a name or an address."""
+        address = broker if ":" in broker else self.overlay.address(broker)
+        file = self.folder / f"{changes.get('name', 'bridge')}.yaml"
+        return bridge(file, address, text or mapping(self.server.port, **changes))
+
+
+@asynccontextmanager
+async def site(folder: Path, *topics: str, **overlay: Any) -> AsyncIterator[Site]:
+    """With the topics that the client of mosquitto subscribes to, and the options of the overlay."""
+    async with (
+        Mosquitto(folder) as server,
+        Brokers(**overlay) as brokers,
+        peer(server, *topics) as plant,
+        Client(brokers.address(max(brokers.nodes))) as client,
+    ):
+        yield Site(folder, server, brokers, plant, client)
+
+
+def of_overlapping_rules(server: Mosquitto) -> str:
+    """A mapping with a second rule, whose topics are also those of the first."""
+    further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
+    text = mapping(server.port, out=further)
+    return text.replace("event_types:", "event_types:\n  Level: {sensor: string}")
+
+
 @on_a_loop
 async def test_both_ways(tmp_path: Path) -> None:
-    async with (
-        Mosquitto(tmp_path) as server,
-        Brokers([("b1", "b2")]) as overlay,
-        peer(server, "alarms/#") as plant,
-    ):
-        async with (
-            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
-            Client(overlay.address("b2")) as client,
-        ):
-            readings = await client.subscribe("Reading", "")
-            for number, sensor in enumerate(("oven", "", "größe 7", "a\\b{c}")):
-                await publish(plant, sensor, celsius=70 + number, number=number)
-            found = (await readings.read(limit=4)).to_pylist()
-            assert [(row["sensor"], row["celsius"]) for row in found] == [
-                ("oven", 70), ("", 71), ("größe 7", 72), ("a\\b{c}", 73),
-            ]  # fmt: skip
-            await publish(plant, "oven", qos=0, celsius=81.5)  # the bridge's own event makes an alarm
-            await client.advertise(READING)
-            await client.publish("Reading", sensor="a/b", celsius=90.0)  # has no topic
-            await client.publish("Reading", sensor="press", celsius=85.0, number=7)
-            assert sorted(await messages(plant, 2)) == [
+    async with site(tmp_path, "alarms/#", links=[("b1", "b2")]) as at:
+        async with at.bridge() as counts:
+            readings = await at.client.subscribe("Reading", "")
+            sensors = ("oven", "", "größe 7", "a\\b{c}")
+            for number, sensor in enumerate(sensors):
+                await publish(at.plant, sensor, celsius=70 + number, number=number)
+            found = {row["sensor"]: row["celsius"] for row in (await readings.read(limit=4)).to_pylist()}
+            assert found == {sensor: 70 + number for number, sensor in enumerate(sensors)}
+            await publish(at.plant, "oven", qos=0, celsius=81.5)  # the bridge's own event makes an alarm
+            await at.client.advertise(READING)
+            await at.client.publish("Reading", sensor="a/b", celsius=90.0)  # has no topic
+            await at.client.publish("Reading", sensor="press", celsius=85.0, number=7)
+            assert sorted(await messages(at.plant, 2)) == [
                 ("alarms/oven", {"celsius": 81.5}),
                 ("alarms/press", {"celsius": 85.0, "number": 7}),
             ]
@@ -113,17 +143,17 @@ async def test_both_ways(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_retained_message_moves_the_subscription(tmp_path: Path) -> None:
-    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server, "alarms/#") as plant:
-        await plant.publish("plant/limit", "30", qos=1, retain=True)  # before the bridge is there
-        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port, qos=0)) as counts:
+    async with site(tmp_path, "alarms/#") as at:
+        await at.plant.publish("plant/limit", "30", qos=1, retain=True)  # before the bridge is there
+        async with at.bridge(qos=0) as counts:
             await until(lambda: counts.received == 1)
-            await publish(plant, "oven", celsius=31.0)
-            assert await messages(plant, 1) == [("alarms/oven", {"celsius": 31.0})]
+            await publish(at.plant, "oven", celsius=31.0)
+            assert await messages(at.plant, 1) == [("alarms/oven", {"celsius": 31.0})]
             for value in ("warm", "{", ""):  # the last clears it: the value of the mapping is in force again
-                await plant.publish("plant/limit", value, qos=1, retain=True)
-            await publish(plant, "oven", celsius=79.0)
-            await publish(plant, "oven", celsius=81.0)
-            assert await messages(plant, 1) == [("alarms/oven", {"celsius": 81.0})]
+                await at.plant.publish("plant/limit", value, qos=1, retain=True)
+            await publish(at.plant, "oven", celsius=79.0)
+            await publish(at.plant, "oven", celsius=81.0)
+            assert await messages(at.plant, 1) == [("alarms/oven", {"celsius": 81.0})]
         assert counts.malformed == 2
 
 
@@ -131,64 +161,38 @@ async def test_a_retained_message_moves_the_subscription(tmp_path: Path) -> None
 async def test_what_makes_no_sense_is_counted_and_costs_nobody_else_a_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    small = Brokers(limits=Limits(max_event_bytes=2_000))
-    async with Mosquitto(tmp_path) as server, small as overlay, peer(server) as plant:
-        async with (
-            bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts,
-            Client(overlay.address("b1")) as client,
-        ):
-            readings = await client.subscribe("Reading", "")
-            topic = "plant/oven/temperature"
-            hostile = [
-                b"\xff\xfe",
-                b"",
-                b"{",
-                b"[1]",
-                b'{"celsius": "hot"}',
-                b'{"number": 1.5}',
-                b'{"number": 1e300}',
-            ]
+    topic = "plant/oven/temperature"
+    hostile = [b"\xff\xfe", b"", b"{", b"[1]"]
+    hostile += [b'{"celsius": "hot"}', b'{"number": 1.5}', b'{"number": 1e300}']
+    async with site(tmp_path, limits=Limits(max_event_bytes=2_000)) as at:
+        async with at.bridge() as counts:
+            readings = await at.client.subscribe("Reading", "")
             await asyncio.gather(
-                *(plant.publish(topic, payload, qos=1) for payload in hostile),
-                publish(plant, "oven", celsius=1.0),
-                plant.publish(
-                    topic, b'{"celsius": 1, "x": "' + b"x" * (2 << 20) + b'"}', qos=1
-                ),  # not sent to us
-                plant.publish(topic, b'{"celsius": 3, "x": "' + b"x" * 70_000 + b'"}', qos=1),
-                publish(plant, "x" * 3_000, celsius=4.0),  # more than an event of Covey may have
-                publish(plant, "press", celsius=2.0),
+                *(at.plant.publish(topic, payload, qos=1) for payload in hostile),
+                publish(at.plant, "oven", celsius=1.0),
+                publish(at.plant, "oven", celsius=1, x="x" * (2 << 20)),  # not sent to us
+                publish(at.plant, "oven", celsius=3, x="x" * 70_000),
+                publish(at.plant, "x" * 3_000, celsius=4.0),  # more than an event of Covey may have
+                publish(at.plant, "press", celsius=2.0),
             )
             found = (await readings.read(limit=3)).to_pylist()
             assert sorted(row["celsius"] for row in found) == [1.0, 2.0, 3.0]
             await until(lambda: counts.refusals == 1)
         assert counts.malformed == len(hostile)
-        lines = [record.getMessage() for record in caplog.records if record.name == "covey.bridge"]
-        assert f"{topic}: a malformed message: the payload is no JSON object" in lines
-        assert any(
-            "attribute celsius is float64, got 'hot' (str); expected a number" in line for line in lines
-        )
-        assert any("Covey refuses events: event " in line for line in lines)
+    lines = "\n".join(record.getMessage() for record in caplog.records if record.name == "covey.bridge")
+    assert f"{topic}: a malformed message: the payload is no JSON object" in lines
+    assert "attribute celsius is float64, got 'hot' (str); expected a number" in lines
+    assert "Covey refuses events: event " in lines
 
 
 @on_a_loop
 async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Path) -> None:
     """Their topics overlap, so mosquitto sends a message for each: a copy is for its own rule alone."""
-    further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
-    async with (
-        Mosquitto(tmp_path) as server,
-        Brokers() as overlay,
-        peer(server) as plant,
-    ):
-        text = mapping(server.port, out=further).replace(
-            "event_types:", "event_types:\n  Level: {sensor: string}"
-        )
-        async with (
-            bridge(tmp_path / "m.yaml", overlay.address("b1"), text) as counts,
-            Client(overlay.address("b1")) as client,
-        ):
-            levels = await client.subscribe("Level", "")
-            await plant.publish("plant/oven/temperature", "31.5", qos=1)
-            await plant.publish("plant/end", "", qos=1)
+    async with site(tmp_path) as at:
+        async with at.bridge(of_overlapping_rules(at.server)) as counts:
+            levels = await at.client.subscribe("Level", "")
+            await at.plant.publish("plant/oven/temperature", "31.5", qos=1)
+            await at.plant.publish("plant/end", "", qos=1)
             await until(lambda: counts.received == 3)
             found = (await levels.read(limit=2)).to_pylist()
         assert [row["sensor"] for row in found] == ["oven", "end"]
@@ -198,24 +202,16 @@ async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Pat
 @on_a_loop
 async def test_what_was_kept_for_overlapping_rules_comes_once_for_each(tmp_path: Path) -> None:
     """Mosquitto sends it behind the answer to the connection, before the bridge has subscribed again."""
-    further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
-    async with (
-        Mosquitto(tmp_path) as server,
-        Brokers() as overlay,
-        peer(server) as plant,
-        Client(overlay.address("b1")) as client,
-    ):
-        text = mapping(server.port, out=further).replace(
-            "event_types:", "event_types:\n  Level: {sensor: string}"
-        )
-        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), text):
+    async with site(tmp_path) as at:
+        text = of_overlapping_rules(at.server)
+        async with at.bridge(text):
             pass
         for number in range(20):
-            await publish(plant, "oven", number=number)
-        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), text) as counts:
+            await publish(at.plant, "oven", number=number)
+        async with at.bridge(text) as counts:
             await until(lambda: counts.received == 40)
-            levels = await client.subscribe("Level", "")
-            await plant.publish("plant/end", "", qos=1)
+            levels = await at.client.subscribe("Level", "")
+            await at.plant.publish("plant/end", "", qos=1)
             await levels.read(until=lambda event: event["sensor"] == "end")
         assert (counts.received, counts.published) == (41, 41)
 
@@ -223,41 +219,30 @@ async def test_what_was_kept_for_overlapping_rules_comes_once_for_each(tmp_path:
 @on_a_loop
 async def test_nothing_goes_in_circles(tmp_path: Path) -> None:
     """Two bridges that mirror the same topics, which a third publisher sees as well."""
-    async with (
-        Mosquitto(tmp_path) as server,
-        Brokers([("b1", "b2")]) as overlay,
-        peer(server, "plant/#") as plant,
-    ):
-        async with (
-            bridge(tmp_path / "1.yaml", overlay.address("b1"), mapping(server.port, out=MIRROR)) as first,
-            bridge(
-                tmp_path / "2.yaml", overlay.address("b2"), mapping(server.port, out=MIRROR, name="other")
-            ) as second,
-            Client(overlay.address("b1")) as client,
-        ):
-            await client.advertise(READING)
-            readings = await client.subscribe("Reading", "")
-            await client.publish("Reading", sensor="c", number=1)
-            assert await messages(plant, 2) == [("plant/c/temperature", {"sensor": "c", "number": 1})] * 2
-            await publish(plant, "m", number=2)
+    async with site(tmp_path, "plant/#", links=[("b1", "b2")]) as at:
+        async with at.bridge(out=MIRROR) as first, at.bridge(broker="b2", out=MIRROR, name="other") as second:
+            await at.client.advertise(READING)
+            readings = await at.client.subscribe("Reading", "")
+            await at.client.publish("Reading", sensor="c", number=1)
+            mirrored = ("plant/c/temperature", {"sensor": "c", "number": 1})
+            assert await messages(at.plant, 2) == [mirrored] * 2
+            await publish(at.plant, "m", number=2)
             found = (await readings.read(limit=3)).to_pylist()
             assert sorted(row["number"] for row in found) == [1, 2, 2]  # each bridge brings it
             await until(lambda: first.sent + second.sent == 4 and first.ignored + second.ignored == 4)
-            await overlay.quiet()
+            await at.overlay.quiet()
             assert (await readings.read(until=0)).num_rows == 0
         assert (first.received, second.received) == (1, 1)
 
 
 @on_a_loop
 async def test_two_bridges_may_share_a_subscription(tmp_path: Path) -> None:
-    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
-        text = mapping(server.port).replace("topic: plant/+", 'topic: "$share/bridges/plant/+')
+    async with site(tmp_path) as at:
+        text = mapping(at.server.port).replace("topic: plant/+", 'topic: "$share/bridges/plant/+')
         text = text.replace("temperature,", 'temperature",')
-        async with (
-            bridge(tmp_path / "1.yaml", overlay.address("b1"), text) as first,
-            bridge(tmp_path / "2.yaml", overlay.address("b1"), text.replace("bridge\n", "other\n")) as second,
-        ):
-            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(40)))
+        other = at.bridge(text.replace("bridge\n", "other\n"), name="other")
+        async with at.bridge(text) as first, other as second:
+            await asyncio.gather(*(publish(at.plant, "oven", number=number) for number in range(40)))
             await until(lambda: first.published + second.published == 40)
         assert min(first.published, second.published) > 0
         assert first.malformed + second.malformed == 0
@@ -319,43 +304,36 @@ async def test_a_message_is_acknowledged_once_covey_has_it(
 ) -> None:
     """The overlay takes nothing, and the bridge ends at once: another one gets what mosquitto has kept."""
     monkeypatch.setattr(mqtt_session, "GRACE_S", 0.0)
-    async with (
-        Mosquitto(tmp_path) as server,
-        Brokers() as overlay,
-        peer(server) as plant,
-        Client(overlay.address("b1")) as client,
-    ):
-        readings = await client.subscribe(READING, "")
-        proxy = await overlay.proxy("b1")
-        async with bridge(tmp_path / "m.yaml", proxy.address, mapping(server.port)) as first:
+    async with site(tmp_path) as at:
+        readings = await at.client.subscribe(READING, "")
+        proxy = await at.overlay.proxy("b1")
+        async with at.bridge(broker=proxy.address) as first:
             proxy.freeze()
             for number in range(50):
-                await publish(plant, "oven", number=number)
+                await publish(at.plant, "oven", number=number)
             await until(lambda: first.received > 0)
             proxy.refusing = True
             proxy.cut()
         assert first.published == 0
-        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)):
+        async with at.bridge():
             found = (await readings.read(limit=50)).to_pylist()
         assert [row["number"] for row in found] == [*range(50)]
 
 
 @on_a_loop
 async def test_covey_goes_away_and_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
-        async with bridge(tmp_path / "m.yaml", overlay.address("b1"), mapping(server.port)) as counts:
-            await overlay.crash("b1")
-            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(100)))
+    async with site(tmp_path) as at:
+        async with at.bridge() as counts:
+            await at.overlay.crash("b1")
+            await asyncio.gather(*(publish(at.plant, "oven", number=number) for number in range(100)))
             await until(lambda: counts.received > 0)
-            await overlay.start("b1")
-            async with Client(overlay.address("b1")) as client:
-                readings = await client.subscribe(READING, "")
-                await until(lambda: counts.published == 100)
-                await publish(plant, "oven", number=100)
-                await readings.read(until=lambda event: event["number"] == 100)
+            await at.overlay.start("b1")
+            readings = await at.client.subscribe(READING, "")
+            await until(lambda: counts.published == 100)
+            await publish(at.plant, "oven", number=100)
+            await readings.read(until=lambda event: event["number"] == 100)
         assert (counts.published, counts.dropped, counts.missed) == (101, 0, 0)
-    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert any("the connection to Covey's broker is lost" in line for line in lines)
+    assert "the connection to Covey's broker is lost" in caplog.text
 
 
 @on_a_loop
@@ -363,15 +341,12 @@ async def test_messages_of_qos_1_beyond_the_bound_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mqtt_session, "MOST_MESSAGES", 10)  # mosquitto has 20 under way
-    async with Mosquitto(tmp_path) as server, Brokers() as overlay, peer(server) as plant:
-        proxy = await overlay.proxy("b1")
-        async with (
-            bridge(tmp_path / "m.yaml", proxy.address, mapping(server.port)) as counts,
-            Client(overlay.address("b1")) as client,
-        ):
-            readings = await client.subscribe("Reading", "")
+    async with site(tmp_path) as at:
+        proxy = await at.overlay.proxy("b1")
+        async with at.bridge(broker=proxy.address) as counts:
+            readings = await at.client.subscribe("Reading", "")
             proxy.freeze()
-            await asyncio.gather(*(publish(plant, "oven", number=number) for number in range(40)))
+            await asyncio.gather(*(publish(at.plant, "oven", number=number) for number in range(40)))
             await until(lambda: counts.received > 0)
             proxy.thaw()
             found = (await readings.read(until=lambda event: event["number"] == 39)).to_pylist()
