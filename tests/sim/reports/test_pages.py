@@ -1,6 +1,8 @@
-"""Every kind of page in headless Chromium: nothing logged, nothing loaded, figures with their values."""
+"""The sections of every kind of report, on one page in headless Chromium: nothing logged, nothing loaded,
+figures with their values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,13 +91,16 @@ def demonstration() -> Report:
     return demo_page([outcome("parametric", 0), outcome("static", 7)], {"rate": "unlimited"})
 
 
-PAGES = {"sweep": sweep, "single run": single_run, "paper": paper, "demonstration": demonstration}
+KINDS = (sweep, single_run, paper, demonstration)
 
 
-@pytest.fixture(scope="module", params=PAGES)
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("pages") / "page.html"
-    write_report(path, PAGES[request.param]())
+    reports = [kind() for kind in KINDS]
+    parts = ("sections", "tiles", "notes", "definitions")
+    together = {part: [each for report in reports for each in getattr(report, part)] for part in parts}
+    write_report(path, replace(reports[0], **together))
     return path
 
 
@@ -129,6 +134,14 @@ def test_a_page_draws_its_figures_without_errors_and_requests(page: Page, writte
     assert painted
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_has_a_short_conclusion_figures_and_definitions(kind: Callable[[], Report]) -> None:
+    report = kind()
+    assert 2 <= len(report.conclusion) <= 6
+    assert len(report.definitions) >= 3
+    assert any(section.figures for section in report.sections)
+
+
 def test_a_page_has_conclusion_origin_and_definitions(page: Page) -> None:
     assert 2 <= page.value("document.querySelectorAll('.conclusion p').length") <= 6
     top = [page.value(f"document.querySelector('{part}').offsetTop") for part in (".conclusion", ".origin")]
@@ -151,15 +164,6 @@ def test_the_data_of_a_figure_is_in_the_page(page: Page) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "sweep",
-        "paper",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("single run", "demonstration")),
-    ],
-    indirect=True,
-)
 def test_a_page_is_as_wide_as_a_phone(browser: Browser, written: Path) -> None:
     page = opened(browser, written, width=390)
     assert page.value("document.documentElement.scrollWidth") == 390
@@ -170,7 +174,6 @@ def test_a_page_is_as_wide_as_a_phone(browser: Browser, written: Path) -> None:
     assert page.value(f"{shown}.every(each => each.clientWidth > 200)")
 
 
-@pytest.mark.parametrize("written", ["sweep"], indirect=True)
 def test_the_legend_hides_a_curve_and_the_pointer_shows_values(page: Page) -> None:
     figure = f"{FIGURES}[0]"
     visible = f"{figure}.renderers.filter(each => each.visible).length"
