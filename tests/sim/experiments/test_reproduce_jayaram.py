@@ -4,6 +4,7 @@ smallest size. Whether a factor is reached is not tested: it would mean nothing 
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from multiprocessing import get_context
@@ -19,7 +20,9 @@ from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, chec
 from covey.sim.experiments.papers.jayaram_cases import (
     BASE,
     KNEE,
+    Assumption,
     Case,
+    Grid,
     Pilot,
     Point,
     grid,
@@ -147,40 +150,45 @@ def test_other_costs_are_other_scenarios(tmp_path: Path) -> None:
     assert most_filters(table) >= 1_000
 
 
-def measured(throughput: float, delay_ms: float | None, spurious: float) -> Measured:
+def measured(throughput: float, delay_ms: float | None = 50.0, spurious: float = 1.0) -> Measured:
     return Measured(throughput, delay_ms, spurious, 100.0, 5, 10, 1.0, 10.0, 0)
+
+
+def played(
+    planned: Grid,
+    case: Case,
+    of: Callable[[int], tuple[Measured, Measured]],
+    *,
+    assumption: Assumption = BASE,
+    rho: float = KNEE,
+    seeds: int | None = None,
+) -> dict[str, Measured]:
+    """By run, what each seed gives, counted from 0: under re-subscription, and with parametric ones."""
+    return {
+        Point(case, assumption, system, rho, planned.first_seed + seed).name: values
+        for seed in range(planned.seeds if seeds is None else seeds)
+        for system, values in zip((case.static, case.parametric), of(seed), strict=True)
+    }
 
 
 def test_none_under_resubscription_counts() -> None:
     planned = replace(grid(PaperPlan("quick")), seeds=2)
     case = planned.cases[0]
-    measurements = {}
-    for seed in range(planned.seeds):
-        for system, values in (
-            (case.static, measured(0.0, None, 4.0)),
-            (case.parametric, measured(9.0, 50.0, 0.0)),
-        ):
-            measurements[Point(case, BASE, system, KNEE, planned.first_seed + seed).name] = values
-    results = Results(planned, measurements)
-    throughput, delay, spurious = (
-        results.factor(case, BASE, KNEE, metric) for metric in ("throughput", "delay", "spurious")
-    )
-    assert throughput is not None
-    assert delay is not None
-    assert spurious is not None
-    assert (str(throughput), str(delay), str(spurious)) == ("> 59.6", "> 100", "> 26.2")
+    runs = played(planned, case, lambda _: (measured(0.0, None, 4.0), measured(9.0, 50.0, 0.0)))
+    results, metrics = Results(planned, runs), ("throughput", "delay", "spurious")
+    factors = [str(results.factor(case, BASE, KNEE, metric)) for metric in metrics]
+    assert factors == ["> 59.6", "> 100", "> 26.2"]
 
 
 @pytest.mark.parametrize(("scale", "decided"), [(0.1, False), (10.0, True)])
 def test_few_spurious_events_decide_nothing(scale: float, decided: bool) -> None:
     planned = grid(PaperPlan("quick"))
     case = planned.cases[0]
-    measurements = {
-        Point(case, BASE, system, KNEE, planned.first_seed + seed).name: measured(9.0, 50.0, scale * spurious)
-        for seed in range(planned.seeds)
-        for system, spurious in ((case.static, 1.0 + seed / 100), (case.parametric, 0.5))
-    }
-    factor = Results(planned, measurements).factor(case, BASE, KNEE, "spurious")
+
+    def of(seed: int) -> tuple[Measured, Measured]:
+        return measured(9.0, 50.0, scale * (1.0 + seed / 100)), measured(9.0, 50.0, scale * 0.5)
+
+    factor = Results(planned, played(planned, case, of)).factor(case, BASE, KNEE, "spurious")
     assert factor is not None
     assert factor.value == pytest.approx(2.04, abs=0.01)
     assert ahead(factor) is decided
@@ -189,15 +197,8 @@ def test_few_spurious_events_decide_nothing(scale: float, decided: bool) -> None
 def test_a_delay_without_answers_under_resubscription_is_bounded_by_the_end_of_its_interval() -> None:
     planned = grid(PaperPlan("quick"))
     case = planned.cases[0]
-    measurements = {}
-    for seed in range(planned.seeds):
-        of = {
-            case.static: measured(9.0, None if seed else 60.0, 1.0),
-            case.parametric: measured(9.0, 50.0, 1.0),
-        }
-        for system, values in of.items():
-            measurements[Point(case, BASE, system, KNEE, planned.first_seed + seed).name] = values
-    factor = Results(planned, measurements).factor(case, BASE, KNEE, "delay")
+    runs = played(planned, case, lambda seed: (measured(9.0, None if seed else 60.0), measured(9.0)))
+    factor = Results(planned, runs).factor(case, BASE, KNEE, "delay")
     assert factor is not None
     assert (str(factor), factor.low, factor.high) == ("> 3.54", factor.value, inf)
 
@@ -207,14 +208,13 @@ def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
     planned = replace(grid(PaperPlan("full")), seeds=3, assumption_seeds=2)
     case = planned.cases[0]
     unmerged = next(each for each in planned.assumptions if each.key == "unmerged")
-    measurements = {}
-    for seed, events in enumerate((40.0, 44.0, 10.0)):
-        for system, throughput in ((case.static, 4.0), (case.parametric, events)):
-            measured = Measured(throughput, 50.0, 0.0, 0.9, 5, 10, 1.0, 10.0, 0)
-            for assumption in (BASE, unmerged) if seed < 2 else (BASE,):
-                name = Point(case, assumption, system, KNEE, planned.first_seed + seed).name
-                measurements[name] = measured
-    results = Results(planned, measurements)
+
+    def of(seed: int) -> tuple[Measured, Measured]:
+        events = (40.0, 44.0, 10.0)[seed]
+        return measured(4.0, 50.0, 0.0), measured(events, 50.0, 0.0)
+
+    runs = played(planned, case, of) | played(planned, case, of, assumption=unmerged, seeds=2)
+    results = Results(planned, runs)
     base, changed = (results.at_the_knee(case, each, "throughput") for each in (BASE, unmerged))
     assert base == changed
     assert base.runs == 2
@@ -254,16 +254,11 @@ def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(ga
 
 def test_gains_before_a_lane_is_steady_are_lower_bounds() -> None:
     """What a bound below the claim leaves open is undecided, where the same measurement elsewhere decides."""
-    planned = grid(PaperPlan("quick"))
-    verdicts = {}
+    planned, verdicts = grid(PaperPlan("quick")), {}
     for case in (planned.cases[0], planned.cases[2]):
         rho = case.drawn[0]
-        measurements = {
-            Point(case, BASE, system, rho, planned.first_seed + seed).name: measured(value, 1.0, 1.0)
-            for seed in range(5)
-            for system, value in ((case.static, 10.0), (case.parametric, 15.0 + seed / 100))
-        }
-        (throughput, *_) = claimed([case], base_factor(Results(planned, measurements)))
+        runs = played(planned, case, lambda seed: (measured(10.0), measured(15.0 + seed / 100)), rho=rho)
+        (throughput, *_) = claimed([case], base_factor(Results(planned, runs)))
         verdicts[case.key] = throughput.verdict([rho]), str(throughput.effects[rho])
     assert verdicts["htm-siena"] == (Verdict.UNDECIDED, "> 1.50")
     assert verdicts["at-siena"] == (Verdict.SMALLER, "1.50 (1.50 to 1.50)")
