@@ -11,7 +11,6 @@ from simulated import JudgedOverlay, publish
 from covey.matcher import EventType, parse
 from covey.overlay.core.access.identity import Ticket, Tickets
 from covey.overlay.core.endpoint import interface_queue, session_moves
-from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, ConnectRequest
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Hello
@@ -46,9 +45,15 @@ class Row(JudgedOverlay):
     def move(self, broker: str) -> None:
         self.simulation.move("client/r", f"broker/{broker}")
 
-    def sessions(self) -> list[str]:
-        """The brokers that have the reader's session."""
-        return [name for name, each in self.simulation.brokers.items() if "client/r" in each.endpoint.queues]
+    def away(self, events: int) -> None:
+        """The reader is cut off, and so many events are published."""
+        self.reader.port.wire.cut()
+        self.publish(events)
+        self.run(0.3)
+
+    def sessions(self, client: str = "client/r") -> list[str]:
+        """The brokers that have a session of a client."""
+        return [name for name, each in self.simulation.brokers.items() if client in each.endpoint.queues]
 
     def check(self) -> None:
         self.run()
@@ -143,8 +148,7 @@ def test_a_client_that_left_before_the_answer_has_one_session_alone() -> None:
     row.run(1)
     row.simulation.move("client/q", "broker/b3")
     row.run(5)
-    having = [name for name, b in row.simulation.brokers.items() if "client/q" in b.endpoint.queues]
-    assert having == ["broker/b3"]
+    assert row.sessions("client/q") == ["broker/b3"]
 
 
 def test_a_broker_that_nobody_asks_any_more_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +187,7 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
             clock.at(at_ns, row.simulation.crash, name, SECOND)
 
     watch(monkeypatch, crash)
-    port = row.reader.port
-    port.wire.cut()
-    row.publish(5)
-    row.run(0.3)
+    row.away(5)
     row.move("b2")
     row.publish(5)
     row.run(0.3)
@@ -210,10 +211,7 @@ def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.Monke
             row.simulation.clock.at(port.last_arrival_ns + 1, crash)
 
     watch(monkeypatch, see)
-    port = row.reader.port
-    port.wire.cut()
-    row.publish(20)
-    row.run(0.3)
+    row.away(20)
     row.move("b2")
     row.check()
     assert row.simulation.brokers["broker/b2"].incarnation == 2
@@ -224,15 +222,13 @@ def test_a_session_whose_end_is_known_nowhere_begins_anew() -> None:
     row = Row()
     row.reader.unsubscribe(row.subscription)
     row.run()
-    port = row.reader.port
-    port.wire.cut()
+    row.away(0)
     row.run(60)
     assert row.sessions() == []
     row.move("b1")
     row.run()
     assert row.reader.port.open
     assert row.sessions() == ["broker/b1"]
-    assert isinstance(row.simulation.brokers["broker/b1"].endpoint, BrokerEndpoint)
 
 
 def test_a_session_of_many_subscriptions_moves_in_messages_that_fit_into_frames(
@@ -340,9 +336,7 @@ def test_a_crash_between_transactions_loses_and_repeats_nothing(
             simulation.clock.after(SECOND, simulation.restart, broker)
 
         simulation.on_stop = restart
-        row.reader.port.wire.cut()
-        row.publish(5)
-        row.run(0.3)
+        row.away(5)
         before = databases[at].transactions
         databases[at].crash_after = before + crash_after
         row.move("b2")
@@ -362,9 +356,7 @@ def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
     row = Row()
     endpoint = row.simulation.brokers["broker/b2"].endpoint
     endpoint.accept(ConnectRequest("client/r", Hello(99)), Noted(), row.simulation.clock.now_ns)
-    row.reader.port.wire.cut()
-    row.publish(5)
-    row.run(0.3)
+    row.away(5)
     row.move("b2")
     row.publish(5)
     row.check()
@@ -392,8 +384,7 @@ def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_beh
     identity = row.simulation.brokers["broker/b0"].endpoint.queues["client/r"].identity
     row.reader.unsubscribe(row.subscription)
     row.run()
-    row.reader.port.wire.cut()
-    row.run(0.3)
+    row.away(0)
     send(MoveStep.ASK)
     row.run(60)
     assert row.sessions() == []
@@ -401,8 +392,7 @@ def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_beh
     row.run(1)
     row.reader.subscribe(parse("x >= 0", T))
     row.run(1)
-    row.reader.port.wire.cut()
-    row.run(0.3)
+    row.away(0)
     assert row.sessions() == ["broker/b0"]
     send(MoveStep.FLUSH)
     assert answers == [MoveStep.STATE, MoveStep.REFUSED]
@@ -432,9 +422,7 @@ def test_sessions_on_their_way_count_as_their_clients() -> None:
 def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
     """How far its copies were read stayed in memory for each session that had ever come."""
     row = Row()
-    row.reader.port.wire.cut()
-    row.publish(20)
-    row.run(0.3)
+    row.away(20)
     row.move("b2")
     storage = row.simulation.brokers["broker/b2"].endpoint.durability.storage
     while (session := storage.sessions().get("client/r")) is None or session.arrival is None:
