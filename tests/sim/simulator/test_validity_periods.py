@@ -181,16 +181,13 @@ def test_a_durable_subscription_ends_although_its_client_and_its_broker_were_awa
     row.check()
 
 
-@pytest.mark.parametrize("away", [False, True])
-@pytest.mark.parametrize("period_s", [4.0, 0.0])
-def test_the_end_comes_behind_the_events_that_are_in_the_log(
-    away: bool, period_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A durable session that is behind, or away, has what was published before."""
+def behind(monkeypatch: pytest.MonkeyPatch, period_s: float, *, away: bool = False) -> Row:
+    """A durable session that does not read, or is away, with 100 events in its log for a subscription that is
+    over. Another subscription keeps the session."""
     monkeypatch.setattr("covey.overlay.core.endpoint.durability.QUEUED_BYTES", 2_000)
     row = Row(durable=True, window_bytes=600)
     row.subscribe(period_s)
-    row.reader.subscribe(parse("number < 0", row.type), {})  # else the session ends while it is away
+    row.reader.subscribe(parse("number < 0", row.type), {})
     row.run(0.5)
     if away:
         row.simulation.disconnect("client/r", 8 * SECOND)
@@ -201,10 +198,19 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
         row.run(0.02)
     row.run(4)
     assert not row.ends.times_ns
+    return row
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("period_s", [4.0, 0.0])
+def test_the_end_comes_behind_the_events_that_are_in_the_log(
+    away: bool, period_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = behind(monkeypatch, period_s, away=away)
     broker = row.simulation.brokers["broker/b3"]
     assert len(broker.core.tables.registry) == 1 + (period_s == 0.0)
-    for number in range(100, 110):
-        row.publish(number)
+    row.publish(*range(100, 105))
+    row.publish(*range(105, 110))
     row.run(0.1)
     row.reader.resume_reading()
     row.run(10)
@@ -216,26 +222,15 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
 
 def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end waits behind stored events when the client renews, and then its broker has to be told anew."""
-    monkeypatch.setattr("covey.overlay.core.endpoint.durability.QUEUED_BYTES", 2_000)
-    row = Row(durable=True, window_bytes=600)
-    late = row.subscribe(4.0)
-    row.reader.subscribe(parse("number < 0", row.type), {})
-    row.run(0.5)
-    row.reader.stop_reading()
-    for number in range(100):
-        row.publish(number)
-        row.run(0.02)
-    row.run(4)
-    assert not row.ends.times_ns
-    row.reader.renew(late, 600 * SECOND)
+    row = behind(monkeypatch, 4.0)
+    row.reader.renew(1, 600 * SECOND)
     row.run(1)
     row.simulation.crash("broker/b3", 3 * SECOND)
     row.run(1)
     row.reader.resume_reading()
     row.run(10)
     assert len(row.ends.times_ns) == 1
-    broker = row.simulation.brokers["broker/b3"]
-    assert len(broker.core.tables.registry) == 1
+    assert len(row.simulation.brokers["broker/b3"].core.tables.registry) == 1
     row.check()
 
 
