@@ -224,11 +224,6 @@ def test_links_of_an_overlay_file_have_delays(tmp_path: Path) -> None:
             load(wrong)
 
 
-def test_an_overlay_file_of_thousands_of_brokers_loads_fast(tmp_path: Path) -> None:
-    """Validation merges components, since a search for a path at each link takes minutes."""
-    assert len(reload(make_topology("random", 1000, seed=1), tmp_path).links) == 999
-
-
 def test_the_command_makes_checks_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overlay, picture, compose = tmp_path / "o.yaml", tmp_path / "o.png", tmp_path / "compose.yaml"
     assert run("topology", "make", "trading", "--brokers", 20, "-o", overlay, "--draw", picture) == 0
