@@ -16,16 +16,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cluster_runs import planned_runs
 from pyspark.sql import SparkSession
 from spark_cluster import executors_of
 
-from covey.sim.experiments.runs.run_all import SparkTasks, run_all
+from covey.sim.experiments.runs.run_all import PlannedRun, SparkTasks, run_all
 from covey.sim.metrics import spark_session, summarise
+from covey.sim.scenario.scenario import Scenario
 from covey.spark import CoveySource
 
 _LONG_S = 400.0
 """For a machine with much other work; on an idle one, everything together takes a minute."""
+
+
+def planned_runs() -> list[PlannedRun]:
+    """Small ones, and long enough to be interrupted."""
+    small = Scenario(brokers=5, publishers=2, subscribers=20, types=2, duration_s=1.0, event_rate=40.0)
+    return [PlannedRun(f"seed-{seed}", small.having(seed=seed)) for seed in range(4)]
 
 
 def sweep(master: str, folder: str, worker: int) -> list[Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import planned_runs
 from live_brokers import live_brokers
+from on_cluster import planned_runs
 from spark_cluster import spark_cluster
 
 from covey.sim.experiments.runs.run_all import run_one

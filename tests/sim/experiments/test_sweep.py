@@ -145,37 +145,34 @@ def test_an_invalid_sweep_file_is_refused(text: str, complaint: str, tmp_path: P
         load_sweep(tmp_path / "absent" / "sweep.yaml")
 
 
-def test_json_of_a_sweep_without_a_successful_run_is_an_empty_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("errors", "words", "out", "err"),
+    [
+        (["has no places"], ["--json"], "[]\n", "run seed-0 failed: has no places\n"),
+        (
+            ["3 brokers", "a process died", "3 brokers", "3 brokers"],
+            [],
+            "",
+            "run seed-0 and 2 more failed: 3 brokers\ncovey: run seed-1 failed: a process died\n",
+        ),
+        ([""], [], "", None),  # its trace cannot be read
+    ],
+)
+def test_a_sweep_fails_with_a_sentence_for_each_reason(
+    errors: list[str],
+    words: list[str],
+    out: str,
+    err: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failed = [RunOutcome("seed-0", str(tmp_path / "seed-0"), error="has no places")]
-    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: failed)
-    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
-    printed = capsys.readouterr()
-    assert printed.out == "[]\n"
-    assert printed.err == "covey: run seed-0 failed: has no places\n"
-
-
-def test_runs_that_fail_for_one_reason_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reasons = ["3 brokers", "a process died", "3 brokers", "3 brokers"]
-    failed = [RunOutcome(f"seed-{n}", str(tmp_path), error=reason) for n, reason in enumerate(reasons)]
-    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: failed)
-    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        "covey: run seed-0 and 2 more failed: 3 brokers",
-        "covey: run seed-1 failed: a process died",
-    ]
-
-
-def test_an_unreadable_trace_fails_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = [RunOutcome("seed-0", str(tmp_path / "seed-0"))]
-    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: done)
+    outcomes = [RunOutcome(f"seed-{n}", str(tmp_path), error=error) for n, error in enumerate(errors)]
+    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: outcomes)
     monkeypatch.setattr("covey.cli.metrics.print_metrics", lambda *arguments, **options: True)
-    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), *words) == 1
+    printed = capsys.readouterr()
+    assert err is None or (printed.out, printed.err) == (out, f"covey: {err}")
 
 
 @pytest.mark.thorough
