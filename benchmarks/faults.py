@@ -189,28 +189,22 @@ async def measure_faults(plan: FaultPlan, progress: Progress = silent) -> list[F
             await stack.enter_async_context(each)
         await publisher.advertise(ORDER)
         reader = await stack.enter_async_context(arrivals(await client.subscribe(ORDER)))
-        run = _Run(plan, overlay, links, {"publisher": publisher, "reader": client}, reader)
+        clients, stream = {"publisher": publisher, "reader": client}, _Stream(publisher, plan.rate)
+        run = _Run(plan, overlay, links, clients, reader, stream)
         return await run.all(progress)
 
 
+@dataclass(slots=True)
 class _Run:
     """The overlay of a run, and its faults. A place is a broker, or a link as (listener, other end)."""
 
-    def __init__(
-        self,
-        plan: FaultPlan,
-        overlay: LocalOverlay,
-        links: dict[tuple[str, ...], FaultyLink],
-        clients: dict[str, Client],
-        reader: Arrivals,
-    ) -> None:
-        self._plan = plan
-        self._overlay = overlay
-        self._links = links
-        self._clients = clients
-        self._reader = reader
-        self._stream = _Stream(clients["publisher"], plan.rate)
-        self._counted = (0, 0, 0, 0)
+    _plan: FaultPlan
+    _overlay: LocalOverlay
+    _links: dict[tuple[str, ...], FaultyLink]
+    _clients: dict[str, Client]
+    _reader: Arrivals
+    _stream: _Stream
+    _counted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     async def all(self, progress: Progress) -> list[FaultResult]:
         brokers = [(broker,) for broker in self._overlay.brokers]

@@ -49,7 +49,7 @@ class Words:
     def parse(self, name: str, text: str) -> tuple[str, ...]:
         known = {each.lower(): each for each in self.known}
         named = ",".join(known.get(word.lower(), word) for word in words(text))
-        return self.groups.get(text) or choices(name, named, tuple(self.known))
+        return self.groups[text] if text in self.groups else choices(name, named, tuple(self.known))
 
     def shown(self, default: Any) -> str:
         return next((name for name, group in self.groups.items() if group == default), ",".join(default))

@@ -428,17 +428,15 @@ async def measure_hostile(plan: HostilePlan, progress: Progress = silent) -> lis
         return await _Run(plan, overlay, publisher, readers).all(progress)
 
 
+@dataclass(slots=True)
 class _Run:
     """The attacks of a run."""
 
-    def __init__(
-        self, plan: HostilePlan, overlay: LocalOverlay, publisher: Client, readers: list[Arrivals]
-    ) -> None:
-        self._plan = plan
-        self._overlay = overlay
-        self._publisher = publisher
-        self._readers = readers
-        self._published = 0
+    _plan: HostilePlan
+    _overlay: LocalOverlay
+    _publisher: Client
+    _readers: list[Arrivals]
+    _published: int = 0
 
     async def all(self, progress: Progress) -> list[HostileResult]:
         publishing = asyncio.create_task(self._publish())

@@ -29,9 +29,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.harness import command, p50_p99_ms
-from benchmarks.systems import FLEETING, ORDER, TEXT, System
-from covey.cli.support.options import choices
+from benchmarks.harness import Words, command, p50_p99_ms
+from benchmarks.systems import FLEETING, INSTALLED, ORDER, TEXT, System
 from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client
@@ -170,13 +169,7 @@ class LonePlan:
     Example: python -m benchmarks lone --systems covey,nats
     """
 
-    systems: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Of {', '.join(FLEETING)}; several separated by commas.",
-            show_default="those that are installed",
-        ),
-    ] = None
+    systems: Annotated[tuple[str, ...], Words("Which", FLEETING, INSTALLED)] = ()
     rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 4.0
     loop: Annotated[int, typer.Option(min=100, help="Events of a loop of publish.")] = 50_000
@@ -195,10 +188,7 @@ class LoneResult:
 
 async def measure_lone(plan: LonePlan, progress: Progress = silent) -> dict[str, Any]:
     """A result per system, and the traces of Covey. `CoveyError` where events do not arrive."""
-    if plan.systems is None:
-        chosen = tuple(name for name, system in FLEETING.items() if not system.missing())
-    else:
-        chosen = choices("systems", plan.systems, tuple(FLEETING))
+    chosen = plan.systems or tuple(name for name, system in FLEETING.items() if not system.missing())
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     steps = plan.rounds * len(chosen)
     for step in range(steps):

@@ -25,9 +25,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness import command, p50_p99_ms, pair, steady
-from benchmarks.systems import DURABLE, System
-from covey.cli.support.options import words
+from benchmarks.harness import Words, command, p50_p99_ms, pair, steady
+from benchmarks.systems import DURABLE, INSTALLED, System
 from covey.cli.support.output import print_table
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.progress import Progress, silent
@@ -53,13 +52,7 @@ class PeerPlan:
     Example: python -m benchmarks peers --systems nats-server,mosquitto
     """
 
-    systems: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Of {', '.join(_PROGRAMS)}; several separated by commas.",
-            show_default="those on the PATH",
-        ),
-    ] = None
+    systems: Annotated[tuple[str, ...], Words("Which, beside Covey", _PROGRAMS, INSTALLED)] = ()
     rounds: Annotated[int, typer.Option(min=1, help="Rounds through all systems; medians are shown.")] = 3
     events: Annotated[int, typer.Option(min=100, help="Events of a round at full speed.")] = 3_000
     rate: int = 1_000
@@ -86,14 +79,11 @@ class PeerResult:
     rounds: list[tuple[float, tuple[float, float], tuple[float, float]]] = field(default_factory=list)
 
 
-def found(programs: Sequence[str] | None = None) -> list[type[System]]:
-    """The systems whose server is on the PATH and whose client is installed. `InputError` for one that is
-    named in `programs` and is not there.
+def found(programs: Sequence[str] = ()) -> list[type[System]]:
+    """Covey and the systems of `programs`, by default those whose server is on the PATH and whose client is
+    installed. `InputError` for one that is not there.
     """
-    for program in programs or ():
-        if program not in _PROGRAMS:
-            raise InputError(f"systems {program!r}: expected some of {', '.join(_PROGRAMS)}")
-    if programs is None:
+    if not programs:
         return [system for system in DURABLE if not system.missing()]
     chosen = [system for system in DURABLE if system.program in ("covey", *programs)]
     for missing in filter(None, (system.missing() for system in chosen)):
@@ -103,7 +93,7 @@ def found(programs: Sequence[str] | None = None) -> list[type[System]]:
 
 async def measure_peers(plan: PeerPlan, progress: Progress = silent) -> list[PeerResult]:
     """All systems, in rounds."""
-    peers = found(None if plan.systems is None else words(plan.systems))
+    peers = found(plan.systems)
     results = [PeerResult(peer.label, await _version(peer.program), peer.storing) for peer in peers]
     steps = (plan.rounds + 1) * len(peers)
     for step in range(steps):

@@ -649,6 +649,8 @@ FLEETING: dict[str, type[System]] = {
     "nats": FleetingNats,
     "mosquitto": FleetingMosquitto,
 }
+INSTALLED: Mapping[str, tuple[str, ...]] = {"installed": ()}
+"""Among the options of a benchmark: those that can be run here."""
 
 if __name__ == "__main__":
     run(_relay(int(sys.argv[1])))
