@@ -34,7 +34,6 @@ def predicate(text: str) -> Predicate:
         ("  \n\t ", "true"),
         ("true", "true"),
         ("not true", "false"),
-        ("price<10", "price < 10.0"),
         ("10 > price", "price < 10.0"),
         ("10.5 <= volume", "volume >= 10.5"),
         ("$low - 5 < price", "price > $low - 5"),
@@ -54,7 +53,6 @@ def predicate(text: str) -> Predicate:
         ("price < 3 - $x", "price < -1 * $x + 3"),
         ("price < 1 + 2 - - 3", "price < 6.0"),
         ("price in (1, $x - 1, 1)", "price in (1.0, $x - 1, 1.0)"),
-        ("volume in ()", "volume in ()"),
         ("volume not in (3)", "volume not in (3)"),
         ("price between 5 and 1", "price between 5.0 and 1.0"),
         ("not price between $a and $b", "price not between $a and $b"),
@@ -62,19 +60,16 @@ def predicate(text: str) -> Predicate:
         ("not firm suffix 'M'", 'firm not suffix "M"'),
         ("firm not contains $part", "firm not contains $part"),
         ("not (firm not contains 'B')", 'firm contains "B"'),
-        ("exists price", "exists(price)"),
         ("not exists ( price )", "not exists(price)"),
         ("!exists(price)", "not exists(price)"),
         ("not price < 3", "price >= 3.0"),
         ("price < 1 and volume > 2 or open == true", "price < 1.0 and volume > 2 or open == true"),
         ("price < 1 && (volume > 2 || !(open == true))", "price < 1.0 and (volume > 2 or open != true)"),
-        ("((price < 1))", "price < 1.0"),
         ("price < 1 and (volume > 2 and open == true)", "price < 1.0 and volume > 2 and open == true"),
         ("not (price < 1 and (volume > 2 or open == true))", "price >= 1.0 or volume <= 2 and open != true"),
         ("price < 1 and true", "price < 1.0"),
         ("price < 1 and false", "false"),
         ("price < 1 or true", "true"),
-        ("price < $x or false", "price < $x"),
         ('date > "2026-01-01"', 'date > "2026-01-01T00:00:00+00:00"'),
         ('date > "2026-01-01T02:00+02:00"', 'date > "2026-01-01T00:00:00+00:00"'),
         ("date > $since - 3600", "date > $since - 3600"),
@@ -114,12 +109,9 @@ def test_keywords_are_recognised_as_whole_words_only() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "column"),
     [
-        ("price << 3", "expected a number or a variable after <", 7),
-        ("price <", "expected a number or a variable after <", 7),
+        ('price << 3 and firm == "', "expected a number or a variable after <", 7),  # the leftmost error
         ("price < ", "expected a number or a variable after <", 8),
         ('price < "x"', "price is float64: expected a number or a variable, not 'x'", 8),
-        ("price < true", "price is float64: expected a number or a variable, not True", 8),
-        ("volume == 'x'", "volume is int64: expected a number or a variable, not 'x'", 10),
         ("firm == 3", "firm is string: expected a string or a variable, not 3", 8),
         ("3 == firm", "firm is string: expected a string or a variable, not 3", 0),
         ("open == 1", "open is bool: expected true, false or a variable, not 1", 8),
@@ -146,37 +138,28 @@ def test_keywords_are_recognised_as_whole_words_only() -> None:
         ("firm", "expected an operator after firm: == != < <= > >= in between prefix suffix contains", 4),
         ("open", "expected an operator after open: == or !=, as in open == true", 4),
         ("open < true", "open is bool: expected == or !=, not <", 5),
-        ("open in (true)", "open is bool: expected == or !=, not in", 5),
         ("price prefix 'x'", "price is float64: prefix needs a string attribute", 6),
-        ("price not suffix 'x'", "price is float64: not suffix needs a string attribute", 6),
         ("price not < 3", "expected in, between, prefix, suffix, contains after not", 10),
         ("price in 3", "expected ( after in", 9),
         ("price in (1, )", "expected a number or a variable after ,", 13),
         ("price in (1 2)", "expected ) or ,", 12),
-        ("price in (1, 2", "expected ) or ,", 14),
         ("price between 1 or 2", "expected and, between the two ends of between", 16),
-        ("price between 1 and", "expected a number or a variable after and", 19),
         ("price < 3)", "expected and, or or the end of the filter", 9),
         ("(price < 3", "this ( is never closed: expected )", 0),
         ("open == true and ((price < 3)", "this ( is never closed: expected )", 17),
         ("(price < 3 price", "expected and, or, ) or the end of the filter", 11),
         ("price < 3 AND volume > 2", "expected and, or or the end of the filter (did you mean and?)", 10),
         ("price < 3 & volume > 2", "expected and, or or the end of the filter (did you mean and?)", 10),
-        ("price < 3 < 5", "expected and, or or the end of the filter", 10),
         ("and price < 3", "expected a predicate, such as firm == ..., not, or (", 0),
         ("price < 3 and", "expected a predicate, such as firm == ..., not, or (, after and", 13),
-        ("not", "expected a predicate, such as firm == ..., not, or (, after not", 3),
         ("()", "expected a predicate, such as firm == ..., not, or (, after (", 1),
         ("3", "expected a comparison: == != < <= > >=", 1),
-        ("3 in price", "expected a comparison: == != < <= > >=", 2),
         ("3 < 5", "expected an attribute of Quote, after <", 4),
-        ("$x < $y", "expected an attribute of Quote, after <", 5),
         ("exists", "expected an attribute of Quote, after exists", 6),
         ("exists(price", "expected )", 12),
         ("price < 2 * 3", "expected a variable after *", 12),
         ("price < $x * $y", "expected a number after *", 13),
         ("price < $x + $y", "expected at most one variable in an operand", 13),
-        ("price < $x + 'a'", "expected a number or a variable after +", 13),
         ("price < inf - inf", "price is float64: expected a number that is not NaN, not nan", 8),
         ("price < 0 * $x", "variable $x: scale 0, expected a number other than 0", 8),
         ("price < $x + inf", "variable $x: offset inf, expected a finite number", 8),
@@ -197,7 +180,6 @@ def test_keywords_are_recognised_as_whole_words_only() -> None:
         ),
         ("price < 1e999", "expected a number within float64 (inf is infinity)", 8),
         ("price < 12abc", "expected the number to end here", 10),
-        ("price < 1.2.3", "expected the number to end here", 11),
         ("price < $", "expected the name of a variable after $", 9),
         ("price @ 3", "unexpected character '@'", 6),
         ('firm == "abc', 'this string is never closed: expected "', 8),
@@ -216,12 +198,6 @@ def test_errors_name_what_was_expected_and_its_column(text: str, message: str, c
     assert shown == [message, f"  {text}", f"  {' ' * column}^"]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.column) == (str(caught.value), column)
-
-
-def test_the_leftmost_error_is_reported() -> None:
-    with pytest.raises(FilterSyntaxError) as caught:
-        parse('price << 3 and firm == "', QUOTE)
-    assert caught.value.column == 7
 
 
 def test_a_long_text_is_shown_near_the_error() -> None:
