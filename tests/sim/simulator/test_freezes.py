@@ -1,5 +1,7 @@
 """Freezes that random histories seldom meet: each is absent, and there when its mechanism is switched off."""
 
+from typing import Any
+
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
@@ -34,17 +36,21 @@ class Delays(Observer):
             self.delays_ns += [self.now_ns() - int(row["at_ns"]) for row in action.batch]
 
 
+def line(brokers: int, options: EndpointOptions, **others: Any) -> tuple[Simulation, Delays]:
+    """Brokers in a row, with the delays of local events."""
+    seen = Delays()
+    wire = WireOptions(delay_ns=DELAY_NS)
+    simulation = Simulation(1, engine="naive", observers=[seen], options=options, wire=wire, **others)
+    seen.now_ns = lambda: simulation.clock.now_ns
+    simulation.build(make_topology("line", brokers))
+    return simulation, seen
+
+
 def latest_local_event(updates: int) -> int:
     """How late the latest event of a pair at one broker is, while a client beside them sends updates towards
     a neighbour that is stopped for three seconds; ten seconds if one does not arrive.
     """
-    seen = Delays()
-    options = EndpointOptions(max_queued_control=100, max_unsettled=20)
-    simulation = Simulation(
-        1, engine="naive", observers=[seen], options=options, wire=WireOptions(delay_ns=DELAY_NS)
-    )
-    seen.now_ns = lambda: simulation.clock.now_ns
-    simulation.build(make_topology("line", 2))
+    simulation, seen = line(2, EndpointOptions(max_queued_control=100, max_unsettled=20))
     feed, mover = simulation.join("client/p", "broker/b2"), simulation.join("client/m", "broker/b1")
     here, there = simulation.join("client/h", "broker/b1"), simulation.join("client/t", "broker/b1")
     feed.advertise(QUOTE)
@@ -84,15 +90,8 @@ WIDE = WindowSizes(first=64 << 10, publishers=64 << 20, least=64 << 10)
 def most_bytes_waiting(publishers: int, sizes: WindowSizes) -> int:
     """The bytes of credit that wait for a client that does not read, while so many clients publish."""
     sessions = SessionLimits(queue_bytes=8 << 10, stall_limit_s=1000.0)
-    options = EndpointOptions(sessions=sessions, windows=sizes)
-    simulation = Simulation(
-        1,
-        engine="naive",
-        options=options,
-        link={"window_bytes": 64 << 10, "max_frame_bytes": 4 << 10},
-        wire=WireOptions(delay_ns=DELAY_NS),
-    )
-    simulation.build(make_topology("line", 1))
+    link = {"window_bytes": 64 << 10, "max_frame_bytes": 4 << 10}
+    simulation, _ = line(1, EndpointOptions(sessions=sessions, windows=sizes), link=link)
     lazy = simulation.join("client/lazy", "broker/b1")
     feeds = [simulation.join(f"client/p{i}", "broker/b1") for i in range(publishers)]
     for feed in feeds:
@@ -124,18 +123,8 @@ def test_publishers_share_what_may_wait_for_a_client_that_does_not_read() -> Non
 
 def events_of_the_other_reader(limit_s: float) -> int:
     """Of a thousand events, how many reach a reader in ten seconds while another never reads."""
-    seen = Delays()
     options = EndpointOptions(sessions=SessionLimits(queue_events=20, stall_limit_s=limit_s))
-    simulation = Simulation(
-        1,
-        engine="naive",
-        observers=[seen],
-        options=options,
-        link={"window_bytes": 2 << 10},
-        wire=WireOptions(delay_ns=DELAY_NS),
-    )
-    seen.now_ns = lambda: simulation.clock.now_ns
-    simulation.build(make_topology("line", 2))
+    simulation, seen = line(2, options, link={"window_bytes": 2 << 10})
     feed = simulation.join("client/p", "broker/b1")
     readers = [simulation.join(f"client/r{i}", "broker/b2") for i in range(2)]
     feed.advertise(LOCAL)
@@ -158,8 +147,7 @@ def test_a_client_that_never_reads_holds_the_others_for_the_stall_limit_at_most(
 def has_published_to_itself() -> bool:
     """Whether a client gets all its events out that it subscribes to itself and reads none of."""
     options = EndpointOptions(sessions=SessionLimits(queue_events=20, stall_limit_s=1000.0))
-    simulation = Simulation(1, engine="naive", options=options, link={"window_bytes": 2 << 10})
-    simulation.build(make_topology("line", 1))
+    simulation, _ = line(1, options, link={"window_bytes": 2 << 10})
     client = simulation.join("client/c", "broker/b1")
     client.advertise(QUOTE)
     client.subscribe(parse("", QUOTE))
