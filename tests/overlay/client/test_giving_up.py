@@ -17,7 +17,11 @@ CLIENT_LOG = "covey.client"
 
 
 @on_a_loop
-async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_task() -> None:
+async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("covey.overlay.client.driver._GOODBYE_S", 0.1)
+
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -134,8 +134,9 @@ SCRIPT = """
 import sys
 from covey.overlay.core.messages import Advertise
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.node.main import run_broker
+from covey.overlay.node import main
 
+main.FAILED_DRAIN_S = 0.1
 handle_all = Broker.handle_all
 
 def fail(self, messages, *arguments, **named):
@@ -144,7 +145,7 @@ def fail(self, messages, *arguments, **named):
     return handle_all(self, messages, *arguments, **named)
 
 Broker.handle_all = fail
-sys.exit(run_broker(sys.argv[1], "b1"))
+sys.exit(main.run_broker(sys.argv[1], "b1"))
 """
 
 
@@ -159,7 +160,7 @@ async def test_the_process_of_a_broker_that_fails_ends_with_status_3(tmp_path: P
     try:
         async with Client(f"127.0.0.1:{port}", connect_timeout=60) as client:
             with pytest.raises(NotSettledError):
-                await client.advertise(QUOTE, timeout=1.0)
+                await client.advertise(QUOTE, timeout=0.1)
             _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:

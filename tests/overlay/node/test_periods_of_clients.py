@@ -34,7 +34,7 @@ async def test_iteration_ends_with_the_period_and_what_had_arrived_is_handed_out
         for number in range(5):
             await publisher.publish("Order", number=number, confirm=True)
         await mine.update(least=1)
-        await mine.renew(2.0)
+        await mine.renew(0.3)
         await until(lambda: mine.expired)
         assert [event["number"] async for event in mine] == [1, 2, 3, 4]
         await until(lambda: not listeners)
@@ -64,6 +64,6 @@ async def test_who_has_not_the_ticket_renews_nothing(local_brokers: None, tmp_pa
                 async with Client(overlay.addresses["b1"], "billing", durable=True, ticket=shown):
                     pass
         async with Client(overlay.addresses["b1"], "billing", durable=True, ticket=ticket) as client:
-            again = await client.subscribe(ORDER, "number >= 0", valid_for=1.0)
+            again = await client.subscribe(ORDER, "number >= 0", valid_for=0.3)
             assert len(client.session.subscriptions) == 1
             assert [event async for event in again] == []

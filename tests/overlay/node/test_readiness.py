@@ -61,7 +61,8 @@ async def test_a_restarted_broker_is_not_ready_while_it_takes_no_events() -> Non
 
 
 @on_a_loop
-async def test_who_watches_readiness_is_told_of_changes() -> None:
+async def test_who_watches_readiness_is_told_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_POLL_S", 0.05)
     async with (
         Brokers([("b1", "b2")]) as brokers,
         grpc.aio.insecure_channel(brokers.address("b1")) as channel,
@@ -77,7 +78,10 @@ async def test_who_watches_readiness_is_told_of_changes() -> None:
 
 
 @on_a_loop
-async def test_who_watches_the_health_of_a_broker_is_told_that_it_stops() -> None:
+async def test_who_watches_the_health_of_a_broker_is_told_that_it_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "_POLL_S", 0.05)
     async with Brokers() as brokers, grpc.aio.insecure_channel(brokers.address("b1")) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await asyncio.wait_for(watch.read(), 60)).status == health_pb2.HealthCheckResponse.SERVING
