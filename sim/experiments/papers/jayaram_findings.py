@@ -189,6 +189,11 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{verdicts.count(each)} {each}" for each in Verdict if each in verdicts)
 
 
+def _shown(estimate: Estimate | None) -> str | None:
+    """A measured value; zero where no run has any."""
+    return None if estimate is None else str(estimate) if estimate.value else "0.00"
+
+
 def _drawn(estimate: Estimate | None) -> tuple[float, float, float] | float | None:
     """A factor in a figure: bounds are not drawn."""
     if estimate is None or estimate.above or estimate.low == 0 < estimate.high == estimate.value:
@@ -364,7 +369,7 @@ def _figure(results: Results, factor: Claimed, table: CostTable) -> PaperFinding
         row: dict[str, Cell] = {RATE: round(case.rate(rho)), "rho": rho}
         for system in case.systems:
             value = results.value(case, BASE, system, rho, metric)
-            row[system] = None if value is None else str(value)
+            row[system] = _shown(value)
             if value is not None:
                 series.setdefault(system, []).append(value.over(case.rate(rho)))
         shares = [run.control_share for run in results.runs(case, BASE, case.static, rho) if run is not None]
@@ -456,8 +461,8 @@ def best(results: Results) -> PaperFinding:
                     RATE: round(case.rate(top)),
                     "rho": top,
                     "metric": LABELS[metric],
-                    "covey-parametric": None if ours is None else str(ours),
-                    "best of the paper's": None if theirs is None else str(theirs),
+                    "covey-parametric": _shown(ours),
+                    "best of the paper's": _shown(theirs),
                     "which": system,
                     "times better": str(factor),
                     "verdict": decide(Claim(), [factor]),
