@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher import EventBatch, EventType, Filter, create_engine, parse
+from covey.matcher import EventBatch, EventType, Filter, parse
+from covey.matcher.engines.cluster.engine import ClusterEngine
 
 Columns = dict[str, npt.NDArray[Any]]
 Event = Mapping[str, Any]
@@ -188,9 +189,9 @@ class Subscriptions:
 class Churn:
     """An engine and its oracle, under the changes that a seed draws; about `rows` subscriptions."""
 
-    def __init__(self, seed: int, rows: int = ROWS) -> None:
+    def __init__(self, seed: int, rows: int = ROWS, **options: Any) -> None:
         self.random = np.random.default_rng(seed)
-        self.engine = create_engine("cluster", TICK)
+        self.engine = ClusterEngine(TICK, **options)
         self.rows = rows
         self.parts = [Subscriptions(structure) for structure in STRUCTURES]
         self.next_id = 0
