@@ -23,6 +23,7 @@ OVERLAY = Path(__file__).resolve().parents[3] / "overlay"
 SOURCES = [
     *sorted((OVERLAY / "node").glob("*.py")),
     *sorted((OVERLAY / "transport").glob("*.py")),
+    OVERLAY / "scraping.py",
     OVERLAY.parent / "matcher/jit/kernel_loader.py",
 ]
 METHODS = ("debug", "info", "warning", "error", "critical", "exception", "log")
