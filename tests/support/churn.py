@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher import EventBatch, EventType, Filter, parse
-from covey.matcher.engines.cluster.engine import ClusterEngine
+from covey.matcher import EventBatch, EventType, Filter, create_engine, parse
 
 Columns = dict[str, npt.NDArray[Any]]
 Event = Mapping[str, Any]
@@ -189,9 +188,9 @@ class Subscriptions:
 class Churn:
     """An engine and its oracle, under the changes that a seed draws; about `rows` subscriptions."""
 
-    def __init__(self, seed: int, rows: int = ROWS, **options: Any) -> None:
+    def __init__(self, seed: int, rows: int = ROWS) -> None:
         self.random = np.random.default_rng(seed)
-        self.engine = ClusterEngine(TICK, **options)
+        self.engine = create_engine("cluster", TICK)
         self.rows = rows
         self.parts = [Subscriptions(structure) for structure in STRUCTURES]
         self.next_id = 0
