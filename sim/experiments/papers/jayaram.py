@@ -127,8 +127,9 @@ def notes(results: Results) -> list[str]:
         for case in results.grid.cases
         if case.steady_s
     ]
-    less = ", in D where brokers are slowed less a tenth or a hundredth as long"
-    less = less if results.grid.assumptions else ""
+    less = ""
+    if results.grid.assumptions:
+        less = ", in D where brokers are slowed less a tenth or a hundredth as long"
     return [
         "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
         "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",

@@ -44,6 +44,7 @@ SOURCES: Mapping[str, Sequence[str]] = {
         "overlay/core",
         *(f"sim/{room}" for room in ("baselines", "checkers", "metrics", "scenario", "simulator")),
         *(f"sim/{room}" for room in ("topology", "trace", "workload")),
+        *(f"sim/experiments/runs/{part}.py" for part in ("run", "simulated")),
         *(f"{_PAPERS}jayaram_{part}" for part in ("calibrations.py", "cases.py", "costs.json", "runs.py")),
     ),
     "liu": (

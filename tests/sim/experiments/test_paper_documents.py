@@ -2,7 +2,11 @@
 
 import json
 import re
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -18,8 +22,17 @@ from covey.sim.experiments.papers.documents import (
     write_documents,
     write_results,
 )
+from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in
+from covey.sim.experiments.papers.jayaram_cases import BASE, Point, grid, point_scenario
+from covey.sim.experiments.papers.measuring import measure
 from covey.sim.experiments.papers.provenance import ROOT, SOURCES, digest, provenance
+from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.progress import silent
 from covey.sim.reports import Curves
+from covey.sim.scenario.scenario import Scenario
+from covey.sim.workload import WORKLOADS, Boolean, Workload
+from covey.sim.workload.boolean import branching
 
 DOCS = ROOT / "docs"
 WRITE = "python -m covey.sim.experiments.papers.documents writes them anew"
@@ -91,6 +104,57 @@ def test_a_document_says_which_sizes_it_mixes() -> None:
     filled = fill(block("sizes", paper="all"), other, lambda paper: "d1")
     assert "here and in [evaluation](evaluation.md): quick for fabret; full for liu." in filled
     assert fill(block("sizes", "old", "all"), {}, lambda paper: "d1") == block("sizes", "", "all")
+
+
+def reached(run: Callable[[], object]) -> set[str]:
+    """The files of Covey of which a second run calls something; the first one imports them."""
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    run()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    own = [Path(file).relative_to(ROOT) for file in files if file.startswith(str(ROOT))]
+    return {str(file) for file in own if file.parts[0] in ("matcher", "overlay", "sim")} - NOT_MEASURED
+
+
+def play(scenario: Scenario) -> None:
+    SimulatedRun(scenario).run()
+
+
+def measured_files(paper: str) -> set[str]:
+    places = [ROOT / source for source in SOURCES[paper]]
+    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*.py"))]
+    return {str(file.relative_to(ROOT)) for file in files}
+
+
+NOT_MEASURED = {"sim/progress.py", "sim/invariants.py", "sim/experiments/papers/report.py"}
+"""What shows progress, asserts, or picks a size."""
+
+
+@pytest.mark.parametrize("workload", [Boolean(shape=branching(6, 3, 0.3), fulfilled=0.3), WORKLOADS["W0"]])
+def test_the_digests_have_all_that_matching_reaches(workload: Workload) -> None:
+    names = ("counting", "propagation", "search_tree", "noncanonical", "cluster", "trees")
+    engines = dict(zip(names, names, strict=True))
+    called = reached(lambda: measure(workload, 60, engines, PaperPlan("tiny"), silent))
+    for paper in ("aguilera", "bittner", "fabret"):
+        assert called <= measured_files(paper)
+
+
+def test_the_digest_of_jayaram_has_all_that_its_runs_reach(tmp_path: Path) -> None:
+    costs = Calibrations.write(tmp_path, checked_in()).files
+    small = {"brokers": 4, "publishers": 8, "subscribers": 8, "duration_s": 1.0, "warm_up_s": 0.5}
+    for case in grid(PaperPlan("quick")).cases:
+        for system in case.systems:
+            point = Point(case, BASE, system, case.rhos[-1], 1)
+            scenario = point_scenario(point, costs, 0.02, 0.0).having(**small)
+            assert reached(partial(play, scenario)) <= measured_files("jayaram")
 
 
 def test_the_digest_is_of_the_measured_sources_alone(tmp_path: Path) -> None:
