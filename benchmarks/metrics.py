@@ -1,8 +1,9 @@
 """`metrics`: the metrics of one run of any size, on one core and on more.
 
-A simulated run is multiplied: a copy has the same rows with publishers and clients of its own, so one run has
-so many times the events, deliveries and changes, and the counts of its metrics are known. Each measurement
-has a process of its own, and Spark's event log says what its tasks did.
+A simulated run is multiplied: a copy has the same rows with publishers and clients of its own and times a
+little later, or it would take less space than its rows do, so one run has so many times the events,
+deliveries and changes, and the counts of its metrics are known. Each measurement has a process of its own,
+and Spark's event log says what its tasks did.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 from pyarrow import parquet
 
@@ -34,6 +36,9 @@ from covey.sim.trace.storage import Folder
 from covey.sim.trace.tables import TABLES
 
 _NAMES = ("publisher", "client")
+_TIMES = ("time_ns", "ingress_ns")
+_LATER_NS = 101
+"""How much later the times of a copy are than those of the one before it."""
 _ONCE = ("work", "history")
 """Tables about brokers and the run as a whole: they are not multiplied."""
 _COPIES = 128
@@ -128,10 +133,15 @@ def _whole(folder: Folder, parts: Sequence[Part], schema: pa.Schema) -> pa.Table
 
 
 def _copy(whole: pa.Table, number: int) -> pa.Table:
-    """The rows with publishers and clients of their own; copy 0 has the same ones."""
+    """The rows with publishers, clients and times of their own; copy 0 has the same ones."""
     for column in _NAMES if number else ():
         if column in whole.schema.names:
             whole = _named(whole, column, f"{{}}~{number}")
+    for column in _TIMES:
+        if column in whole.schema.names:
+            place = whole.schema.get_field_index(column)
+            later = pc.add(whole.column(place), number * _LATER_NS)
+            whole = whole.set_column(place, whole.schema.field(place), later)
     return whole
 
 
