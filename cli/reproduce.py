@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +50,13 @@ def reproduce(
     from covey.cli.support.output import compile_once, progress
     from covey.sim.experiments.papers import PAPERS, PaperPlan
     from covey.sim.experiments.papers import reproduce as run
-    from covey.sim.experiments.papers.documents import check_documents, write_results
+    from covey.sim.experiments.papers.documents import (
+        check_documents,
+        other_verdicts,
+        read_results,
+        write_results,
+    )
+    from covey.sim.experiments.papers.provenance import ROOT
     from covey.sim.extras import need
     from covey.sim.progress import labelled
 
@@ -73,13 +80,15 @@ def reproduce(
         with progress() as on_progress:
             plan = PaperPlan("quick" if quick else "full", seed, str(folder or ""))
             report = run(each, plan, labelled(on_progress, each) if len(papers) > 1 else on_progress)
+        if write:
+            write_results(report, docs)
+        if others := other_verdicts(report, read_results(ROOT / "docs")):
+            report = replace(report, notes=[*report.notes, others])
         reports.append(report.as_json())
         if not json_output:
             print_report(report, Console())
         if folder is not None:
             write_files(report, folder)
-        if write:
-            write_results(report, docs)
     if json_output:
         print_json(reports if paper == "all" else reports[0])
 

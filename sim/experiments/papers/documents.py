@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def write_documents(docs: Path) -> None:
         (docs / name).write_text(fill(text, results, digest), encoding="utf-8")
 
 
+def other_verdicts(report: PaperReport, results: Mapping[str, Results]) -> str:
+    """Which findings have another verdict in results of another size, as a sentence; "" without any."""
+    kept = results.get(report.paper)
+    if kept is None or kept["provenance"]["size"] == report.size:
+        return ""
+    verdicts = {each["figure"]: each["verdict"] for each in kept["report"]["findings"]}
+    others = [
+        f"{each.figure} ({verdict}, here {each.verdict.value})"
+        for each in report.findings
+        if (verdict := verdicts.get(each.figure, each.verdict.value)) != each.verdict.value
+    ]
+    there = f"At the {kept['provenance']['size']} size (docs/results/{report.paper}.md)"
+    return f"{there} other verdicts: {', '.join(others)}." if others else ""
+
+
 def _texts(docs: Path) -> list[str]:
     return [(docs / name).read_text(encoding="utf-8") for name in DOCUMENTS]
 
@@ -105,6 +121,7 @@ def fill(text: str, results: Mapping[str, Results], current: Callable[[str], str
 
     Raises `CoveyError` for a part that there is not.
     """
+    current = cache(current)
 
     def part(block: re.Match[str]) -> str:
         paper, what = block["paper"], block["part"]

@@ -1,11 +1,12 @@
 """Where the results of a paper come from: seeds, date, machine, and the code that they measure.
 
-That code has a *digest*, a hash over its source files, which is compared in place of a version: a run is
-resumed, and results count as those of this code, while it is the same.
+That code has a *digest*, a hash over its source files without docstrings and comments, which is compared in
+place of a version: a run is resumed, and results count as those of this code, while it is the same.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import subprocess
@@ -61,8 +62,20 @@ def digest(paper: str, root: Path = ROOT) -> str:
     """Of the Python and JSON files in the sources of a paper, 16 hex digits."""
     content = sha256()
     for path in sorted(_files(paper, root)):
-        content.update(str(path.relative_to(root)).encode() + b"\0" + sha256(path.read_bytes()).digest())
+        text = path.read_text(encoding="utf-8")
+        code = _without_words(text) if path.suffix == ".py" else text
+        content.update(str(path.relative_to(root)).encode() + b"\0" + sha256(code.encode()).digest())
     return content.hexdigest()[:16]
+
+
+def _without_words(text: str) -> str:
+    """The lines of a module that are code."""
+    lines: list[str] = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(ast.Constant(str()), lineno=first, end_lineno=int(last)):
+                lines[first - 1 : last] = [""] * (last - first + 1)
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def _files(paper: str, root: Path) -> Iterator[Path]:

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from covey.sim.experiments.papers.documents import (
     STALE,
     all_tables,
     fill,
+    other_verdicts,
     read_results,
     unsupported,
     write_documents,
@@ -99,6 +101,16 @@ def test_results_of_other_code_are_marked_and_none_are_invented() -> None:
         fill(block("rows Fig. 8"), results(), lambda paper: "d1")
 
 
+def test_a_smaller_size_names_the_verdicts_that_differ_from_those_checked_in() -> None:
+    full = results()
+    here = PaperReport("fabret", "Fabret", "tiny", [finding(verdict=Verdict.OPPOSITE)])
+    assert other_verdicts(here, full) == (
+        "At the quick size (docs/results/fabret.md) other verdicts: Fig. 9 (holds, here opposite)."
+    )
+    others = ({"size": "quick"}, {"findings": [finding()]}, {"paper": "liu"})
+    assert {other_verdicts(replace(here, **each), full) for each in others} == {""}
+
+
 def test_a_document_says_which_sizes_it_mixes() -> None:
     other = {"fabret": results()["fabret"], "liu": {"provenance": ORIGIN | {"size": "full"}}}
     filled = fill(block("sizes", paper="all"), other, lambda paper: "d1")
@@ -170,8 +182,12 @@ def test_the_digest_is_of_the_measured_sources_alone(tmp_path: Path) -> None:
     first = digest("liu", tmp_path)
     (tmp_path / "docs/c.md").write_text("y")
     assert digest("liu", tmp_path) == first
-    (tmp_path / "matcher/evaluation/a.py").write_text("x = 2\n")
-    assert digest("liu", tmp_path) != first
+    code = tmp_path / "matcher/evaluation/a.py"
+    code.write_text('"""A module\nof one line."""\n\n# A comment.\nx = 1\n')
+    assert digest("liu", tmp_path) == first, "words are not measured"
+    for change in ("x = 2\n", "x = 1\ny = 'x'\n"):
+        code.write_text(change)
+        assert digest("liu", tmp_path) != first
     assert SOURCES.keys() == PAPERS.keys()
     assert all((ROOT / source).exists() for sources in SOURCES.values() for source in sources)
 
