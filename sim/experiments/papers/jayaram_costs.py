@@ -289,4 +289,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import typer
+
+    typer.run(main)
