@@ -10,9 +10,11 @@ import ast
 import os
 import platform
 import subprocess
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +71,16 @@ def digest(paper: str, root: Path = ROOT) -> str:
 
 
 def _without_words(text: str) -> str:
-    """The lines of a module that are code."""
-    lines: list[str] = text.splitlines()
+    """The code of a module."""
+    lines = text.split("\n")
+    for token in tokenize.generate_tokens(StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Expr(ast.Constant(str()), lineno=first, end_lineno=int(last)):
                 lines[first - 1 : last] = [""] * (last - first + 1)
-    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    return "\n".join(code for line in lines if (code := line.rstrip()))
 
 
 def _files(paper: str, root: Path) -> Iterator[Path]:
