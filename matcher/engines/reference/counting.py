@@ -1,11 +1,9 @@
 """The counting engine (Yan and Garcia-Molina; Pereira et al.; Bittner and Hinze 2005, section 2.2), and the
 non-canonical one (Bittner and Hinze 2005).
 
-Phase one finds the predicates that an event satisfies, phase two counts for every subscription how many of
-its own are among them. The non-canonical engine has filters as they are, with no normal form and so without a
-cap: a subscription is one row whatever its filter; when as many of its leaves hold as its tree needs at the
-very least, the tree is evaluated. Plans share the shape of a tree; a row's predicates are its leaves, in
-order.
+Phase one finds the predicates that an event satisfies, phase two counts them per subscription. The
+non-canonical engine counts the leaves of filters without normal form, one row per subscription; a tree is
+evaluated once its least number of leaves holds. Invariant: a row's predicates are its leaves, in order.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from covey.matcher.events.event_type import EventType
 
 
 class CountingStore(ReferenceStore):
-    """Rows in the lists of their predicates."""
-
     def _build(self, tests: Tests) -> npt.NDArray[np.int32]:
         self._index, ranks = index_predicates(tests, self)
         need = self._need(tests).astype(np.uint16)
@@ -69,8 +65,6 @@ class CountingStore(ReferenceStore):
 
 
 class CountingEngine(RowEngine):
-    """Counts satisfied predicates per subscription; see the module."""
-
     name: ClassVar[str] = "counting"
 
     def _new_store(self) -> CountingStore:
@@ -78,8 +72,6 @@ class CountingEngine(RowEngine):
 
 
 class NoncanonicalStore(CountingStore):
-    """Rows in the lists of the leaves of their trees."""
-
     def __init__(self, event_type: EventType, plans: TreePlans) -> None:
         self._plans = plans
         self._version = -1
@@ -128,8 +120,6 @@ class NoncanonicalStore(CountingStore):
 
 
 class NoncanonicalEngine(RowEngine):
-    """Counts leaves that hold, and evaluates trees; see the module."""
-
     name: ClassVar[str] = "noncanonical"
     plans: TreePlans
     store: NoncanonicalStore

@@ -1,18 +1,16 @@
-"""Kernels of the counting engine, which rows have which predicate, and how many of a row's still miss; and of
-the non-canonical one, which evaluates the trees of the rows that have enough of them.
+"""Kernels of the counting engine, and of the non-canonical one, which evaluates the trees of the counted
+rows.
 
     starts    [ 0 | 2 | 3 | ... ]       by rank of a predicate: the first of its places in
     places    [ 7 9 | 4 | ... ]         the rows that have it (predicate-subscription association)
     need      [ 5 5 3 ... ]             predicates per row;  left: the same, counted down by an event
 
-What an event satisfies are stretches of ranks, and so stretches of `places`; the row whose count reaches 0
-matches. Counting down needs one array at random where the hit vector and the count vector of the papers are
-two, and no pass over all rows at the end. Of a tree, `need` is the least number of leaves that must hold; and
+An event satisfies stretches of ranks, and so of `places`; the row whose count reaches 0 matches. The papers'
+hit vector and count vector take two random accesses and a pass over all rows at the end; this takes one. Of a
+tree, `need` is the least number of leaves that must hold:
 
     shapes [ AND 6 | 0 | OR 2 | 1 | 2 || ... ]   the trees of all plans (drawn in `compile/tree_plan.py`)
     starts [ 0 | 5 | ... ]                       by plan: the first word; `decided`: counting is enough
-
-Leaf t of a row's tree is its predicate t.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ from covey.matcher.jit.kernel import array, boolean, frozen, inlined, int32, int
 
 
 class Counted(NamedTuple):
-    """Rows by predicate, and counts."""
-
     starts: npt.NDArray[np.int64]  # [ranks + 1]
     places: npt.NDArray[np.int32]
     need: npt.NDArray[np.uint16]
@@ -42,7 +38,7 @@ COUNTED = record([array(int64), array(int32), array(uint16), array(uint16), arra
 
 @inlined
 def count_down(counted, index, keys, e, found, end):  # type: ignore[no-untyped-def]
-    """Append the places of the rows that event e satisfies as many predicates of as they need."""
+    """Append the places of rows with as many satisfied predicates as they need; returns the new end."""
     places, left = counted.places, counted.left
     for place in range(left.size):  # a slice assigned would be copied first, in case the two overlap
         left[place] = counted.need[place]
@@ -75,8 +71,6 @@ AND = 0
 
 
 class Trees(NamedTuple):
-    """The trees of all rows."""
-
     plans: npt.NDArray[np.int32]  # [signatures]
     shapes: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]  # [plans]
@@ -89,7 +83,7 @@ TREES = record([array(int32), array(int32), array(int32), array(boolean), array(
 
 @inlined
 def holds(trees, rows, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether the tree of a row holds; skips what cannot change it."""
+    """Whether a row's tree holds, with short-circuit evaluation; leaf t of the tree is the row's predicate t."""
     shapes, stack, leaves = trees.shapes, trees.stack, np.int64(rows.fields[row, ROW_PLACE])
     at = np.int64(trees.starts[trees.plans[rows.fields[row, ROW_SIGNATURE]]])
     depth, value = 0, True
@@ -119,7 +113,6 @@ def holds(trees, rows, row, keys, e):  # type: ignore[no-untyped-def]
 def evaluate_events(  # type: ignore[no-untyped-def]
     rows, counted, trees, index, keys, start, room, offsets, found
 ):
-    """Rows that match events `start` and later, CSR; returns the first event without room for `room` rows."""
     for e in range(start, keys.shape[0]):
         end = offsets[e]
         if end + room > found.size:

@@ -1,8 +1,4 @@
-"""The brute-force oracle: every event against every filter, one by one, in plain Python.
-
-Invariant: an answer is that of `Filter.matches`. It shares no code with the engines, which are tested against
-it under churn.
-"""
+"""The brute-force oracle: `Filter.matches` for every filter and event, sharing no code with the engines."""
 
 from __future__ import annotations
 
@@ -27,8 +23,6 @@ from covey.matcher.matches import Matches, Search
 
 
 class NaiveEngine(Engine):
-    """Stores (filter, values, interface) per id and evaluates all of them for every event."""
-
     name: ClassVar[str] = "naive"
 
     def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
@@ -114,7 +108,7 @@ class NaiveEngine(Engine):
         return Matches(_NaiveSearch(self, batch.with_schema(self.event_type).to_pylist()))
 
     def matching(self, event: Mapping[str, object]) -> Iterator[int]:
-        """The ids of the subscriptions that match an event."""
+        """The matching ids; a filter whose operator raises does not match."""
         for i, (filter, values, _) in self._subscriptions.items():
             try:
                 matches = filter.matches(event, values)
@@ -127,7 +121,6 @@ class NaiveEngine(Engine):
 
     @property
     def highest_interface(self) -> int:
-        """The highest interface ever used."""
         return self._highest_interface
 
     def __len__(self) -> int:
@@ -166,8 +159,6 @@ class NaiveEngine(Engine):
 
 
 class _NaiveSearch(Search):
-    """Every product from the ids of each event."""
-
     engine: NaiveEngine
 
     def __init__(self, engine: NaiveEngine, events: list[dict[str, object]]) -> None:

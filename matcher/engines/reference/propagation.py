@@ -1,9 +1,8 @@
 """The propagation engine (Fabret et al. 2001, sections 2 and 6): single access predicates.
 
-Phase one finds the predicates that an event satisfies, and enters them in a bit vector. Each row is in a
-cluster of one of its equalities, its *access predicate*: the one with the fewest users. Phase two compares
-the rows of the clusters whose access predicate is satisfied, by their bits. A row without an equality has
-another predicate in its place.
+Phase one sets the bit of each predicate that an event satisfies. Phase two compares the rows of the clusters
+whose access predicate is satisfied, by their bits. A row's access predicate is its equality with the fewest
+users, or another predicate where it has no equality.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ from covey.matcher.events.event_type import EventType
 
 
 class PropagationStore(ReferenceStore):
-    """Rows in clusters; with `lookahead` their cells are prefetched, which is the one difference."""
-
     def __init__(self, event_type: EventType, lookahead: bool) -> None:
         self._lookahead = int(lookahead)
         super().__init__(event_type)
@@ -73,7 +70,6 @@ class PropagationStore(ReferenceStore):
         return done
 
     def satisfied(self, keys: Keys) -> Numbers:
-        """Phase one alone: how many distinct predicates each event satisfies."""
         counts = np.zeros(len(keys), dtype=np.int64)
         p.satisfied_predicates(self._clusters, self._index, self._padded(keys), counts)
         return counts
@@ -92,7 +88,7 @@ class PropagationStore(ReferenceStore):
 
 
 class PropagationEngine(RowEngine):
-    """Fabret's propagation algorithm; see the module. Without `lookahead` nothing is prefetched."""
+    """Fabret's propagation algorithm; without `lookahead` nothing is prefetched."""
 
     name: ClassVar[str] = "propagation"
     store: PropagationStore

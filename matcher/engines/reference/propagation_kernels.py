@@ -5,9 +5,8 @@
     clusters  [ size rows cell place ]  rows with `size` predicates besides the access predicate
     cells     [ 4 9 7 | 5 5 8 | ... ]   of a cluster: ranks of the rows' first predicates, of the second
 
-Rows of one cluster are searched columnwise, by a loop of its own for each small size. Cells of a cache line,
-UNFOLD of them, are compared while a line further ahead is prefetched: of the first two columns alone, since
-others are seldom read (section 2.2).
+Each small size has a loop of its own over the columns of a cluster. UNFOLD cells, a cache line, are compared
+while a line further ahead is prefetched: of the first two columns, since others are seldom read (2.2).
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kerne
 SIZE, COUNT, CELL, PLACE = range(4)
 CLUSTER_FIELDS = 4
 UNFOLD = 16
-LOOKAHEAD = 64
-"""Cells ahead that are prefetched: four cache lines."""
+LOOKAHEAD = 64  # cells ahead that are prefetched: four cache lines
 
 
 class Clusters(NamedTuple):
-    """Rows by access predicate and size; those before `lists[0]` have no predicate at all."""
+    """Clusters before `lists[0]` are of rows without predicates."""
 
     bits: npt.NDArray[np.uint8]  # [ranks]: working memory, 0 between events
     lists: npt.NDArray[np.int64]  # [ranks + 1]
@@ -41,7 +39,7 @@ CLUSTERS = record([array(uint8), array(int64), array(int64, 2), array(int32)], C
 
 @inlined
 def set_bits(of, index, keys, e):  # type: ignore[no-untyped-def]
-    """Phase one: enter what an event satisfies; returns how many stretches of ranks that is."""
+    """Phase one: set the bits of satisfied predicates; returns how many stretches are in `index.spans`."""
     spans = satisfied(index, keys, e)
     for s in range(spans):
         for rank in range(index.spans[s, 0], index.spans[s, 1]):
@@ -123,7 +121,6 @@ def propagate_events(  # type: ignore[no-untyped-def]
 
 @kernel(CLUSTERS, INDEX, frozen(int64, 2), array(int64))
 def satisfied_predicates(of, index, keys, counts):  # type: ignore[no-untyped-def]
-    """Phase one alone: how many distinct predicates each event satisfies."""
     for e in range(keys.shape[0]):
         spans = set_bits(of, index, keys, e)
         for s in range(spans):

@@ -1,8 +1,9 @@
-"""The store of the reference engines: rows of shared predicates, and a structure that finds rows.
+"""The store of the reference engines: rows of shared predicates, and a structure, each engine's own, that
+finds rows.
 
-The structure is what the engines differ in. It is built of all rows at once; a row that has come or changed
-since is *young* and compared by itself, one that has gone or changed leaves a gap. Invariant: every row is
-young, or stands once in the structure as it is. When one row in 32 is young, the structure is built anew.
+The structure is built of all rows at once. Rows added or changed since are *young* and compared one by one;
+removed and changed rows leave gaps. Invariant: every row is either young, or unchanged and in the structure
+once. When one row in 32 is young, the structure is rebuilt.
 """
 
 from __future__ import annotations
@@ -29,14 +30,12 @@ _ABSENT, _YOUNG = -1, -2
 
 @dataclass(slots=True)
 class RowFields:
-    """The fields of rows (`rows/row_kernels.py`), and their subscriptions' ids."""
-
     rows: npt.NDArray[np.int32]
     ids: Ids
 
 
 class SearchedStore(RowStore):
-    """Rows in a structure that answers with row numbers, which become ids or interfaces after the search."""
+    """A structure that answers with row numbers, which become ids or interfaces after the search."""
 
     arrays: RowFields
 
@@ -95,14 +94,12 @@ class SearchedStore(RowStore):
 
     @abstractmethod
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
-        """Write the rows that match events `start` and later to `found`; returns the first event without
-        room for `_most_matches` rows.
-        """
+        """Rows of events from `start` on, CSR; returns the first event without room for `_most_matches` rows."""
 
 
 @dataclass(slots=True)
 class Tests:
-    """The tests of many rows, one after the other: those of rows[i] from starts[i] on, sizes[i] of them."""
+    """The tests of many rows in sequence: rows[i] has sizes[i] of them, from starts[i] on."""
 
     rows: Numbers
     sizes: Numbers
@@ -114,13 +111,11 @@ class Tests:
 
     @property
     def owners(self) -> Numbers:
-        """By test: the place of its row among `rows`."""
+        """By test: the position of its row in `rows`."""
         return np.repeat(np.arange(len(self.rows)), self.sizes)
 
 
 class ReferenceStore(SearchedStore):
-    """Rows of predicates; see the module."""
-
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         state = np.zeros(k.STATE, dtype=np.int64)
@@ -175,14 +170,14 @@ class ReferenceStore(SearchedStore):
         return np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1])
 
     def _links_of(self, rows: Numbers, tests: int) -> npt.NDArray[np.int32]:
-        """[t, i]: the predicate of test t of each of these rows."""
+        """[t, i]: the predicate of test t of rows[i]."""
         links: npt.NDArray[np.int32] = self._links[
             self.arrays.rows[rows, ROW_PLACE] + np.arange(tests)[:, None]
         ]
         return links
 
     def _become(self, rows: Numbers, state: int) -> None:
-        """Take rows out of the structure, if they are there."""
+        """Set the state of rows, and take them out of the structure."""
         before = self._where[rows]
         placed = before[before >= 0]
         self._members[placed] = -1
@@ -221,9 +216,7 @@ class ReferenceStore(SearchedStore):
 
     @abstractmethod
     def _build(self, tests: Tests) -> npt.NDArray[np.int32]:
-        """Build the structure of these rows; returns the row at each place in it, -1 for none. The search
-        answers with places.
-        """
+        """Build the structure; returns the row at each place, -1 for none. The search answers with places."""
 
     def begin_match(self, keys: Keys) -> None:
         if self._young > max(_FEW_YOUNG, self._arranged >> 5) or (
@@ -237,7 +230,6 @@ class ReferenceStore(SearchedStore):
             self._arranged, self._young, self._rows = len(placed), 0, None
 
     def rows(self) -> k.Rows:
-        """The rows, for kernels."""
         if self._rows is None:
             self._rows = k.Rows(
                 fields=self.arrays.rows,
@@ -251,7 +243,7 @@ class ReferenceStore(SearchedStore):
         return self._rows
 
     def tops_of(self, columns: Numbers) -> Keys:
-        """The key of the largest value of each of these columns; the largest key for derived ones."""
+        """By column: the key of its largest value; of a derived column the largest key."""
         tops = np.append(self.schema.tops(), LAST)
         return tops[np.minimum(columns, len(tops) - 1)]
 
@@ -269,7 +261,7 @@ class ReferenceStore(SearchedStore):
         return super()._match_all(self._padded(keys))
 
     def _padded(self, keys: Keys) -> Keys:
-        """With the columns of rows that are gone."""
+        """With MISSING in the columns that only removed rows tested."""
         missing = self._width - keys.shape[1]
         return keys if missing <= 0 else np.pad(keys, ((0, 0), (0, missing)), constant_values=MISSING)
 
@@ -290,7 +282,6 @@ class ReferenceStore(SearchedStore):
         }
 
     def summary(self) -> str:
-        """How many predicates and young rows there are, for people."""
         return f"{int(np.count_nonzero(self.predicates.columns >= 0))} predicates, {self._young} young rows"
 
 
@@ -298,13 +289,12 @@ class ReferenceStore(SearchedStore):
 
 
 def classes_of(lows: Keys, highs: Keys, tops: Keys) -> Numbers:
-    """The class of every interval."""
     classes = np.where(lows == FIRST, k.BELOW, np.where(highs == tops, k.ABOVE, k.RANGE))
     return np.where(lows > highs, k.EMPTY, np.where(lows == highs, k.POINT, classes)).astype(np.int64)
 
 
 def index_predicates(tests: Tests, store: ReferenceStore) -> tuple[k.Index, Numbers]:
-    """An index of the predicates of tests, and the rank of each test's."""
+    """An index of the distinct predicates, and the rank of each test's predicate."""
     _, first, of_test = np.unique(tests.predicates, return_index=True, return_inverse=True)
     columns, lows, highs = tests.columns[first], tests.lows[first], tests.highs[first]
     width = int(columns.max(initial=-1)) + 1
@@ -329,7 +319,7 @@ def index_predicates(tests: Tests, store: ReferenceStore) -> tuple[k.Index, Numb
 
 
 def index_bytes(index: k.Index) -> int:
-    """Its memory, without working memory."""
+    """Without working memory."""
     return sum(part.nbytes for part in index[:-1])
 
 

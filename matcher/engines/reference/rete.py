@@ -1,10 +1,8 @@
-"""The rete engine: a network in which each subscription is a chain of nodes (Forgy; Jayaram et al. 2010,
-section 5.1).
+"""The rete engine: a chain of nodes in a network per subscription (Forgy; Jayaram et al. 2010, section 5.1).
 
-Predicates are alpha memories, shared by all that have them; rows that begin with the same predicates, in the
-order of the event type's attributes, share beta nodes. Events join with nothing, so a token is "active for
-this event". Invariant: every beta node leads to a row, and no two children of one node have the same
-predicate.
+Predicates are alpha memories; rows that begin with the same predicates, in the order of the event type's
+attributes, share beta nodes. Events join with nothing, so a token is "active for this event". Invariant:
+every beta node leads to a row, and no two children of a node have the same predicate.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ from covey.matcher.engines.rows.engine import RowEngine
 
 
 class ReteStore(ReferenceStore):
-    """Rows at the ends of chains of predicates."""
-
     def _build(self, tests: Tests) -> npt.NDArray[np.int32]:
         self._index, ranks = index_predicates(tests, self)
         count = len(self._index.edges)
@@ -87,8 +83,6 @@ class ReteStore(ReferenceStore):
 
 
 class ReteEngine(RowEngine):
-    """Passes events through a network of shared chains; see the module."""
-
     name: ClassVar[str] = "rete"
 
     def _new_store(self) -> ReteStore:

@@ -1,13 +1,11 @@
-"""Kernels of the rete engine: every row a chain of nodes, shared as far as rows begin alike.
+"""Kernels of the rete engine: every row is a chain of nodes, shared with rows that begin alike.
 
-    alpha   the predicate index; true[rank] is the stamp of the last event that satisfied the predicate (the
-            alpha memories, which hold one event at a time)
+    alpha   the predicate index; true[rank] is the stamp of the last event that satisfied the predicate
     beta    node [ rank | children from, up to | rows from, up to ]     0 is the root
-            the children of a node are nodes one after the other, by ascending rank
+            the children of a node are consecutive, by ascending rank
 
-A node is active when its parent is and its predicate holds. An event activates the alpha memories, and from
-every active node downwards its children: by looking at each, or, where there are more children than
-satisfied predicates, by looking up what is satisfied.
+A node is active when its parent is and its predicate holds. The active children of a node are found by
+testing each or, where it has more children than the event satisfies predicates, by looking these up.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kerne
 
 
 class Beta(NamedTuple):
-    """The network of beta nodes."""
-
     ranks: npt.NDArray[np.int64]  # [nodes]; -1 of the root
     children: npt.NDArray[np.int32]  # [nodes, 2]: first child and last + 1
     ends: npt.NDArray[np.int32]  # [nodes + 1]: first of the rows that end at a node
@@ -41,7 +37,7 @@ BETA = record(
 
 @inlined
 def activate(beta, index, stretches, stamp):  # type: ignore[no-untyped-def]
-    """Note what holds, and put the chains that start with it on the stack; returns how many of each."""
+    """Stamp what holds and push the chains that start with it; returns how many are pushed, and hold."""
     depth, holding = np.int64(0), np.int64(0)
     for s in range(stretches):
         for rank in range(index.spans[s, 0], index.spans[s, 1]):
@@ -55,7 +51,7 @@ def activate(beta, index, stretches, stamp):  # type: ignore[no-untyped-def]
 
 @inlined
 def look_up(beta, index, stretches, node, depth):  # type: ignore[no-untyped-def]
-    """Put the children of a node whose predicates hold on the stack."""
+    """Push the children of a node whose predicates hold; returns the new depth."""
     first, last = np.int64(beta.children[node, 0]), np.int64(beta.children[node, 1])
     for s in range(stretches):
         child = first_at_least(beta.ranks, first, last, index.spans[s, 0])

@@ -1,9 +1,4 @@
-"""The scan: a linear pass over all subscriptions, the baseline of every other engine.
-
-Nothing is indexed, so nothing degrades, whatever the subscriptions; cost is linear in their number. Narrow
-codes of bounds, vector comparison of one column after the other, and an early end where few rows are left
-(`scan_kernels.py`).
-"""
+"""The scan: a linear pass over all subscriptions, the baseline of every other engine (`scan_kernels.py`)."""
 
 from __future__ import annotations
 
@@ -31,12 +26,10 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ColumnCuts:
-    """The cuts of a column, every lo and every hi + 1 of its tests: `count` of them, from `base` on if
-    linear, else `cuts`, ascending.
-
-    The code of a key is the number of cuts that are <= it; so `lo <= key <= hi` is `code(lo) <= code(key) <=
-    code(hi + 1) - 1`. Where the cuts are close together, all integers between the first and the last are cuts
-    (*linear*), and the code is a subtraction. An open end needs no cut.
+    """The cuts of a column, every lo and every hi + 1 of its tests; an open end needs none. A key's code is
+    the number of cuts <= it, so `lo <= key <= hi` is `code(lo) <= code(key) <= code(hi + 1) - 1`. If
+    *linear*, all `count` integers from `base` on are cuts, and coding is a subtraction; else `cuts` has them,
+    ascending.
     """
 
     linear: bool = False
@@ -46,7 +39,7 @@ class ColumnCuts:
 
     @classmethod
     def of(cls, lows: Keys, highs: Keys, tops: Keys) -> ColumnCuts:
-        """The cuts for these intervals, tests[i] of a column whose largest value has the key tops[i]."""
+        """The cuts of intervals; tops[i] is the key of the largest value of interval i's column."""
         holds = lows <= highs
         starts = lows[holds & ((lows > FIRST) | (lows == highs))]
         ends = highs[holds & ((highs < tops) | (lows == FIRST))] + 1
@@ -65,7 +58,6 @@ class ColumnCuts:
         return 1 if self.count < 2**8 else 2 if self.count < 2**16 else 4
 
     def code(self, keys: Keys) -> Numbers:
-        """How many cuts are <= each key."""
         if self.linear:
             return np.clip(keys, self.base - 1, self.base + self.count - 1) - self.base + 1
         order = np.argsort(keys)  # sorted keys find the cuts in the cache: five times as fast
@@ -74,14 +66,12 @@ class ColumnCuts:
         return codes
 
     def codes(self, lows: Keys, highs: Keys) -> tuple[Numbers, Numbers]:
-        """The codes of intervals, an empty one as (1, 0)."""
+        """The codes of intervals; (1, 0) for an empty one."""
         empty = lows > highs
         return np.where(empty, 1, self.code(lows)), np.where(empty, 0, self.code(highs + 1) - 1)
 
 
 class ScanStore(ReferenceStore):
-    """Rows in groups of equal first tests, as codes."""
-
     def _build(self, tests: Tests) -> npt.NDArray[np.int32]:
         coding = self._cuts(tests)
         kinds, columns, lows, highs = self._put_in_order(tests)
@@ -160,9 +150,7 @@ class ScanStore(ReferenceStore):
         return table, np.concatenate([_NONE, *(cuts.cuts for cuts in coding)])
 
     def _put_in_order(self, tests: Tests) -> tuple[Numbers, Numbers, Keys, Keys]:
-        """Kinds, columns and bounds, with the tests of every row sorted by kind, and within a kind by how
-        many rows have them, which makes few groups.
-        """
+        """Kinds, columns and bounds; each row's tests by kind, then by frequency, to make few groups."""
         kinds = _kinds(tests.lows, tests.highs, self.tops_of(tests.columns))
         known, position, counts = np.unique(
             tests.columns << _KIND_BITS | kinds, return_inverse=True, return_counts=True
@@ -222,8 +210,6 @@ def _kinds(lows: Keys, highs: Keys, tops: Keys) -> Numbers:
 
 
 class ScanEngine(RowEngine):
-    """Looks at every subscription; see the module."""
-
     name: ClassVar[str] = "scan"
 
     def _new_store(self) -> ScanStore:

@@ -1,21 +1,17 @@
-"""Kernels of the scan: every subscription looked at for every event, as cheaply as columns allow.
+"""Kernels of the scan: every subscription is compared with every event, column by column.
 
-Rows lie in groups that have the same first tests (up to three, on the same columns and of the same kind).
-Bounds are stored as narrow codes, columnwise; the code of a key counts the bounds of its column up to it, so
-that comparing codes is as exact as comparing keys, and one byte serves a column with at most 255 different
-bounds:
+Rows lie in groups with the same first tests (up to three, on the same columns and of the same kind). Bounds
+are narrow codes, which compare exactly as keys do; one byte serves a column with up to 255 distinct bounds:
 
     members [ row row row -1 -1 | row row ... ]      group 0 | group 1 ...; -1 where there is none
     bytes   [ lo of test 0 ... | hi of test 0 ... | ... ]       one memory, seen as words of 8, 16 and 32 bits
     tails   [ column lo hi | column lo hi | ... ]    tests beyond the third; member m's from starts[m] on
     groups  [ first count slots | column kind width lo hi | column kind width lo hi | ... ]
 
-A block of 1,024 rows is compared column by column into one byte per row, which compilers turn into vector
-instructions, and as soon as few rows are left they are finished one by one, on the remaining columns and then
-on their tails (checking the row's own bounds instead, by its number, cost four cache misses each and made BOX
-take half as long again).
-
-Blocks of 256 rows were up to a fifth slower (W0, 100,000), blocks of 64 rows half as fast.
+A block of 1,024 rows is compared by vector instructions into one byte per row. Once few rows are left, they
+are finished one by one, on the remaining columns and their tails (on the row's own bounds instead, which cost
+four cache misses each, BOX took half as long again). Blocks of 256 rows were up to a fifth slower (W0,
+100,000), blocks of 64 rows half as fast.
 """
 
 from __future__ import annotations
@@ -43,10 +39,8 @@ from covey.matcher.jit.kernel import (
 
 BLOCK = 1024
 SLOTS = 3
-STEP = 64
-"""Groups have room for a multiple of this many rows; the rest of a group has no rows."""
-ROW_COST = 64
-"""Looking at one row by itself costs as much as comparing so many bytes of a column."""
+STEP = 64  # groups have room for a multiple of this many rows
+ROW_COST = 64  # bytes of a column that are compared in the time of one row by itself
 
 GROUP_FIRST, GROUP_COUNT, GROUP_SLOTS, GROUP_SLOT = range(4)
 SLOT_COLUMN, SLOT_KIND, SLOT_WIDTH, SLOT_LOW, SLOT_HIGH = range(5)
@@ -58,13 +52,10 @@ EQUAL, RANGE, BELOW, ABOVE = range(4)
 
 EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 EVERY_SHORT = np.uint64(0x0001000100010001)
-BYTE_NUMBERS = np.uint64(0x0001020304050607)
-"""Times 2**(8 * i), its highest byte is i."""
+BYTE_NUMBERS = np.uint64(0x0001020304050607)  # times 2**(8 * i), its highest byte is i
 
 
 class Scan(NamedTuple):
-    """The groups."""
-
     groups: npt.NDArray[np.int64]  # [groups, GROUP_FIELDS]
     starts: npt.NDArray[np.int32]  # [members + 1]
     tails: npt.NDArray[np.int64]  # [tests after the third, 3]
@@ -85,7 +76,6 @@ SCAN = record(
 
 @inlined
 def code_of(scan, column, key):  # type: ignore[no-untyped-def]
-    """How many cuts of a column are <= key."""
     count = scan.coding[column, 2]
     if scan.coding[column, 0] == 1:
         base = scan.coding[column, 1]
@@ -106,12 +96,8 @@ def code_of(scan, column, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def compare(pool, low, high, kind, code, count, fresh, ok):  # type: ignore[no-untyped-def]
-    """ok[i] = (fresh or ok[i]) and the code is within the bounds of row i, for `count` rows, a multiple of
-    STEP.
-
-    Steps of a fixed length, and slices, are what compilers make vector instructions of: an index computed
-    from two signed numbers might be negative, which Numba checks, and a loop of any length has an end that is
-    done one by one.
+    """ok[i] = (fresh or ok[i]) and code is within the bounds of row i, for `count` rows, a multiple of STEP.
+    Slices of a fixed length become vector instructions; Numba checks computed indices for being negative.
     """
     for step in range(0, count, STEP):
         lows, highs = pool[low + step : low + step + STEP], pool[high + step : high + step + STEP]
@@ -132,7 +118,7 @@ def compare(pool, low, high, kind, code, count, fresh, ok):  # type: ignore[no-u
 
 @inlined
 def count_ones(ok_words):  # type: ignore[no-untyped-def]
-    """How many of the bytes, each 0 or 1, in at most 255 words are 1; eight at a time."""
+    """How many bytes, each 0 or 1, are 1 in at most 255 words."""
     total = np.uint64(0)
     for w in range(ok_words.size):
         total += ok_words[w]
@@ -142,7 +128,6 @@ def count_ones(ok_words):  # type: ignore[no-untyped-def]
 
 @inlined
 def within(pool, low, high, kind, code):  # type: ignore[no-untyped-def]
-    """Whether code is within the bounds of one row."""
     if kind == EQUAL:
         return pool[low] == code
     if kind == BELOW:
@@ -154,7 +139,7 @@ def within(pool, low, high, kind, code):  # type: ignore[no-untyped-def]
 
 @inlined
 def tail_passes(starts, tails, member, keys, e):  # type: ignore[no-untyped-def]
-    """Whether event e passes the tests of a member that its group's columns do not have."""
+    """Whether event e passes the tests of a member beyond its group's columns."""
     for t in range(starts[member], starts[member + 1]):
         key = keys[e, tails[t, 0]]
         if key < tails[t, 1] or key > tails[t, 2]:
@@ -164,7 +149,7 @@ def tail_passes(starts, tails, member, keys, e):  # type: ignore[no-untyped-def]
 
 @inlined
 def slots_pass(scan, g, slot, position, codes):  # type: ignore[no-untyped-def]
-    """Whether the row at a position of a group passes the group's tests from `slot` on."""
+    """Whether the row at a position passes the group's tests from `slot` on."""
     while slot < scan.groups[g, GROUP_SLOTS]:
         s = GROUP_SLOT + slot * SLOT_FIELDS
         low, high = scan.groups[g, s + SLOT_LOW] + position, scan.groups[g, s + SLOT_HIGH] + position
@@ -184,9 +169,7 @@ def slots_pass(scan, g, slot, position, codes):  # type: ignore[no-untyped-def]
 
 @inlined
 def may_pass(scan, g, keys, e):  # type: ignore[no-untyped-def]
-    """Whether the event has the values that one-sided tests of a group take for granted: present, and not
-    NaN.
-    """
+    """Whether the event's values are present and not NaN, as one-sided tests of a group assume."""
     for slot in range(scan.groups[g, GROUP_SLOTS]):
         s = GROUP_SLOT + slot * SLOT_FIELDS
         kind, column = scan.groups[g, s + SLOT_KIND], scan.groups[g, s + SLOT_COLUMN]
@@ -205,8 +188,7 @@ def scan_events(  # type: ignore[no-untyped-def]
     scan, rows, keys, start, room, codes, ok, ok_words, offsets, found
 ):
     """Rows that match events `start` and later, CSR; returns the first event without room for `room` rows.
-
-    `codes` has a place per column; `ok` has BLOCK bytes, and `ok_words` is the same memory.
+    `codes` has a place per column, `ok` BLOCK bytes; `ok_words` is the same memory.
     """
     for e in range(start, keys.shape[0]):
         end = offsets[e]

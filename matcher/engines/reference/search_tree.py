@@ -1,8 +1,8 @@
 """The search tree engine: the parallel search tree of Aguilera et al. (1999), the engine of Gryphon.
 
-Equalities are edges of the tree (drawn in `search_tree_kernels.py`); what is no equality is *don't care* at
-its level and is checked in the leaf: the paper does not cover ranges, and edges per range would be tried one
-by one. Attributes that most rows test for equality are the first levels, so that star edges are few.
+Equalities are edges (drawn in `search_tree_kernels.py`). Other tests are *don't care* at their level and
+checked in the leaf: the paper does not cover ranges, and edges per range would be tried one by one.
+Attributes that most rows test for equality are the first levels, so that star edges are few.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _FACTORS_BY_ITSELF = 2
 
 
 class SearchTreeStore(ReferenceStore):
-    """Rows in the leaves of a search tree."""
-
     def __init__(
         self, event_type: EventType, factoring: int | None, skip_trivial_tests: bool, delayed_branching: bool
     ) -> None:
@@ -94,7 +92,7 @@ class SearchTreeStore(ReferenceStore):
     def _plant(
         self, tests: Tests, left: Numbers, nodes: list[Numbers], roots: Numbers, leaf_of: Numbers
     ) -> None:
-        """Fill the leaves, which are the last of `nodes`, with the tests `left` of their rows."""
+        """Fill the leaves, the last of `nodes`, with the tests `left` of their rows."""
         count, owners = len(tests.rows), tests.owners[left]
         sizes = np.bincount(owners, minlength=count)
         starts = np.cumsum(sizes) - sizes
@@ -177,7 +175,7 @@ class SearchTreeStore(ReferenceStore):
 
 
 def _by_root(roots: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """The group of every row, by its factors; the root of every group, and the line of its first node."""
+    """Each row's group by its factors, each group's root, and the line of its first node."""
     order = np.lexsort(roots.T)
     ordered = roots[order]
     new = np.ones(len(roots), dtype=np.bool_)
@@ -196,10 +194,8 @@ def _lines(via: int, parents: Numbers, keys: Keys) -> Numbers:
 
 
 class SearchTreeEngine(RowEngine):
-    """Follows values and don't-care edges from the root to the leaves; see the module.
-
-    `factoring` is how many leading attributes are hashed together instead of being levels (at most 4; by
-    itself, up to two that almost all rows test for equality).
+    """`factoring` is how many leading attributes are hashed together instead of being levels: at most 4, by
+    default up to two that almost all rows test for equality.
     """
 
     name: ClassVar[str] = "search_tree"

@@ -1,24 +1,21 @@
 """Kernels of the parallel search tree (Aguilera et al. 1999; Gryphon), and its layout.
 
-Levels are attributes, edges are values or *don't care*.
+An inner node tests one attribute. A row is below the edge of the value that it requires or, if it does not
+test the attribute, below the *star* edge. So an event follows at most two edges from every node, and reaches
+all rows whose equalities it satisfies. Other tests are checked in the leaf:
 
-An inner node stands for a test of one attribute. A row hangs below the edge of the value that it wants, or,
-where it does not mention the attribute, below the *star* edge; so an event follows at most two edges from
-every node that it reaches, and the leaves that it reaches hold all rows whose equalities it satisfies. What
-is no equality is checked in the leaf:
-
-    node   [ column star parent key via edges star_column star_bloom ]       one line of a cache per node
+    node   [ column star parent key via edges star_column star_bloom ]       one cache line per node
     edges  [ child << 32 | hash bits, ... ]                 value edges of all nodes, by hash of (node, key)
     leaf   a node without a column: `star` is its first bucket, `edges` how many it has, one per set of
            columns to test
     bucket [ places | lo 0 | hi 0 | lo 1 | hi 1 ]           in the pool, columnwise
 
-The optimisations that this line of work names, each an option of the engine:
+The optimisations of this line of work are options of the engine:
 
-- *Skipping trivial tests*: a node of which only the star edge is left is not there.
-- *Factoring*: the first attributes are not levels but one hash table of trees, by the values they want.
-- *Delayed branching*: a star edge is followed only if the test at its end can succeed; a node knows which
-  attribute that tests, and has a Bloom filter of 64 bits of the values that it has edges for.
+- *Skipping trivial tests*: a node with no other edge than the star edge is omitted.
+- *Factoring*: the first attributes are one hash table of trees by their values, instead of levels.
+- *Delayed branching*: a star edge is followed only if the test at its end can succeed, by the attribute
+  of that test, and a Bloom filter of 64 bits of the values that it has edges for.
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ from covey.matcher.jit.kernel import array, boolean, first_hash, frozen, inlined
 NONE = -1
 FREE = np.int64(-1)
 LOW_HALF = np.int64(0xFFFFFFFF)
-FACTORS = 4
-"""The most attributes that are factored out."""
+FACTORS = 4  # the most attributes that are factored out
 
 COLUMN, STAR, PARENT, KEY, VIA, EDGES, STAR_COLUMN, STAR_BLOOM = range(8)
 NODE_FIELDS = 8
@@ -49,8 +45,6 @@ ROOT_FIELDS = ROOT_KEYS + FACTORS
 
 
 class Tree(NamedTuple):
-    """All arrays of a search tree."""
-
     nodes: npt.NDArray[np.int64]  # [nodes, NODE_FIELDS]
     edges: npt.NDArray[np.int64]  # a power of two
     roots: npt.NDArray[np.int64]  # [roots, ROOT_FIELDS]
@@ -83,7 +77,7 @@ def bloom_bit(key):  # type: ignore[no-untyped-def]
 
 @inlined
 def find_edge(nodes, edges, node, key):  # type: ignore[no-untyped-def]
-    """The child of a node below a value, or NONE."""
+    """The child below a value, or NONE."""
     h, mask = edge_hash(node, key), np.int64(edges.size - 1)
     place, bits = h & mask, (h >> 32) & LOW_HALF
     while edges[place] != FREE:
@@ -106,7 +100,7 @@ def root_hash(mask, keys):  # type: ignore[no-untyped-def]
 
 @inlined
 def find_root(roots, root_index, mask, keys):  # type: ignore[no-untyped-def]
-    """The root of these keys of the factors of `mask`, or NONE."""
+    """The root for these keys of the factors in `mask`, or NONE."""
     within = np.int64(root_index.size - 1)
     place = root_hash(mask, keys) & within
     while root_index[place] != FREE:
@@ -123,9 +117,7 @@ def find_root(roots, root_index, mask, keys):  # type: ignore[no-untyped-def]
 
 @kernel(TREE, boolean)
 def link_nodes(tree, delay):  # type: ignore[no-untyped-def]
-    """Attach the nodes, which have COLUMN, PARENT, KEY and VIA, to their parents or roots, and enter the
-    roots into their index. `delay`: note what the star children test.
-    """
+    """Link nodes (COLUMN, PARENT, KEY and VIA are set) and index the roots; `delay`: for delayed branching."""
     nodes, edges, roots = tree.nodes, tree.edges, tree.roots
     within = np.int64(tree.root_index.size - 1)
     for root in range(roots.shape[0]):

@@ -1,5 +1,4 @@
-"""Kernels that the stores of the reference engines share: rows of predicates, the predicates themselves, an
-index of these, and answers.
+"""Kernels that the reference engines share: rows, their predicates, an index of these, and answers.
 
 links   [ 7 2 4 | 2 5 | ... ]         the predicates of a row, from its place on
 bounds  [ lo hi | lo hi | ... ]       by predicate; equal ones have one number while rows have it
@@ -7,8 +6,8 @@ hashed  [ -1 | 4 | 0 | -2 | ... ]     numbers by hash of (column, lo, hi); FREE,
 members [ 12 | -1 | 3 | ... ]         by place in an engine's structure: the row; -1 once it has changed
 young   [ 8 | 15 ]                    rows that are in no structure yet, and are compared one by one
 
-The index finds which distinct predicates an event satisfies (Fabret et al. 2001, 2). A predicate is of one
-class, and each class of a column is found by an event's key in its own way:
+The index finds the distinct predicates that an event satisfies (Fabret et al. 2001, 2), as stretches of
+*ranks*, their positions in `edges`. Each class of a column's predicates is searched in its own way:
 
     POINT   lo = hi                       sorted: the one with k
     BELOW   lo = the lowest key there is  sorted by hi: all from the first hi >= k on
@@ -16,11 +15,8 @@ class, and each class of a column is found by an event's key in its own way:
     RANGE   anything else                 sorted by lo, with the largest hi of every 32 and 1,024 entries:
                                           what lies before the last lo <= k and reaches k
     EMPTY   lo > hi                       never
-
     edges   [ POINT of column 0 | BELOW of column 0 | ABOVE .. | RANGE .. | POINT of column 1 | ... ]
     highs   [ hi of each ......................................................................... ]
-
-The place of a predicate in this order is its *rank*; what an event satisfies are stretches of ranks.
 
 A subscription of several rows is answered once: seen[first row] is the stamp of the last event it matched.
 """
@@ -60,8 +56,6 @@ STATE = 3
 
 
 class Table(NamedTuple):
-    """Distinct predicates, with how many tests of rows are each."""
-
     state: npt.NDArray[np.int64]
     columns: npt.NDArray[np.int32]  # [predicates]; FREE where there is none
     bounds: npt.NDArray[np.int64]  # [predicates, 2]
@@ -70,8 +64,6 @@ class Table(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The tests of all rows."""
-
     fields: npt.NDArray[np.int32]  # [rows, ROW_FIELDS]
     links: npt.NDArray[np.int32]
     sizes: npt.NDArray[np.int32]  # [signatures]: tests of a row
@@ -96,9 +88,7 @@ def hash_predicate(column, low, high):  # type: ignore[no-untyped-def]
 
 @kernel(TABLE, frozen(int64), frozen(int64, 2), frozen(int64, 2), int64, array(int32, 2))
 def acquire_predicates(table, columns, lows, highs, start, out):  # type: ignore[no-untyped-def]
-    """out[t, i] is the number of `lows[t, i] <= columns[t] <= highs[t, i]`, with one user more, for i from
-    `start` on; returns the first i for which there was no room.
-    """
+    """Number the predicates in out[t, i], i >= start, and count users; returns the first i without room."""
     state, mask, tests = table.state, np.int64(table.hashed.size - 1), columns.size
     for i in range(start, lows.shape[1]):
         if state[TOP] + tests > table.columns.size or 2 * (state[USED] + tests) > table.hashed.size:
@@ -136,7 +126,7 @@ def acquire_predicates(table, columns, lows, highs, start, out):  # type: ignore
 
 @kernel(TABLE, frozen(int32))
 def release_predicates(table, predicates):  # type: ignore[no-untyped-def]
-    """One user less for each; the number of one without users is free."""
+    """Subtract a user of each; the number of a predicate without users becomes free."""
     state, mask = table.state, np.int64(table.hashed.size - 1)
     for i in range(predicates.size):
         p = predicates[i]
@@ -159,7 +149,7 @@ def release_predicates(table, predicates):  # type: ignore[no-untyped-def]
 
 @kernel(TABLE, array(int32))
 def rehash_predicates(table, index):  # type: ignore[no-untyped-def]
-    """Enter all predicates into a new, empty index; returns how many there are."""
+    """Enter all predicates into `index`, which is empty; returns how many there are."""
     mask, used = np.int64(index.size - 1), 0
     for p in range(table.state[TOP]):
         if table.columns[p] != FREE:
@@ -173,7 +163,6 @@ def rehash_predicates(table, index):  # type: ignore[no-untyped-def]
 
 @inlined
 def test_passes(rows, link, keys, e):  # type: ignore[no-untyped-def]
-    """Whether event e satisfies the predicate of a link."""
     p = rows.links[link]
     key = keys[e, rows.columns[p]]
     return rows.bounds[p, 0] <= key and key <= rows.bounds[p, 1]
@@ -181,7 +170,6 @@ def test_passes(rows, link, keys, e):  # type: ignore[no-untyped-def]
 
 @inlined
 def row_passes(rows, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether event e satisfies all predicates of a row."""
     first = rows.fields[row, ROW_PLACE]
     for link in range(first, first + rows.sizes[rows.fields[row, ROW_SIGNATURE]]):
         if not test_passes(rows, link, keys, e):
@@ -191,9 +179,7 @@ def row_passes(rows, row, keys, e):  # type: ignore[no-untyped-def]
 
 @inlined
 def finish_event(rows, keys, e, found, start, end):  # type: ignore[no-untyped-def]
-    """Replace the places found[start:end] by their rows, leave out those that have changed, and append the
-    young rows that match; returns the new end.
-    """
+    """Turn places found[start:end] into unchanged rows, and append young rows; returns the new end."""
     kept = start
     for i in range(start, end):
         row = rows.members[found[i]]
@@ -213,13 +199,10 @@ def finish_event(rows, keys, e, found, start, end):  # type: ignore[no-untyped-d
 POINT, BELOW, ABOVE, RANGE, EMPTY = range(5)
 CLASSES = 5
 
-NEAR, FAR = 5, 10
-"""Zones of the RANGE class: the largest hi of 2**5 and of 2**10 entries."""
+NEAR, FAR = 5, 10  # zones of the RANGE class: 2**5 and 2**10 entries
 
 
 class Index(NamedTuple):
-    """Distinct predicates in order."""
-
     segments: npt.NDArray[np.int64]  # [columns, CLASSES, 2]: first rank and last + 1
     tops: npt.NDArray[np.int64]  # [columns]: the largest key of a value, NaN left out
     edges: npt.NDArray[np.int64]
@@ -237,7 +220,7 @@ INDEX = record(
 
 @inlined
 def first_at_least(edges, start, end, key):  # type: ignore[no-untyped-def]
-    """The first position in edges[start:end], which ascends, whose edge is >= key."""
+    """The first position in the ascending edges[start:end] whose edge is >= key."""
     while start < end:
         middle = (start + end) >> 1
         if edges[middle] < key:
@@ -249,9 +232,7 @@ def first_at_least(edges, start, end, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def reaching(index, start, end, key, count):  # type: ignore[no-untyped-def]
-    """Append the stretches of RANGE predicates from `start` up to `end`, with lo <= key, whose hi reaches the
-    key.
-    """
+    """Append the stretches of RANGE predicates in start:end, where lo <= key, that have hi >= key."""
     spans, at = index.spans, start
     while at < end:
         if at & ((1 << FAR) - 1) == 0 and index.far[at >> FAR] < key:
@@ -312,11 +293,7 @@ def satisfied(index, keys, e):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int32, 2), frozen(int32, 2), array(int64), int64, boolean, array(int64), array(int64))
 def resolve_rows(rows, ids, seen, stamp, shared, offsets, found):  # type: ignore[no-untyped-def]
-    """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last
-    stamp.
-
-    `shared`: some subscription has several rows.
-    """
+    """Replace rows by subscription ids, CSR, each once per event where `shared`; returns the last stamp."""
     end, start = np.int64(0), np.int64(0)
     for e in range(offsets.size - 1):
         stop = offsets[e + 1]
@@ -337,7 +314,6 @@ def resolve_rows(rows, ids, seen, stamp, shared, offsets, found):  # type: ignor
 
 @kernel(frozen(int32, 2), frozen(int64), frozen(int64), array(uint64, 2))
 def interface_bits(rows, offsets, found, bits):  # type: ignore[no-untyped-def]
-    """Set the bits of the interfaces of the rows that each event matches."""
     for e in range(offsets.size - 1):
         for i in range(offsets[e], offsets[e + 1]):
             interface = interface_of(rows, found[i])

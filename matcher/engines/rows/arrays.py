@@ -1,6 +1,4 @@
-"""Arrays that grow, runs of places in them that are taken and given back, and the memory of Python
-objects.
-"""
+"""Growing arrays, runs of reusable places in them, and the memory of Python objects."""
 
 from __future__ import annotations
 
@@ -19,26 +17,23 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import EventType
 
 Numbers = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.int32]
-"""Ids by row, in one or two columns (`row_kernels`)."""
+Ids = npt.NDArray[np.int32]  # by row, in one or two columns (`row_kernels`)
 
-SPARE = 128
-"""Trimming an array leaves one part in this many as room."""
+SPARE = 128  # trimming leaves one part in this many as room
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 
-MOST = 2**31 - 1
-"""Places of arrays, and numbers of rows, are stored in 32 bits."""
+MOST = 2**31 - 1  # places of arrays and row numbers are stored in 32 bits
 
 
 def check_count(count: int, things: str) -> None:
-    """`CoveyError` where more things are needed than 32 bits number."""
+    """`CoveyError` where `count` exceeds `MOST`."""
     if count > MOST:
         raise CoveyError(f"{count:,} {things}: expected at most {MOST:,} in one engine")
 
 
 class Runs:
-    """Numbers of `things` in runs of equal length, allocated and freed many at a time."""
+    """Allocates runs of consecutive numbers, many of one length at a time; freed runs are reused."""
 
     def __init__(self, things: str) -> None:
         self.top = 0
@@ -46,8 +41,8 @@ class Runs:
         self._free: dict[int, _Stack] = {}
 
     def top_after(self, count: int, length: int) -> int:
-        """One more than the highest number once `count` runs of `length` numbers are allocated; `CoveyError`
-        where that needs more than 32 bits.
+        """One above the highest number after `allocate(count, length)`; `CoveyError` where it exceeds 32
+        bits.
         """
         free = self._free.get(length)
         top = self.top + max(count - (free.count if free else 0), 0) * length
@@ -55,7 +50,7 @@ class Runs:
         return top
 
     def allocate(self, count: int, length: int) -> Numbers:
-        """The first numbers of `count` runs of `length` numbers; `CoveyError` as `top_after`."""
+        """The first number of each of `count` runs; `CoveyError` as `top_after`."""
         top = self.top_after(count, length)
         free = self._free.get(length)
         reused = free.pop(count) if free else np.zeros(0, dtype=np.int64)
@@ -66,13 +61,12 @@ class Runs:
         return np.concatenate([reused, fresh]) if len(reused) else fresh
 
     def free(self, firsts: Numbers, length: int) -> None:
-        """Free runs of `length` numbers."""
         if length:
             self._free.setdefault(length, _Stack()).push(firsts)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the lists of free runs."""
+        """Bytes of the free lists."""
         return sum(stack.nbytes for stack in self._free.values())
 
 
@@ -94,7 +88,7 @@ class _Stack:
         self._numbers[start : self.count] = numbers
 
     def pop(self, most: int) -> Numbers:
-        """Up to so many of the last ones, in the order in which they came."""
+        """Up to `most` of the last numbers, in the order in which they were pushed."""
         end, self.count = self.count, max(self.count - most, 0)
         numbers = self._numbers[self.count : end].astype(np.int64)
         if 4 * self.count + 64 < len(self._numbers):
@@ -103,7 +97,7 @@ class _Stack:
 
 
 def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kind]:
-    """A copy with `size` lines: new ones are filled, those over `size` cut off."""
+    """A copy with `size` lines: truncated, or extended with `fill`."""
     new = (np.empty if fill else np.zeros)((size, *old.shape[1:]), dtype=old.dtype)
     new[: len(old)] = old[:size]
     if fill:
@@ -117,15 +111,15 @@ def wide(ids: Ids) -> Ids:
 
 
 def resized(array: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """The same array with `size` lines; no view of it may be in use. The pages of a large one are mapped to
-    other addresses rather than copied, where the system can do that.
+    """Resize in place; no view of the array may be in use. A large one is remapped rather than copied, where
+    the system can do that.
     """
     array.resize((size, *array.shape[1:]), refcheck=False)
     return array
 
 
 def positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
-    """The positions of each number, by ascending numbers."""
+    """The positions of each distinct number, by ascending numbers."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
@@ -135,9 +129,7 @@ _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, Enum
 
 
 def object_bytes(objects: Iterable[object]) -> int:
-    """The bytes of these objects and of all that they refer to, without the data of arrays; about a
-    microsecond per object.
-    """
+    """Bytes of these objects and all that they refer to, without arrays' data; about 1 us per object."""
     total, waiting = 0, list(objects)
     seen = {id(each) for each in waiting}
     while waiting:

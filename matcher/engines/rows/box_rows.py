@@ -1,7 +1,7 @@
 """The boxes of plans as rows of a store: one row per box and subscription.
 
-Text tests (`suffix`, `contains`) are derived columns, so their values decide which columns a row tests: a new
-value takes the row out and inserts it under another signature.
+The value of a text test (`suffix`, `contains`) decides which derived columns a row tests, so a new value
+moves the row to another signature.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from covey.matcher.events.event_type import Kind
 
 
 class BoxRows:
-    """Inserts, removes and moves the rows of boxes, and counts the users of their columns."""
+    """Inserts, moves and removes rows, and counts the users of the columns that they test."""
 
     def __init__(self, columns: Columns, store: RowStore) -> None:
         self._columns = columns
@@ -36,8 +36,8 @@ class BoxRows:
         self._removed = 0  # rows since strings were collected
 
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        """Insert the rows of one box of a plan of this number, with the values of its operands. Where there
-        is no room, some may be `inserted`.
+        """Insert the rows of one box of plan `number`. If it raises for lack of room, some rows may be
+        `inserted`.
         """
         self._columns.test(plan.columns, len(rows))
         try:
@@ -60,7 +60,7 @@ class BoxRows:
             raise
 
     def inserted(self, rows: Numbers) -> Numbers:
-        """Those of new rows that are in the store."""
+        """The part of `rows` that is in the store."""
         return rows[self._store.signatures_of(rows) >= 0]
 
     def insert_alike(
@@ -72,8 +72,8 @@ class BoxRows:
         rows: Numbers,
         operands: Operands,
     ) -> None:
-        """Insert the rows of one box of plans of these numbers, one of which is `plan`: plan p has
-        attributes[p] at the places of their skeleton. They test no strings; row i is of plan of_plan[i].
+        """Insert the rows of one box of plans that differ in columns alone and test no strings; `plan` is one
+        of them. Row i is of plan of_plan[i], and plan p has attributes[p] at the places of the skeleton.
         """
         columns = np.array(self._columns.schema.columns)[np.array(attributes)]
         tested = columns[:, list(plan.skeleton.places)]
@@ -92,7 +92,7 @@ class BoxRows:
             raise
 
     def check_texts(self, values: Iterable[tuple[Plan, Operands]]) -> None:
-        """`CapacityError` where the values of text tests of these plans would need too many columns."""
+        """`CapacityError` where text tests with these values would need too many columns."""
         texts: list[Derived] = []
         for box, operands in ((box, operands) for plan, operands in values for box in plan.boxes):
             for attribute, text in zip(box.text_columns, box.texts, strict=True):
@@ -104,7 +104,6 @@ class BoxRows:
             self._columns.check_room(texts)
 
     def remove(self, plan: BoxPlan, rows: Numbers) -> None:
-        """Remove the rows of one box."""
         if not len(rows):
             return
         self._removed += len(rows)
@@ -165,23 +164,21 @@ class BoxRows:
             self._store.insert_chosen(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
 
     def enter_text(self, column: int, past: bool, texts: str | pa.StringArray) -> None:
-        """Enter strings that bound ranges of a column of ranks; rows keep their bounds."""
+        """Enter bounds of string ranges into a column of ranks; a relabelling rewrites the bounds of rows."""
         relabelling = self._columns.enter_texts(column, past, texts)
         if relabelling is not None:
             self._relabel(column, relabelling)
 
     def collect_removed(self, subscriptions: int) -> None:
-        """Drop strings that no row has as a bound, once so many rows were removed that it costs little for
-        each.
-        """
+        """`collect_texts`, once enough rows were removed to amortise it."""
         texts = self._columns.strings.limit + sum(map(len, self._columns.ranks.values()))
         if texts > FEWEST_COLLECTED and 2 * self._removed >= max(texts, subscriptions):
             self._columns.collect_soon()
             self.collect_texts()
 
     def collect_texts(self) -> None:
-        """Drop strings that no row has as a bound, where there are twice as many as when that was done last;
-        linear in the rows that test strings.
+        """Drop strings that bound no row, once there are twice as many as after the last time; linear in the
+        rows that test strings.
         """
         columns = self._columns
         due = {column: ranks for column, ranks in columns.ranks.items() if len(ranks) >= ranks.collect_at}
@@ -221,7 +218,7 @@ class BoxRows:
                         self._store.write_parts(rows, [part], new.reshape(1, -1))
 
     def _key_texts(self, plan: BoxPlan, operands: Operands, lows: Keys, highs: Keys) -> None:
-        """Write the ids of endings, and the numbers of sets, which are the same for all rows of a plan."""
+        """Write the ids of endings, and the numbers of sets, one set for all rows."""
         for t, (attribute, text) in enumerate(
             zip(plan.text_columns, plan.texts, strict=True), len(plan.tests)
         ):
@@ -241,7 +238,7 @@ class BoxRows:
     def _signatures(
         self, number: int, plan: BoxPlan, count: int, operands: Operands
     ) -> Iterator[tuple[Numbers | None, int]]:
-        """(positions, or None for all, and their signature)"""
+        """(positions or None for all, their signature)"""
         if not plan.texts:
             yield None, self._store.signature(plan.columns, plan.shapes, number)
             return
@@ -272,5 +269,5 @@ class BoxRows:
 
 
 def _lengths(texts: str | pa.StringArray) -> int | pa.Array:
-    """The lengths of strings in bytes."""
+    """In UTF-8 bytes."""
     return len(texts.encode()) if isinstance(texts, str) else pc.binary_length(texts)

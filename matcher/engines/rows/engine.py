@@ -1,9 +1,9 @@
-"""Engines whose store keeps rows: the boxes of filters, each a conjunction of interval tests.
+"""Engines over a store of rows: the boxes of filters, each a conjunction of interval tests.
 
-Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's boxes; a new
-value of a variable is written in place unless it is part of a text test, which moves the row. Filters
-without boxes, over the cap of the normal form or by the choice of the engine, are in the engine `trees`.
-Those with calls of named operators are in `GatedSubscriptions`, with an engine of this kind for their gates.
+Invariants: the rows of a subscription are consecutive, in the order of its plan's boxes. A new value of a
+variable is written in place, unless a text test has the variable: then the row moves. Filters over the cap of
+the normal form, or cheaper as trees, are in the engine `trees`; filters with calls of named operators in
+`GatedSubscriptions`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,6 @@ from covey.matcher.matches import Matches
 
 
 class RowEngine(Engine):
-    """An engine over a store of rows."""
-
     def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
         super().__init__(event_type)
         self.evaluator = evaluator_of(**options)
@@ -94,16 +92,15 @@ class RowEngine(Engine):
         self._interfaces = Interfaces()  # without those of those matched as trees
 
     def empty(self) -> RowEngine:
-        """An empty engine of this kind."""
+        """A new engine of this kind, without subscriptions."""
         return type(self)(self.event_type)
 
     def _new_plans(self) -> PlanTable:
-        """The plans of the engine's subscriptions."""
         return PlanTable(self.columns.schema)
 
     @abstractmethod
     def _new_store(self) -> RowStore:
-        """The engine's structure, empty."""
+        """A new, empty structure."""
 
     @changing
     def widen(self, event_type: EventType) -> None:
@@ -129,7 +126,7 @@ class RowEngine(Engine):
         *,
         interface: int = 0,
     ) -> None:
-        """As `Engine.add`; some 20 us whatever their number, after the first of a structure."""
+        """As `Engine.add`; some 20 us at any number of subscriptions, after the first of a structure."""
         subscription_ids, interfaces = one_id(subscription_id), interface_array(interface, 1)
         check_filter(filter)
         filter = filter.over(self.event_type)
@@ -165,7 +162,6 @@ class RowEngine(Engine):
         checked: Mapping[str, Values],
         interfaces: npt.NDArray[np.int64],
     ) -> None:
-        """Add subscriptions of one filter with these values, which have been checked."""
         self._boxes.collect_texts()
         numbered = None if filter.calls else self.plans.find(filter)
         if filter.calls:
@@ -235,7 +231,6 @@ class RowEngine(Engine):
         self._interfaces.highest = max(self._interfaces.highest, int(every.interfaces.max()))
 
     def _addition(self, load: Load, group: PlanGroup) -> Addition:
-        """The rows of the subscriptions of a group's filters."""
         of_filter, positions = load.members(group.members)
         filter = load.filters[group.members[0]]
         count = len(of_filter)
@@ -286,7 +281,7 @@ class RowEngine(Engine):
         return self.gated
 
     def _add_rows(self, addition: Addition) -> None:
-        """Add subscriptions of plans that are alike, whose ids are new."""
+        """Add subscriptions with new ids, of plans that differ in columns alone."""
         uses = [self.plans[number] for number in addition.plans]
         plan = uses[0].plan
         each = max(len(plan.boxes), 1)
@@ -318,7 +313,7 @@ class RowEngine(Engine):
         self._interfaces.count(addition.interfaces, 1)
 
     def _take_back(self, addition: Addition, uses: list[PlanUse], firsts: Numbers) -> None:
-        """Remove those of an addition's rows that were inserted before there was no room."""
+        """Remove the rows that were inserted before there was no room."""
         boxes = uses[0].plan.boxes
         for n in range(len(uses)):
             mine = firsts[addition.of_plan == n]
@@ -367,7 +362,7 @@ class RowEngine(Engine):
         self._boxes.collect_removed(len(self._ids))
 
     def _by_plan(self, firsts: Numbers) -> Iterator[tuple[int, Numbers | None]]:
-        """(plan, positions in `firsts`, or None for all of them)"""
+        """(plan, positions in `firsts` or None for all)"""
         if len(firsts) == 1:
             yield self.store.plan_of(int(firsts[0])), None
             return
@@ -379,7 +374,7 @@ class RowEngine(Engine):
             yield int(numbers[positions[0]]), positions
 
     def _find(self, subscription_ids: IdArray) -> Numbers:
-        """The first row of every id, -1 for those without rows; `SubscriptionError` for an unknown id."""
+        """The first row of every id, -1 in `trees` and `gated`; `SubscriptionError` for an unknown id."""
         firsts = self._ids.find(self.store.arrays.ids, subscription_ids)
         for subscription_id in subscription_ids[firsts < 0].tolist():
             if not self._is_elsewhere(subscription_id):
@@ -387,7 +382,7 @@ class RowEngine(Engine):
         return firsts
 
     def _is_elsewhere(self, subscription_id: object) -> bool:
-        """Whether a subscription is matched as a tree or has calls."""
+        """Whether a subscription is in `trees` or `gated`."""
         return (self.trees is not None and subscription_id in self.trees) or (
             self.gated is not None and subscription_id in self.gated
         )
@@ -449,9 +444,7 @@ class RowEngine(Engine):
     def _by_writes(
         self, firsts: Numbers, values: Mapping[str, object]
     ) -> Iterator[tuple[PlanUse, Numbers | None]]:
-        """(one of the plans that these values write the same in, or a plan whose rows move; positions in
-        `firsts`, or None for all of them)
-        """
+        """(a plan whose rows move, or one for all with equal writes; positions in `firsts` or None for all)"""
         of_rows = self.store.plans_of(firsts)
         numbers = [int(of_rows[0])] if (of_rows == of_rows[0]).all() else np.unique(of_rows).tolist()
         groups: dict[int, list[int]] = {}
@@ -468,7 +461,7 @@ class RowEngine(Engine):
             yield self.plans[members[0]], positions
 
     def _write_rows(self, writes: Writes, firsts: Numbers, values: dict[str, Values]) -> None:
-        """Write new bounds of subscriptions of plans that share these writes."""
+        """Write new bounds of subscriptions whose plans share `writes`."""
         parts: dict[int, list[int]] = {}
         bounds: dict[int, list[int | Keys]] = {}
         for (box, part, *_), bound in zip(writes[1], self._bounds(writes, values), strict=True):
@@ -481,7 +474,7 @@ class RowEngine(Engine):
             self.store.write_parts(firsts + box, numbers, matrix)
 
     def _bounds(self, writes: Writes, values: Mapping[str, Values]) -> list[int | Keys]:
-        """The bounds that new values write, one for all subscriptions or one for each."""
+        """The bound of each write: one key for all subscriptions, or one for each."""
         evaluated = [
             evaluate_column(variable, kind, values[variable.name]) for _, _, variable, kind, *_ in writes[1]
         ]
@@ -497,9 +490,7 @@ class RowEngine(Engine):
 
     @changing
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
-        """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
-        subscriptions.
-        """
+        """As `Engine.update`; some 10 us at any number of subscriptions where bounds change in place."""
         check_mapping(values)
         first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
         use = None if first < 0 else self.plans[self.store.plan_of(first)]
@@ -518,7 +509,7 @@ class RowEngine(Engine):
             self.store.write_parts(row, [part for part, _ in mine], column)
 
     def _move_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
-        """Give subscriptions of one plan new values, some of which change what rows test."""
+        """Give subscriptions of one plan new values; rows whose text tests change move."""
         changed = plan.operands_of(set(values))
         operands = operands_of(plan, plan.variables, values, changed)
         number = self.store.plan_of(int(firsts[0]))
@@ -607,16 +598,16 @@ class RowEngine(Engine):
         return self._with_form(text, plan.filter) if len(plan.boxes) > 1 else text
 
     def _with_form(self, explanation: str, filter: Filter) -> str:
-        """An explanation with the reason for the form of a filter as its second line."""
+        """Insert the reason for a filter's form as the second line."""
         form = self.form(filter)
         verdict, _, rest = explanation.partition("\n")
         return f"{verdict}\n  {form}\n{rest}" if form else explanation
 
     def filter_of(self, subscription_id: int) -> Filter:
-        """The filter that a subscription's plan was made for: its own, but for constants and variables."""
+        """The filter that the subscription's plan was compiled from; constants and variables may differ."""
         first = int(self._find(one_id(subscription_id))[0])
         return self.plans[self.store.plan_of(first)].plan.filter
 
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
-        """The tests of a subscription of plan `number` with the values of one event, line by line."""
+        """A line per test, with the event's value."""
         return explain_rows(self.store, self.columns, self.plans[number].plan, first, event)

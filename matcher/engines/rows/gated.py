@@ -1,9 +1,9 @@
-"""Subscriptions with calls of named operators: their gates are in an engine of their own, and what matches
-there is decided by an evaluator (`evaluation/evaluator.py`).
+"""Subscriptions with calls of named operators: an engine of its own matches their gates, an evaluator decides
+the rest (`evaluation/evaluator.py`).
 
-Invariants: the gates' engine knows a subscription by the number of its residue; operators are asked only
-about events that a gate lets through, and not for interfaces that an event has reached without, unless they
-have state.
+Invariants: in the engine of gates, a subscription's id is its residue's number. An operator is evaluated only
+on events that pass a gate and, unless it has state, only for interfaces that the event has not reached
+otherwise.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Numbers = npt.NDArray[np.int64]
 
 
 class GatedSubscriptions:
-    """The subscriptions with calls of an engine; `gates` is an empty engine for their gates. Ids are new,
-    known and distinct where they must be: the engine has checked them.
+    """An engine's subscriptions with calls; `gates` is an empty engine. The caller checks that ids are new,
+    known and distinct.
     """
 
     def __init__(self, gates: Engine, evaluator: Evaluator) -> None:
@@ -44,8 +44,7 @@ class GatedSubscriptions:
         self._number_of: dict[int, int] = {}
         self._filters: dict[int, Filter] = {}
         self._values: dict[int, dict[str, Scalar]] = {}
-        self._ids: Numbers = np.zeros(0, np.int64)
-        """The id of each residue."""
+        self._ids: Numbers = np.zeros(0, np.int64)  # by residue, as interfaces
         self._interfaces: Numbers = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -88,7 +87,7 @@ class GatedSubscriptions:
             self._filters[number], self._values[number] = filter, mine
 
     def add_all(self, load: Load) -> None:
-        """Add the subscriptions of a load; raises before any is added."""
+        """Add all subscriptions of a load; raises before any is added."""
         added: list[IdArray] = []
         try:
             for place, filter in enumerate(load.filters):
@@ -101,7 +100,6 @@ class GatedSubscriptions:
             raise
 
     def remove_many(self, ids: IdArray) -> None:
-        """Remove subscriptions that are here."""
         numbers = self._numbers(ids)
         if not len(numbers):
             return
@@ -111,7 +109,7 @@ class GatedSubscriptions:
             del self._number_of[i], self._filters[number], self._values[number]
 
     def update_many(self, ids: IdArray, values: Mapping[str, Any]) -> None:
-        """Update subscriptions that are here; raises as `Engine.update_many`, before any has changed."""
+        """Raises as `Engine.update_many`, before any has changed."""
         numbers = self._numbers(ids).tolist()
         names = values.keys()
         before = [self._values[number] for number in numbers]
@@ -154,7 +152,9 @@ class GatedSubscriptions:
             self.gates.update_many(np.array(numbers, np.int64), columns)
 
     def _by_filter(self, numbers: Sequence[int]) -> list[tuple[Filter, list[int]]]:
-        """Each filter, and the places of its residues. The gates of equal filters may have other bounds."""
+        """Each filter, with positions in `numbers`. By identity: gates of equal filters may have other
+        bounds.
+        """
         places: dict[int, tuple[Filter, list[int]]] = {}
         for place, number in enumerate(numbers):
             filter = self._filters[number]
@@ -165,7 +165,7 @@ class GatedSubscriptions:
         return np.array([self._number_of[i] for i in ids.tolist()], np.int64)
 
     def values_before(self, ids: IdArray, values: Mapping[str, Any]) -> dict[str, list[Scalar | None]]:
-        """The present values of these variables, for `update_many`."""
+        """The present values of the variables in `values`, as `update_many` takes them."""
         each = [self._values[number] for number in self._numbers(ids).tolist()]
         return {name: [mine.get(name) for mine in each] for name in values}
 
@@ -177,12 +177,14 @@ class GatedSubscriptions:
     def decide(
         self, batch: EventBatch, rows: Numbers, numbers: Numbers, groups: Numbers | None = None
     ) -> Mask:
-        """Which pairs match: bool[n]. With groups, of a group at least one where any does."""
+        """Which pairs of event and residue match: bool[n]. With groups, at least one pair of each group where
+        any does.
+        """
         matching: Mask = self._evaluator.decide(batch, self._residues, rows, numbers, groups) == TRUE
         return matching
 
     def are_late(self, numbers: Numbers) -> Mask:
-        """Which residues have calls with state, which see every event that their gates let through."""
+        """Which residues have calls with state: these evaluate every event that passes their gates."""
         return self._residues.are_late(numbers)
 
     def ids_of(self, numbers: Numbers) -> IdArray:
@@ -224,7 +226,7 @@ class GatedSubscriptions:
 def update_both(
     gated: GatedSubscriptions | None, other: Engine | None, ids: IdArray, values: Mapping[str, Any]
 ) -> None:
-    """Update subscriptions with calls and those of another engine; raises before any has changed."""
+    """Update the subscriptions of both; raises before any has changed."""
     if gated is None:
         here, mine = np.zeros(len(ids), np.bool_), ids[:0]
     else:
@@ -246,7 +248,7 @@ def update_both(
 
 
 class GatedSearch:
-    """A batch before subscriptions with calls."""
+    """What a batch matches among subscriptions with calls, computed on demand."""
 
     def __init__(self, gated: GatedSubscriptions, batch: EventBatch, gates: Matches) -> None:
         self._gated, self._batch, self._gates = gated, batch, gates
@@ -254,14 +256,14 @@ class GatedSearch:
         self._matching: tuple[Numbers, Numbers] | None = None
 
     def pairs(self) -> tuple[Numbers, Numbers]:
-        """The rows and residues that the gates let through, by rows."""
+        """(events, residues) that pass the gates, by event."""
         if self._pairs is None:
             offsets, numbers = self._gates.ids()
             self._pairs = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), numbers
         return self._pairs
 
     def matching(self) -> tuple[Numbers, Numbers]:
-        """The rows and residues that match, by rows."""
+        """(events, residues) that match, by event."""
         if self._matching is None:
             rows, numbers = self.pairs()
             matching = self._gated.decide(self._batch, rows, numbers)
@@ -272,14 +274,14 @@ class GatedSearch:
         return np.bincount(self.matching()[0], minlength=len(self._gates))
 
     def ids(self) -> tuple[Numbers, IdArray]:
-        """Offsets and ids, as `Matches.ids`."""
+        """As `Matches.ids`."""
         rows, numbers = self.matching()
         offsets = np.zeros(len(self._gates) + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=len(self._gates)), out=offsets[1:])
         return offsets, self._gated.ids_of(numbers)
 
     def any(self, known: Mask) -> Mask:
-        """Whether some subscription matches, or is known to."""
+        """Which events are in `known` or match a subscription: bool[events]."""
         rows, numbers = self.pairs() if self._matching is None else self._matching
         if self._matching is None:
             left = ~known[rows] | self._gated.are_late(numbers)
@@ -291,7 +293,7 @@ class GatedSearch:
         return known
 
     def set_interfaces(self, bits: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of interfaces that match and are not set yet."""
+        """Set the bits of matching interfaces; set bits are evaluated again only for calls with state."""
         rows, numbers = self.pairs() if self._matching is None else self._matching
         interfaces = self._gated.interfaces_of(numbers)
         words, masks = interfaces >> 6, np.left_shift(np.uint64(1), (interfaces & 63).astype(np.uint64))
@@ -318,7 +320,7 @@ def _one_by_one(filter: Filter, values: Mapping[str, Any], count: int) -> list[d
 
 
 def _columns(filter: Filter, each: list[dict[str, Scalar]]) -> dict[str, Any]:
-    """The values of a filter's variables: one, or a list of them."""
+    """By variable: the value of one subscription, a list for several."""
     if len(each) == 1:
         return {name: each[0][name] for name in filter.variables}
     return {name: [mine[name] for mine in each] for name in filter.variables}

@@ -1,5 +1,4 @@
-"""The map from subscription ids to rows: a few bytes per subscription, thousands of look-ups per call; and
-how many subscriptions each interface has.
+"""The map from subscription ids to rows, and how many subscriptions each interface has.
 
 Invariant: an id is in the map while its row is entered. The ids are stored with the rows (`row_kernels.py`).
 """
@@ -24,16 +23,15 @@ from covey.matcher.engines.rows.row_kernels import (
 
 _SMALLEST = 64
 _FULL, _SPARSE, _FITTED = 0.8, 0.2, 0.6
-"""Parts of the places that are used when the map grows, when it shrinks, and afterwards."""
+"""Load factors: above which the map grows, below which it shrinks, and afterwards."""
 
 
 class IdMap:
-    """Rows by id; every method takes `ids`, the id of every row."""
+    """Rows by id; every method takes `ids`, the id of each row."""
 
     def __init__(self) -> None:
         self._places = np.full(_SMALLEST, FREE, dtype=np.int32)
-        self._bits = 0
-        """Bits of an entry that are the row's number."""
+        self._bits = 0  # of an entry, for the row's number
         self._count = 0
 
     def __len__(self) -> int:
@@ -50,9 +48,7 @@ class IdMap:
         return rows
 
     def first_known(self, ids: Ids, looked_up: Numbers) -> int:
-        """The position of the first id that is in the map, NONE if none is, UNORDERED if the ids do not
-        ascend.
-        """
+        """The position of the first known id; NONE without one, UNORDERED if the ids do not ascend."""
         return int(first_known(self._places, self._bits, ids, looked_up))
 
     def find_one(self, ids: Ids, subscription_id: int) -> int:
@@ -76,7 +72,6 @@ class IdMap:
         self._places, self._bits = places, bits
 
     def remove(self, ids: Ids, rows: Numbers) -> None:
-        """Remove rows."""
         self._count -= len(rows)
         remove_rows(self._places, self._bits, ids, rows)
         if self._count < _SPARSE * len(self._places) and len(self._places) > _SMALLEST:
@@ -84,16 +79,14 @@ class IdMap:
 
 
 class Interfaces:
-    """Subscriptions by interface; `highest` is the highest interface ever used, `in_use` how many have
-    subscriptions.
-    """
+    """Counts subscriptions by interface; `highest` is the highest ever used, `in_use` how many have any."""
 
     def __init__(self) -> None:
         self.highest = self.in_use = 0
         self._counts = np.zeros(64, dtype=np.int64)
 
     def count(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
-        """Count subscriptions of these interfaces in (`sign` 1) or out (-1)."""
+        """`sign` is 1 for added subscriptions, -1 for removed ones."""
         while not count_interfaces(interfaces, sign, self._counts):
             grown = np.zeros(min(2 * int(interfaces.max()) + 2, MAX_INTERFACE + 1), dtype=np.int64)
             grown[: len(self._counts)] = self._counts

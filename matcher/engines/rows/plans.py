@@ -1,8 +1,4 @@
-"""The plans of an engine by number: subscriptions of one structure share a plan, which lives while it has
-any.
-
-The plans of an engine that matches filters as trees have the shapes of their trees beside them.
-"""
+"""Plans by number: subscriptions of one structure share a plan, which lives while it has any."""
 
 from __future__ import annotations
 
@@ -36,26 +32,23 @@ from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 
 Write = tuple[int, int, Variable, Kind, bool, int, bool]
-"""A bound written in place: box, part of the row (odd for a low end), operand, kind, strict; and for strings
-the column and `Side.past`.
+"""A bound written in place: box, part (odd for a low end), operand, kind, strict; for strings column and
+past.
 """
 
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
-"""The families of some variables, and what their values write; plans that write the same share it."""
+"""The families of some variables, and what their values write; one object in all plans that write the same.
+"""
 
 NONE = -1
 
-_SHARED = 1 << 12
-"""The most writes that are cached to be shared."""
-_MOST_NAMES = 256
-"""The most tuples of variables for which a plan keeps what they write."""
+_SHARED = 1 << 12  # writes in the cache
+_MOST_NAMES = 256  # tuples of variables per plan whose writes are cached
 
 
 @dataclass(slots=True)
 class PlanUse:
-    """A plan and how many subscriptions use it; `operands` are those of the filter that it is made for, when
-    it is needed.
-    """
+    """A plan, compiled on first use, and how many subscriptions have it; `operands` are those of `filter`."""
 
     filter: Filter
     key: PlanKey
@@ -74,7 +67,7 @@ class PlanUse:
         return self.made
 
     def in_place(self, values: Mapping[str, object]) -> Writes | None:
-        """What values of these variables write in place; None where a row moves, or a variable is unknown."""
+        """What these values write in place; None where a row moves or a variable is unknown."""
         names = tuple(values)
         if self.writes is None:
             self.writes = {}
@@ -91,9 +84,7 @@ class PlanUse:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroup:
-    """Some filters of many, by number, with the plan and the operands of each; the plan of those that are
-    matched as trees is NONE.
-    """
+    """Filters by number, with the plan and operands of each; filters matched as trees have the plan NONE."""
 
     members: list[int]
     plans: list[int]
@@ -101,8 +92,6 @@ class PlanGroup:
 
 
 class PlanTable:
-    """Plans by number."""
-
     def __init__(self, schema: SchemaColumns) -> None:
         self._schema = schema
         self._numbers: dict[PlanKey, int] = {}
@@ -119,9 +108,7 @@ class PlanTable:
         return len(self._uses)
 
     def find(self, filter: Filter) -> tuple[int, tuple[PartOperand, ...]] | None:
-        """The number of a filter's plan and its operands; None where it has no boxes, or is better matched as
-        a tree.
-        """
+        """The number of a filter's plan, and its operands; None where the filter is to be matched as a tree."""
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
@@ -138,11 +125,11 @@ class PlanTable:
         return number, operands or self[number].operands
 
     def _is_tree(self, filter: Filter, key: PlanKey) -> bool:
-        """Whether a filter whose plan is not known is to be matched as a tree although it has boxes."""
+        """Whether a filter without a plan is to be matched as a tree although it has boxes."""
         return False
 
     def groups(self, filters: Sequence[Filter]) -> Iterator[PlanGroup]:
-        """Filters in groups whose plans differ in the columns of their tests alone."""
+        """Groups of filters whose plans differ only in the columns of their tests."""
         groups: dict[object, PlanGroup] = {}
         for member, filter in enumerate(filters):
             numbered = self.find(filter)
@@ -166,7 +153,7 @@ class PlanTable:
         yield from groups.values()
 
     def forget_unused(self, numbers: Iterable[int]) -> None:
-        """Remove those of these plans that no subscription uses."""
+        """Remove the plans that no subscription uses."""
         for number in set(numbers) - {NONE}:
             use = self._uses[number]
             if use is not None and use.subscriptions == 0:
@@ -181,7 +168,7 @@ class PlanTable:
         return number
 
     def release(self, number: int, subscriptions: int) -> None:
-        """Count so many subscriptions of a plan less."""
+        """Subtract subscriptions of a plan; without any, the plan is removed."""
         use = self[number]
         use.subscriptions -= subscriptions
         if use.subscriptions == 0:
@@ -202,7 +189,7 @@ def moves(plan: BoxPlan, changed: frozenset[int]) -> bool:
 
 
 def writes_of(plan: Plan, names: Collection[str]) -> Writes:
-    """What values of these variables write in the boxes whose rows stay."""
+    """What values of these variables write in boxes whose rows stay."""
     families = tuple([plan.filter.family(name) for name in names])
     changed = plan.operands_of(set(names))
     return families, tuple(_changes(plan, changed))
@@ -222,7 +209,7 @@ def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
 
 
 class TreePlans(PlanTable):
-    """Plans by number, and the shapes of their trees."""
+    """Has the shapes of trees by plan; `version` counts the trees ever added."""
 
     def __init__(self, schema: SchemaColumns) -> None:
         super().__init__(schema)
@@ -230,7 +217,6 @@ class TreePlans(PlanTable):
         self.version = 0
 
     def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
-        """The number of a filter's plan and its operands."""
         skeleton, columns, operands = structure_key(filter)
         key: PlanKey = (skeleton, columns, variables_of(operands), False)
         number = self._numbers.get(key)
@@ -248,7 +234,7 @@ class TreePlans(PlanTable):
 
 
 def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
-    """An explanation of a plan's leaves, below its tree."""
+    """Replace the first line of an explanation by the plan's tree."""
     if plans[number].plan.boxes:
         tree, _ = _show(plans.shapes[number].words.tolist(), 0)
         lines[0] = f"  {tree}, of these predicates:"
@@ -256,7 +242,7 @@ def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
 
 
 def _show(words: list[int], at: int) -> tuple[str, int]:
-    """The node at a word with its leaves counted from 1, and the next word."""
+    """The node at a word, with leaves numbered from 1, and the next word."""
     word = words[at]
     at += 1
     if word >= 0:
@@ -271,8 +257,8 @@ def _show(words: list[int], at: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Subscriptions to be added: plans that differ in columns alone, which of them each subscription has, and
-    the values of their operands.
+    """Subscriptions to add: plans that differ in columns alone, the plan of each subscription, and the values
+    of operands.
     """
 
     plans: list[int]
@@ -288,7 +274,7 @@ def operands_of(
     values: Mapping[str, Values],
     only: frozenset[int] | None,
 ) -> Operands:
-    """The values of operands by number, of all or `only` these."""
+    """Values by number of operand, of all operands or `only` these."""
     operands: Operands = {}
     for number, kind in enumerate(plan.kinds):
         if kind is None or (only is not None and number not in only):
@@ -305,9 +291,7 @@ def operands_of(
 
 
 def check_names(plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
-    """`VariableError` for a variable that the plan's filters do not have. They differ in constants, so an
-    error must not show the plan's own filter.
-    """
+    """`VariableError` for an unknown variable; not with the plan's filter, whose constants may differ."""
     for name in values:
         if name not in plan.filter.variables:
             known = ", ".join(f"${variable}" for variable in plan.filter.variables) or "none"

@@ -17,7 +17,7 @@ from covey.matcher.events.times import moment_of
 
 
 def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, event: EventBatch) -> list[str]:
-    """For every box of a subscription, each test's interval, the event's value and the outcome."""
+    """Per box, each test's interval, the event's value and the outcome."""
     if not plan.boxes:
         return ["  its predicates contradict each other: it matches nothing"]
     keys = columns.encode(event)[0]
@@ -39,7 +39,6 @@ def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, even
 
 
 def _value(columns: Columns, column: int, key: int, values: Mapping[str, object]) -> str:
-    """An event's value by its key; a string by itself."""
     attribute = columns.source(column)
     value = values[columns.event_type.names[attribute]]
     if value is None:
@@ -77,7 +76,6 @@ def _interval(columns: Columns, column: int, low: int, high: int) -> str:
 
 
 def show_key(columns: Columns, column: int, key: int) -> str:
-    """A key as the value it stands for."""
     attribute = columns.attribute(column)
     kind = Kind.BOOL if attribute is None else columns.event_type.kinds[attribute]
     if column in columns.endings:

@@ -4,14 +4,13 @@ rows [ signature place interface | ... ]     one line of int32 per row; the fiel
 ids  [ low | low | ... ]                     the subscription's id, while all ids fit 32 bits; then
      [ low high | low high | ... ]
 
-The map from ids to rows is open addressing; ids are compared in the rows' own array:
+The map from ids to rows is open addressing; ids are compared in the array above:
 
     places [ -1 | tag 7 | tag 3 | -1 | tag 12 ... ]    a row number below bits of the id's hash, or -1
-    ids    [ id of row 0, id of row 1, ...]
 
-A row number takes as many bits as any needs, `bits`, and the tag the others of 31, so that with a million
-rows one other id in a thousand is compared: places may be four fifths full. Five to seven bytes per
-subscription on top of the ids. Removal moves later entries back, so there are no tombstones.
+A row number takes the low `bits` of an entry's 31, the tag the others: with a million rows, one other id in a
+thousand is compared, so four fifths of the places may be in use. That is five to seven bytes per subscription
+besides the ids. Removal shifts later entries back, so there are no tombstones.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import numpy as np
 from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch, spread
 
 ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
-"""The signature is ~plan where the row is in no structure, as the row of a plan without boxes. The interface
-has 16 bits; above them is the row's number within its subscription, from 0 on.
+"""A row outside the structure, such as one without boxes, has ~plan for a signature. Above the interface's 16
+bits is the row's number within its subscription, from 0.
 """
 ROW_FIELDS = 3
 INTERFACE_BITS = 16
@@ -32,27 +31,25 @@ LOW_HALF = np.int64(0xFFFFFFFF)
 
 @inlined
 def id_of(ids, row):  # type: ignore[no-untyped-def]
-    """The id of a row's subscription."""
     low = np.int64(ids[row, 0])
     return low if ids.shape[1] == 1 else np.int64(ids[row, 1]) << 32 | low & LOW_HALF
 
 
 @inlined
 def first_of(rows, row):  # type: ignore[no-untyped-def]
-    """The first row of a row's subscription."""
+    """The first row of the row's subscription."""
     return row - (rows[row, ROW_INTERFACE] >> INTERFACE_BITS)
 
 
 @inlined
 def interface_of(rows, row):  # type: ignore[no-untyped-def]
-    """The interface of a row's subscription."""
     return rows[row, ROW_INTERFACE] & INTERFACE_MASK
 
 
 @kernel(frozen(int64), int64, frozen(int64), int64, frozen(int64), array(int32, 2), array(int32, 2))
 def describe_rows(firsts, each, subscriptions, plan, interfaces, rows, ids):  # type: ignore[no-untyped-def]
-    """Write the subscription, plan and interface of the `each` rows from firsts[i] on; False where an id does
-    not fit.
+    """Write the subscription, plan and interface of `each` rows from firsts[i]; False where an id needs 64
+    bits.
     """
     for i in range(firsts.size):
         low, high = subscriptions[i] << 32 >> 32, subscriptions[i] >> 32
@@ -80,7 +77,6 @@ def count_interfaces(interfaces, sign, counts):  # type: ignore[no-untyped-def]
 
 @kernel(array(int32, 2), frozen(int64), int64)
 def set_signature(rows, numbers, signature):  # type: ignore[no-untyped-def]
-    """Give rows a signature."""
     for i in range(numbers.size):
         rows[numbers[i], ROW_SIGNATURE] = signature
     return 0
@@ -89,8 +85,7 @@ def set_signature(rows, numbers, signature):  # type: ignore[no-untyped-def]
 FREE = np.int32(-1)
 NONE, UNORDERED = -1, -2
 ENTRY_BITS = 31
-PREFETCH_DISTANCE = 16
-"""How many ids ahead cache lines are prefetched."""
+PREFETCH_DISTANCE = 16  # ids
 HIGH_HALF = np.int64(0xFFFFFFFF)
 
 
@@ -114,7 +109,7 @@ def following(places, place):  # type: ignore[no-untyped-def]
 
 @inlined
 def distance(places, start, end):  # type: ignore[no-untyped-def]
-    """How many places `end` is after `start`, cyclically."""
+    """Places from `start` to `end`, cyclically."""
     return end - start if end >= start else end - start + places.size
 
 
@@ -140,7 +135,6 @@ def enter(places, bits, subscription_id, row):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int32), int64, frozen(int32, 2), int64)
 def find_row(places, bits, ids, subscription_id):  # type: ignore[no-untyped-def]
-    """The row of one id, NONE if it is unknown."""
     return row_of(places, bits, ids, subscription_id)
 
 
@@ -184,7 +178,6 @@ def enter_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
 
 @kernel(array(int32), int64, frozen(int32, 2), frozen(int64))
 def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
-    """Remove rows, and close the gaps."""
     mask = (np.int64(1) << bits) - 1
     for i in range(rows.size):
         if i + PREFETCH_DISTANCE < rows.size:
@@ -209,7 +202,7 @@ def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int32), int64, array(int32), int64, frozen(int32, 2))
 def rehash_rows(old, old_bits, places, bits, ids):  # type: ignore[no-untyped-def]
-    """Enter all rows of an old table into a new, empty one."""
+    """Enter the rows of `old` into `places`, which is empty."""
     mask = (np.int64(1) << old_bits) - 1
     for i in range(old.size):
         if i + PREFETCH_DISTANCE < old.size:

@@ -1,6 +1,4 @@
-"""The products of a match: those of an engine's store, with those of its trees, and of those
-with calls.
-"""
+"""The results of a match: those of the store, of trees and of subscriptions with calls."""
 
 from __future__ import annotations
 
@@ -16,8 +14,6 @@ from covey.matcher.matches import Matches, Search
 
 
 class RowSearch(Search):
-    """The keys of a batch before an engine's store, and the matches of trees."""
-
     def __init__(
         self,
         engine: Engine,

@@ -1,8 +1,8 @@
-"""The store of an engine of rows: what `RowEngine` needs of one.
+"""The interface of an engine's row store.
 
 A row is one conjunction of interval tests, `lows[t] <= key of column t <= highs[t]`, on the columns of its
-signature. Each store has its own structure; numbers of rows and signatures are the same in all of them.
-Invariant: a row keeps its number until it is freed.
+signature. Stores differ in structure, not in numbers of rows and signatures. Invariant: a row keeps its
+number until it is freed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, set_signature
 from covey.matcher.events.event_type import EventType
 
 Tested = tuple[int, ...]
-Shapes = tuple[int, ...]
-"""`plan.Shape` of each test; empty where a store makes no use of them."""
+Shapes = tuple[int, ...]  # `plan.Shape` of each test; empty where a store has no use for them
 
 
 _SMALLEST = 16
@@ -31,8 +30,8 @@ _NONE: Mapping[int, int] = {}
 
 
 class Signatures:
-    """A number per signature while rows have it; `columns`, `shapes`, `plans`, `variants` and `row_counts`
-    are by number. Rows that a store lays out in different ways have different *variants* of one signature.
+    """Numbers of the signatures that rows have, and lists by number. Rows that a store lays out in different
+    ways have different *variants* of one signature.
     """
 
     def __init__(self) -> None:
@@ -53,7 +52,7 @@ class Signatures:
         return self._numbers.get((columns, shapes, plan), _NONE)
 
     def add(self, columns: Tested, shapes: Shapes, plan: int, variant: int = 0) -> int:
-        """A number for a signature that has none; it has no rows yet."""
+        """The number of a new signature, without rows."""
         number = self._free.pop() if self._free else len(self.columns)
         if number == len(self.columns):
             self.columns.append(columns)
@@ -68,7 +67,7 @@ class Signatures:
         return number
 
     def release(self, number: int, rows: int) -> None:
-        """Count so many rows less; without rows a signature is gone."""
+        """Subtract rows; without any, the signature is removed."""
         self.row_counts[number] -= rows
         if self.row_counts[number] == 0:
             key = self.columns[number], self.shapes[number], int(self.plans[number])
@@ -79,7 +78,7 @@ class Signatures:
             self._free.append(number)
 
     def forget_unused(self) -> None:
-        """Remove those that never got rows."""
+        """Remove signatures that never got rows."""
         known = [number for variants in self._numbers.values() for number in variants.values()]
         for number in known:
             self.release(number, 0)
@@ -89,8 +88,7 @@ class Signatures:
         return [number for number, rows in enumerate(self.row_counts) if rows]
 
 
-ALL = 1 << 62
-"""More than any event matches."""
+ALL = 1 << 62  # more than any event matches
 
 
 class RowArrays(Protocol):
@@ -104,7 +102,7 @@ class RowArrays(Protocol):
 
 
 class RowStore(ABC):
-    """Rows of interval tests; bounds are matrices lows[t, i], highs[t, i]."""
+    """Rows of interval tests; bounds are matrices lows[t, i] and highs[t, i] of test t and row i."""
 
     arrays: RowArrays
 
@@ -115,7 +113,7 @@ class RowStore(ABC):
         self._row_numbers = Runs("rows")
 
     def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
-        """Take rows that test the columns of a schema that begins with the present one."""
+        """Allow tests on the columns of a schema that begins with the present one."""
         self.event_type, self.schema = event_type, schema
 
     # --- numbers ----------------------------------------------------------------------------------
@@ -134,14 +132,14 @@ class RowStore(ABC):
         """Make room for ids of 64 bits."""
 
     def new_rows(self, count: int, each: int) -> Numbers:
-        """The first rows of `count` runs of `each` rows; what raises has allocated none."""
+        """The first rows of `count` runs of `each` rows; allocates none if it raises."""
         top, capacity = self._row_numbers.top_after(count, each), len(self.arrays.ids)
         if top > capacity:
             self._resize_rows(max(top, capacity + capacity // 4))
         return self._row_numbers.allocate(count, each)
 
     def free_rows(self, firsts: Numbers, each: int) -> None:
-        """Free runs of rows, which have been removed."""
+        """Free runs of rows that have been removed."""
         self._row_numbers.free(firsts, each)
 
     def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), plan: int = 0) -> int:
@@ -150,17 +148,16 @@ class RowStore(ABC):
         return self.signatures.add(columns, shapes, plan) if number is None else number
 
     def signatures_of(self, rows: Numbers) -> Numbers:
-        """The signature of every row."""
         signatures: Numbers = self.arrays.rows[rows, ROW_SIGNATURE].astype(np.int64)
         return signatures
 
     def plans_of(self, rows: Numbers) -> Numbers:
-        """The plan of every row that is in the structure, or has no box."""
+        """The plan of every row; each is in the structure or has no box."""
         signatures = self.signatures_of(rows)
         return np.where(signatures < 0, ~signatures, self.signatures.plans[np.maximum(signatures, 0)])
 
     def plan_of(self, row: int) -> int:
-        """The plan of one such row."""
+        """As `plans_of`, of one row."""
         signature = int(self.arrays.rows[row, ROW_SIGNATURE])
         return ~signature if signature < 0 else int(self.signatures.plans[signature])
 
@@ -189,7 +186,6 @@ class RowStore(ABC):
     def insert_chosen(
         self, rows: Numbers, signature: int, lows: Keys, highs: Keys, positions: Numbers
     ) -> None:
-        """Insert the rows at these positions alone."""
         chosen = [np.ascontiguousarray(bounds[:, positions]) for bounds in (lows, highs)]
         self.insert(rows[positions], signature, *chosen)
 
@@ -215,14 +211,14 @@ class RowStore(ABC):
 
     @abstractmethod
     def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        """Give rows several bounds, values[p, i] for parts[p]: 1 + 2t is test t's low end, 2 + 2t its high
-        end, in this order. Their plans may differ, but not in the tests that these parts are of.
+        """Write the bounds values[p, i] of parts[p]: 1 + 2t is test t's low end, 2 + 2t its high end, low
+        before high. The rows' plans may differ, but not in the tests written.
         """
 
     def _with_parts(
         self, rows: Numbers, parts: list[int], values: Keys
     ) -> Iterator[tuple[int, Numbers, Keys, Keys]]:
-        """(signature, those of the rows that have it, their bounds after `write_parts`)"""
+        """(signature, its rows, their bounds after `write_parts`)"""
         signatures = self.signatures_of(rows)
         for signature in np.unique(signatures).tolist():
             positions = np.flatnonzero(signatures == signature)
@@ -254,9 +250,8 @@ class RowStore(ABC):
 
     @abstractmethod
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
-        """CSR offsets and ids of the subscriptions that each event's keys match, each id once.
-
-        `shared`: some subscription has several rows.
+        """CSR offsets and ids of the subscriptions that each event matches, each id once. `shared`: an event
+        may match several rows of a subscription.
         """
 
     @abstractmethod
@@ -265,10 +260,10 @@ class RowStore(ABC):
 
     @abstractmethod
     def set_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
-        """Set the bits of the interfaces that each event matches; `in_use` is how many there are."""
+        """Set the bits of the interfaces that each event matches; `in_use` of them have subscriptions."""
 
     def row_bytes(self) -> int:
-        """Bytes per row that every store needs, in total."""
+        """Bytes of the fields and ids of rows."""
         return self.arrays.rows.nbytes + self.arrays.ids.nbytes
 
     @abstractmethod

@@ -1,10 +1,9 @@
-"""The engine of trees: filters as they are, each evaluated only on the events that its access rows let
-through. The production engine has one for the filters that it does not match in normal form.
+"""The engine of trees: filters outside normal form, each evaluated only on events that pass its access rows.
 
-A row is one subscription: the bounds of all leaves of its tree, and its access rows in a cluster store. An
-event's candidates are the rows that have an access row which the event passes; their trees are evaluated
-on its keys. Access rows test leaves of the tree, so their bounds are copies: what writes a bound of a leaf
-writes both. Invariant: the access rows of a row are consecutive, and their subscription is the row's number.
+A row is one subscription: the bounds of its tree's leaves, and its access rows in a cluster store. An event's
+candidates are the rows with an access row that the event passes. Access rows have copies of leaves' bounds,
+so a write to a leaf writes both. Invariant: the access rows of a row are consecutive, and their subscription
+is the row's number.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NOTHING
 
-CERTAINTY = 8
-"""Events as many as which the prior part that passes a test counts."""
-_SAMPLED = 256
-"""The most events that a leaf is tried on."""
+CERTAINTY = 8  # events; the weight of the prior where events are sampled
+_SAMPLED = 256  # events that a leaf is tried on, at most
 
 
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -46,8 +43,8 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How the rows of a signature are stored: words of bounds per row, the first of each leaf, the leaves of
-    each access row with the signature they have in the cluster store; and where the row's description is.
+    """How rows of a signature are stored: `size` bounds per row, each leaf's offset in them, the leaves that
+    each access row tests; the tree starts at `leaf_run` and `word_run` of `Trees`.
     """
 
     size: int
@@ -59,7 +56,7 @@ class _Layout:
     words: int
 
     def ends(self, leaf: int) -> tuple[int, int]:
-        """The words of a leaf's low and high end, -1 for one that is open."""
+        """Where a leaf's low and high end are in a row's bounds, -1 for an open end."""
         at, shape = self.offsets[leaf], self.shapes[leaf]
         if shape == Shape.LOW:
             return at, -1
@@ -69,8 +66,6 @@ class _Layout:
 
 
 class TreeStore(SearchedStore):
-    """Trees behind access rows; see the module."""
-
     def __init__(self, event_type: EventType, plans: TreePlans) -> None:
         super().__init__(event_type)
         self._plans = plans
@@ -213,7 +208,7 @@ class TreeStore(SearchedStore):
         return lows, highs
 
     def _parted(self, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers | None]]:
-        """(signature, those of the rows that have it, their positions, None for all)"""
+        """(signature, its rows, their positions or None for all)"""
         signatures = self.arrays.rows[rows, ROW_SIGNATURE]
         distinct = np.unique(signatures).tolist()
         for signature in distinct:
@@ -230,7 +225,7 @@ class TreeStore(SearchedStore):
     # --- descriptions of signatures ---------------------------------------------------------------
 
     def _describe(self, signature: int, lows: Keys, highs: Keys) -> _Layout:
-        """Enter the description of a signature, whose first row has these bounds."""
+        """Lay out a new signature, whose first row has these bounds."""
         number, columns = int(self.signatures.plans[signature]), self.signatures.columns[signature]
         shape, shapes = self._plans.shapes[number], self.signatures.shapes[signature]
         sizes = [2 if each == Shape.BOTH else 1 for each in shapes]
@@ -262,7 +257,7 @@ class TreeStore(SearchedStore):
     def _passed(
         self, number: int, columns: tuple[int, ...], shapes: tuple[int, ...], lows: Keys, highs: Keys
     ) -> list[float]:
-        """The part of the events that each leaf lets through, from what is known of events."""
+        """The estimated fraction of events that passes each leaf: a prior by shape, and sampled events."""
         tests = self._plans[number].plan.boxes[0].tests
         passed = [
             1.0 if test is not None and _is_presence(test) else PASSED[Shape(shape)]
@@ -319,7 +314,7 @@ def _is_presence(test: TestPlan) -> bool:
 
 
 def _tops(schema: SchemaColumns) -> Keys:
-    """The upper end of a test that only has a lower bound, of each column of attributes and ranks."""
+    """By column, the high end of a test that has only a lower bound."""
     tops = schema.tops()
     return np.concatenate([tops, np.full(schema.top - len(tops), LAST, dtype=np.int64)])
 
@@ -329,7 +324,7 @@ def _fitting(array: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
 
 
 class TreeEngine(RowEngine):
-    """Trees behind access rows, whatever their normal form."""
+    """Matches every filter as a tree, whatever its normal form."""
 
     name: ClassVar[str] = "trees"
     plans: TreePlans

@@ -28,9 +28,7 @@ _FIXED, _LOW, _HIGH, _BOTH = int(Shape.FIXED), int(Shape.LOW), int(Shape.HIGH), 
 
 
 class Trees(NamedTuple):
-    """The trees of all rows; `tops` is the open upper end of every column, `stack` has room for the deepest
-    tree.
-    """
+    """The trees of all rows; `tops` has the open high end of every column, `stack` fits the deepest tree."""
 
     heads: npt.NDArray[np.int32]  # [signatures, 2]
     leaves: npt.NDArray[np.int32]  # [lines, 3]
@@ -47,7 +45,6 @@ TREES = record(
 
 @inlined
 def leaf_holds(trees, line, place, keys, e):  # type: ignore[no-untyped-def]
-    """Whether an event's key passes a leaf's test."""
     key, shape = keys[e, trees.leaves[line, COLUMN]], trees.leaves[line, SHAPE]
     at = place + trees.leaves[line, OFFSET]
     if shape <= _FIXED:
@@ -61,7 +58,7 @@ def leaf_holds(trees, line, place, keys, e):  # type: ignore[no-untyped-def]
 
 @inlined
 def tree_holds(trees, signature, place, keys, e):  # type: ignore[no-untyped-def]
-    """Whether the tree of a row holds; skips what cannot change it."""
+    """Whether a row's tree holds, with short-circuit evaluation."""
     words, stack = trees.words, trees.stack
     at, leaves = np.int64(trees.heads[signature, WORDS]), np.int64(trees.heads[signature, LEAVES])
     depth, value = 0, True
@@ -93,8 +90,9 @@ def tree_holds(trees, signature, place, keys, e):  # type: ignore[no-untyped-def
 def evaluate_candidates(  # type: ignore[no-untyped-def]
     trees, rows, keys, first, starts, candidates, offsets, found
 ):
-    """Those of the candidates whose trees hold, CSR in `offsets` and `found`: event `first` + i has the rows
-    candidates[starts[i]:starts[i + 1]]. Returns the first event whose candidates have no room.
+    """Write the candidates whose trees hold as CSR to `offsets` and `found`; event `first` + i has the
+    candidates candidates[starts[i]:starts[i + 1]]. Returns the first event whose candidates do not fit into
+    `found`.
     """
     end = offsets[first]
     for e in range(first, keys.shape[0]):
