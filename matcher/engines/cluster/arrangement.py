@@ -1,7 +1,7 @@
 """An arrangement: the places of rows in buckets and leaves, under one coding and one hashing configuration.
 
-Its arrays by row are the store's, and shared with the arrangement that replaces it (`placement.py`).
-Invariant: kernels find room for at least one more of everything.
+Arrays by row are the store's, shared with the arrangement that replaces this one (`placement.py`). Invariant:
+kernels find room for at least one more of everything.
 """
 
 from __future__ import annotations
@@ -38,24 +38,21 @@ _NO_SIZES = np.empty(0, dtype=np.int64)
 
 
 class Arrangement:
-    """Places of rows in arrays that have none yet; `ordered`: large buckets are kept in order."""
+    """`arrays` have no rows yet; `ordered` keeps large buckets in order."""
 
     def __init__(self, arrays: a.StoreArrays, configuration: Configuration, *, ordered: bool) -> None:
         self.arrays = arrays
         self.configuration = configuration
-        self.cut_columns: frozenset[int] = frozenset()
-        """The columns that had bounds to choose cuts from."""
-        self.probes = 1
-        """The most buckets that an event may search."""
+        self.cut_columns: frozenset[int] = frozenset()  # with bounds to choose cuts from
+        self.probes = 1  # the most buckets that an event may search
         self.scratch = np.zeros(HASHED + 2 * arrays.signatures.shape[1], dtype=np.int64)
-        """Working memory of the kernels that place rows."""
         self._unassigned: dict[int, None] = {}
         self._ordered = ordered
 
     # --- coding and configuration -----------------------------------------------------------------
 
     def recode(self, coding: Coding, cut_columns: frozenset[int]) -> None:
-        """Take other cuts, while there are no rows."""
+        """Replace the cuts; there must be no rows."""
         columns = len(self.arrays.coding)
         self.arrays = self.arrays._replace(coding=coding.lines, cuts=coding.cuts)
         if columns > len(coding.lines):
@@ -63,7 +60,7 @@ class Arrangement:
         self.cut_columns = cut_columns
 
     def configure(self, configuration: Configuration, signatures: Sequence[int]) -> Steps[None]:
-        """Take another configuration, and give these signatures their templates. Rows stay where they are."""
+        """Change the configuration, and assign templates to these signatures. Rows stay where they are."""
         self.configuration = configuration
         for units, some in in_steps(signatures):
             self.assign(some)
@@ -72,9 +69,7 @@ class Arrangement:
     def write_signatures(
         self, signatures: Sequence[int], columns: Sequence[tuple[int, ...]], size: int, tests: list[int]
     ) -> None:
-        """Write the lines of signatures, of so many bytes of bounds, that differ in their columns alone; the
-        tests of the first as in `layout/arrays.py`.
-        """
+        """Write lines of signatures that differ in columns alone; `size` is in bytes of bounds per row."""
         width = len(columns[0])
         self.arrays = with_signature(self.arrays, max(signatures), width)
         self.scratch = np.zeros(HASHED + 2 * self.arrays.signatures.shape[1], dtype=np.int64)
@@ -91,13 +86,13 @@ class Arrangement:
         self._unassigned.update(dict.fromkeys(signatures))
 
     def widen(self, tops: Keys, first: int) -> None:
-        """Take rows that test columns from `first` on; `tops` are as in `empty_arrays`."""
+        """Allow tests on columns from `first` on; `tops` are as in `empty_arrays`."""
         if len(tops) > len(self.arrays.coding):
             self.arrays = with_columns(self.arrays, len(tops))
         self.arrays.coding[first : len(tops), a.CODE_TOP] = tops[first:]
 
     def assign(self, signatures: Sequence[int]) -> None:
-        """Give signatures their templates."""
+        """Assign templates."""
         self.configuration.assign(self.arrays.signatures, np.array(signatures, dtype=np.int64))
         for signature in signatures:
             self._unassigned.pop(signature, None)
@@ -105,14 +100,12 @@ class Arrangement:
     # --- rows -------------------------------------------------------------------------------------
 
     def order(self, start: int, stop: int, codes: Codes, orders: Numbers) -> None:
-        """The order in which rows from `start` up to `stop` are to be placed, and their codes; see
-        `placing_kernels.order_rows`.
-        """
+        """The order in which to place rows start:stop, and their codes, as `placing_kernels.order_rows`."""
         while (start := k.order_rows(self.arrays, start, stop, codes, orders, self.scratch)) < stop:
             self._make_room()
 
     def place(self, rows: Numbers, codes: Codes = _NO_CODES, sizes: Numbers = _NO_SIZES) -> None:
-        """Place those of these rows that wait; with codes and sizes, they are in the order of `order`."""
+        """Place the waiting ones of `rows`; with `codes` and `sizes`, rows are in the order of `order`."""
         if self._unassigned:
             self.assign(list(self._unassigned))
         state = self.arrays.leaves.state
@@ -123,33 +116,28 @@ class Arrangement:
         state[FILLED] = LEAF
 
     def update(self, rows: Numbers) -> None:
-        """Move those of these rows that are placed here to where their new bounds belong; most stay, with new
-        codes.
-        """
+        """Move rows that are placed here to where their new bounds belong; most stay, with new codes."""
         done = 0
         while (done := k.update_rows(self.arrays, rows, done, self.scratch)) < len(rows):
             self._make_room()
 
     def remove(self, rows: Numbers, mark: int = a.ABSENT) -> None:
-        """Remove those of these rows that are placed here, or wait; `mark`, ABSENT or WAITING, is where they
-        are then.
-        """
+        """Remove rows that are placed here or wait; `mark`, ABSENT or WAITING, is their place then."""
         k.remove_rows(self.arrays, rows, mark)
 
     def reserve_leaves(self, rows: int) -> None:
-        """Make room for so many rows in leaves."""
         leaves = self.arrays.leaves
         count = 4 * rows // (LEAF - SLACK) + len(leaves.columns) + 2
         if rows and count > len(leaves.lines):
             self.arrays = self.arrays._replace(leaves=with_room(leaves, count))
 
     def begin(self) -> None:
-        """Prepare for rows, once coding and configuration are chosen."""
+        """Prepare for rows; coding and configuration are chosen."""
         leaves = empty_leaves(self.configuration.leaves, self.arrays.coding)
         self.arrays = self.arrays._replace(leaves=leaves)
 
     def _make_room(self) -> None:
-        """Make the table that a kernel misses, or room for more of everything."""
+        """Add the table that a kernel misses, or room for more of everything."""
         state = self.arrays.state
         schema = int(state[a.MISSING_TABLE])
         if schema == a.NONE:
@@ -162,7 +150,6 @@ class Arrangement:
     # --- events and inspection --------------------------------------------------------------------
 
     def codes(self, keys: Keys) -> Codes:
-        """The codes of events' keys."""
         codes = np.empty((len(keys), min(keys.shape[1], a.NARROW_COLUMNS)), dtype=np.uint16)
         if keys.shape[1] > len(self.arrays.coding):  # derived columns without codes yet
             self.arrays = with_columns(self.arrays, keys.shape[1])
@@ -173,7 +160,7 @@ class Arrangement:
         return codes
 
     def parts(self) -> dict[str, tuple[npt.NDArray[Any], ...]]:
-        """Its own arrays, as far as they are in use, by part of the structure."""
+        """The arrays of its own that are in use, by part of the structure."""
         arrays, state = self.arrays, self.arrays.state
         return {
             "slots and directories": (arrays.longs[: state[a.UNIT_TOP]],),

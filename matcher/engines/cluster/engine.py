@@ -1,8 +1,7 @@
-"""The cluster engine: subscriptions grouped by access predicate, what is left to test stored columnwise
-(Fabret et al. 2001, 2-4).
+"""The cluster engine: subscriptions by access predicate, other tests columnwise (Fabret et al. 2001, 2-4).
 
-Equalities, several at once, and cells of ranges are found by hashing; a cost model chooses the attributes
-(`tuning/`). Invariant: the configuration decides how fast an answer comes, never which.
+Equalities, several at once, and cells of ranges are hashed; a cost model chooses the attributes (`tuning/`).
+Invariant: the configuration decides how fast an answer comes, never which.
 """
 
 from __future__ import annotations
@@ -36,16 +35,12 @@ from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.filters.filter import Filter
 
-MOST_CHOICES = 4096
-"""The most structures whose choice is kept."""
-FEWEST_EVENTS = 64
-"""Sampled events from which on the share of an equality is theirs."""
+MOST_CHOICES = 4096  # structures whose choice is cached
+FEWEST_EVENTS = 64  # sampled events from which on the share of an equality is measured
 
 
 class FormPlans(PlanTable):
-    """Plans of filters in normal form. `sample`, which the engine sets, gives the keys of sampled events on a
-    column.
-    """
+    """Plans of filters in normal form; the engine sets `sample`: the keys of sampled events on a column."""
 
     sample: Callable[[int], Keys]
 
@@ -65,7 +60,7 @@ class FormPlans(PlanTable):
         return self.choice(filter).is_tree
 
     def choice(self, filter: Filter) -> Choice:
-        """The costs of a filter in both forms, and which is chosen."""
+        """The costs of a filter in both forms, and the form chosen."""
         key, _ = plan_key(filter)
         known = self._choices.get(key)
         if known is None:
@@ -91,7 +86,7 @@ class FormPlans(PlanTable):
         return Choice(len(plan_and_operands[0].boxes), normal, tree)
 
     def passed(self, shape: int, column: int) -> float:
-        """The part of the events that pass a test of a shape: of an equality, how often two events agree."""
+        """The fraction of events that passes a test of a shape; for equality, how often two events agree."""
         prior = PASSED[Shape(shape)]
         if shape != Shape.EQUAL or column < 0:
             return prior
@@ -111,10 +106,10 @@ FORMS = ("model", "normal")
 
 
 class ClusterEngine(RowEngine):
-    """The production engine; `configuration` is one of `configuration.KINDS`, `threads` share the events of
-    a batch, `forms` is "model", by which a filter is matched in normal form or as a tree, or "normal" for all
-    that have one in normal form (`CoveyError` for others), and `texts` is the most different constants of
-    `contains` and `not suffix`, each of which adds 8 bytes to an event's keys (`CapacityError` over it).
+    """The production engine. `configuration` is one of `configuration.KINDS`; `threads` share the events of a
+    batch; `forms` is "model" (normal form or tree, by cost) or "normal" (a tree only without normal form);
+    `CoveyError` for other values. `texts` is the most distinct constants of `contains` and `not suffix`, each
+    of which adds 8 bytes to an event's keys (`CapacityError` beyond it).
     """
 
     name: ClassVar[str] = "cluster"

@@ -1,9 +1,8 @@
-"""Kernels that match events: an event finds its buckets, and their rows are compared; leaves are searched
-before (`leaves/search_kernels.py`).
+"""Kernels that match events: find an event's buckets and compare their rows. Leaves are searched before.
 
-An event has one access predicate per table, or a few where a range is hashed, and probes for each. Several
-events are in flight at a time: their buckets are looked up together, so that cache misses overlap, and the
-buckets that come next are prefetched while one is searched.
+An event has one access predicate per table, or several where a range is hashed, and probes for each. Several
+events are in flight at a time, so that the cache misses of their look-ups overlap, and the next buckets are
+prefetched while one is searched.
 """
 
 from __future__ import annotations
@@ -64,13 +63,12 @@ PROBE_FIRST, PROBE_CELLS, PROBE_FIELDS = 0, 1, 2
 # per bucket to look up: table, place or bucket, event, keys
 QUEUE_TABLE, QUEUE_BUCKET, QUEUE_EVENT, QUEUE_KEYS = range(4)
 QUEUE_FIELDS = QUEUE_KEYS + a.ACCESS
-LINES = 64
-"""Lines of a block's codes that are prefetched at most; the processor fetches those that follow by itself."""
+LINES = 64  # of a block's codes that are prefetched; the processor fetches the following by itself
 
 
 @inlined
 def set_probe(store, table, keys, codes, e, probe):  # type: ignore[no-untyped-def]
-    """The cells of every part of an event's access predicates in a table; returns how many predicates."""
+    """Write an event's cells in a table to probe[part]; returns how many access predicates these make."""
     probes = np.int64(1)
     for part in range(store.tables[table, a.TABLE_WIDTH]):
         at = a.TABLE_PARTS + a.PART_FIELDS * part
@@ -113,11 +111,7 @@ def enqueue(store, table, keys, codes, e, ahead, probe, queue, queued):  # type:
 
 @inlined
 def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
-    """Replace queued places by the buckets found there; returns how many.
-
-    `ahead`: cache lines are prefetched for all places at once, then for all buckets, then for their blocks,
-    so that their latencies overlap.
-    """
+    """Replace queued places by the buckets there; returns how many. `ahead`: prefetch, so misses overlap."""
     mask = store.places.size - 1
     if ahead:
         for i in range(queued):
@@ -149,7 +143,6 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_ids(store, block):  # type: ignore[no-untyped-def]
-    """Prefetch the ids of a block, of not too many rows."""
     first = id_at(store, block)
     for line in range(1 + min(store.blocks[block, a.BLOCK_COUNT] >> 4, 15)):
         prefetch(store.words, first + 16 * line)
@@ -157,9 +150,7 @@ def fetch_ids(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_codes(store, block, start, alike):  # type: ignore[no-untyped-def]
-    """Prefetch the codes of a block from test `start` on, and the columns of first tests unless they are
-    `alike`.
-    """
+    """Prefetch the codes from test `start` on, and the columns of first tests unless they are `alike`."""
     capacity, tests = capacity_of(store, block), tests_of(store, block)
     first = low_at(store, block, capacity, start)
     for line in range(min((2 * capacity * (tests - start) >> 5) + 1, LINES)):
@@ -172,7 +163,6 @@ def fetch_codes(store, block, start, alike):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
-    """Prefetch the first block of a bucket; or its directory."""
     head = store.buckets[bucket, a.BUCKET_HEAD]
     if store.buckets[bucket, a.BUCKET_ZONES] > 0:
         prefetch(store.longs, head)
@@ -184,8 +174,7 @@ def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
 # --- matching -------------------------------------------------------------------------------------
 
 
-AHEAD = 3
-"""How many buckets ahead cache lines are prefetched."""
+AHEAD = 3  # buckets
 
 
 class Buffers(NamedTuple):
@@ -210,7 +199,6 @@ BUFFERS = record(
 
 @kernel(frozen(int64, 2), frozen(int64), frozen(int64, 2), array(uint16, 2))
 def code_events(coding, cuts, keys, codes):  # type: ignore[no-untyped-def]
-    """The codes[e, c] of keys[e, c]."""
     for e in range(keys.shape[0]):
         for column in range(codes.shape[1]):
             codes[e, column] = code_of(coding, cuts, column, keys[e, column])
@@ -219,7 +207,7 @@ def code_events(coding, cuts, keys, codes):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_first(store, row, seen):  # type: ignore[no-untyped-def]
-    """Whether no row of a row's subscription matched the event before; from now on one has."""
+    """Whether a row is the first of its subscription that matches the event; marks the subscription."""
     first_row = first_of(store.rows, row if row >= 0 else ~row)
     if seen[first_row] == seen[seen.size - 1]:
         return False
@@ -229,7 +217,7 @@ def is_first(store, row, seen):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_zones(store, table, bucket, step, span, product):  # type: ignore[no-untyped-def]
-    """Prefetch a zone that will be searched soon, and the line of one after it."""
+    """Prefetch the codes of the zone in AHEAD steps, and the line of the block in twice as many."""
     block = searched_block(store, bucket, np.int64(a.NONE), step + 2 * AHEAD, span)
     if block != a.NONE:
         prefetch(store.blocks, a.BLOCK_FIELDS * block)
@@ -247,13 +235,13 @@ def fetch_zones(store, table, bucket, step, span, product):  # type: ignore[no-u
 def match_events(  # type: ignore[no-untyped-def]
     store, keys, codes, start, stop, product, most, ahead, shared, buffers, left, offsets, out, bits
 ):
-    """Match the events from `start` to `stop`; returns the first event for which `out` was too short.
+    """Match the events start:stop; returns the first event for which `out` is too short.
 
     `product`: IDS are written to `out`, CSR in `offsets`; COUNTS to offsets[1:], INTERFACES to `bits`. The
-    search of an event ends once left[e], at first `most`, subscriptions or interfaces match. `ahead`: so many
-    events look up their buckets together, and the next buckets are prefetched while one is searched; if
-    negative, the same without any prefetch. `shared`: some subscription has several rows: seen[its first row]
-    is the last event that it matched, by the counter in seen[-1].
+    search of an event ends once left[e], initially `most`, subscriptions or interfaces match. `ahead` events
+    look up their buckets together, with prefetches; if negative, without. `shared`: an event may match
+    several rows of a subscription; seen[its first row] is the last event that it matched, by the counter
+    seen[-1].
     """
     end = offsets[start]
     queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
@@ -342,9 +330,7 @@ def match_events(  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64), frozen(int64), frozen(int64), frozen(int64), boolean, array(int64), array(int64))
 def join_answers(offsets, ids, more_offsets, more_ids, distinct, joined, out):  # type: ignore[no-untyped-def]
-    """The ids of two answers, event by event, in `out`, CSR in `joined`. `distinct`: an id that is in both
-    comes once, and ids ascend.
-    """
+    """Join two answers, event by event, in `out`, CSR in `joined`. `distinct`: each id once, ascending."""
     end = np.int64(0)
     for e in range(joined.size - 1):
         start = end

@@ -1,6 +1,4 @@
-"""What a hashing configuration is chosen by, measured in steps: bounds and ranges of sampled rows, and how
-often rows are checked.
-"""
+"""What a hashing configuration is chosen by, measured in steps: sampled bounds and ranges, and checks."""
 
 from __future__ import annotations
 
@@ -29,20 +27,16 @@ from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.engines.rows.store import Signatures
 
-_SAMPLED_ROWS = 1 << 17
-"""Rows whose bounds are sampled."""
-_SORTED_BOUNDS = 1 << 16
-"""The most bounds of a column that are taken of them."""
-_RANGED_ROWS = 1 << 12
-"""Rows whose ranges are measured."""
+_SAMPLED_ROWS = 1 << 17  # rows whose bounds are sampled
+_SORTED_BOUNDS = 1 << 16  # the most sampled bounds of a column
+_RANGED_ROWS = 1 << 12  # rows whose ranges are measured
 _ROWS_PER_STEP = STEP // 4
-_READ_PER_UNIT = 4
-"""Rows or buckets that are read in the time that placing a row takes."""
+_READ_PER_UNIT = 4  # rows or buckets read in the time that placing a row takes
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The rows of a store, below `row_top`: how many there are, and their signatures."""
+    """The rows of a store, all below `row_top`, and their signatures."""
 
     row_top: int
     row_count: int
@@ -57,7 +51,7 @@ class Population:
 
 
 def sample_bounds(arrangement: Arrangement, rows: Population) -> Steps[list[Keys]]:
-    """Some of the bounds on each column; they are counted first, since one array takes all."""
+    """Sampled bounds by column, in two passes: the first counts, since one array takes all samples."""
     step = max(1, rows.row_count // _SAMPLED_ROWS)
     counts = np.zeros(rows.columns, dtype=np.int64)
     every, samples = np.ones_like(counts), np.zeros(0, dtype=np.int64)
@@ -75,7 +69,6 @@ def sample_bounds(arrangement: Arrangement, rows: Population) -> Steps[list[Keys
 
 
 def sample_ranges(arrangement: Arrangement, rows: Population) -> Steps[RangeSample]:
-    """The ranges of some rows."""
     step = max(1, rows.row_top // _RANGED_ROWS)
     signatures, ranges = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 7), dtype=np.int64)]
     for start, stop in parts(0, rows.row_top, step * _ROWS_PER_STEP):
@@ -97,7 +90,6 @@ def measure(
     events: EventSample,
     moves: npt.NDArray[np.float64],
 ) -> Steps[Statistics]:
-    """The statistics of rows."""
     uses: dict[int, SignatureUse] = {}
     known = rows.signatures
     for units, numbers in in_steps(known.in_use()):
@@ -110,7 +102,7 @@ def measure(
 
 
 def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[npt.NDArray[np.float64]]:
-    """Checks per event by signature, in clusters whose benefit margin is too large; `keys` are of events."""
+    """Checks per event by signature, in clusters with too large a benefit margin; `keys` are of events."""
     arrays = arrangement.arrays
     probed = np.zeros(len(arrays.buckets), dtype=np.int64)
     checks = np.zeros(len(arrays.signatures), dtype=np.float64)
@@ -130,9 +122,9 @@ def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[
 
 
 def range_classes(narrow: int, widest: int) -> Keys:
-    """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place. The
-    last two, one even and one odd, reach across all codes, so that every range has a class; the reach of
-    those below `narrow` is negative, so that no range has them.
+    """The reach of every class of ranges: half an octave apart, `widest` at an even place. The last two reach
+    across all codes, so that every range has a class; below `narrow` it is negative, so that no range has
+    one.
     """
     middle = 1 << k.CLASS_BITS - 1
     reaches = np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)

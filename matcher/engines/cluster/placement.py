@@ -1,15 +1,13 @@
 """Where the rows of a cluster engine are: in one arrangement, or in two while the second replaces the first.
 
-Rows that are added wait until the next match, and are placed then. When there are twice as many as when the
-configuration was chosen, when bounds have drifted, or when many rows were removed, another arrangement is
-planned and filled, in steps: each call that changes rows or matches events does some, in proportion to its
-own work. So no call takes long, however many rows there are. A load, which is more rows that wait than are
-placed, is placed at once.
+Added rows wait until the next match. Another arrangement is planned and filled when rows have doubled since
+the configuration was chosen, bounds have drifted, or many rows were removed. It is filled in steps: each call
+does some, in proportion to its own work, so no call takes long. A load, more rows waiting than placed, is
+placed at once.
 
-Rows are moved in steps. First the order in which rows will be placed is found, so that rows of one bucket, or
-of neighbouring leaves, come one after the other: then a bucket has room for exactly its rows. Rows that
-change in between move at once, those that are new are placed in the new arrangement. Invariant: a row is in
-one arrangement, or waits.
+Rows move in the order in which they will be placed, by bucket or neighbouring leaves, so a bucket has room
+for exactly its rows. Rows that change meanwhile move at once, and new ones are placed in the new arrangement.
+Invariant: a row is in one arrangement, or waits.
 """
 
 from __future__ import annotations
@@ -46,20 +44,16 @@ from covey.matcher.engines.rows.store import Signatures
 from covey.matcher.errors import CoveyError
 from covey.matcher.events.int64 import LAST
 
-_KEPT_TESTS = 8
-"""Tests of a row whose codes are kept until it is placed."""
+_KEPT_TESTS = 8  # tests of a row whose codes are kept until it is placed
 _CHUNK = 1 << 14
-_MOST_CHUNKS = 64
-"""Rows are sorted by their order in chunks; each is found by a pass over all rows."""
+_MOST_CHUNKS = 64  # in which rows are sorted by order; each takes a pass over all rows
 _SAMPLE = 4096
 _ROWS_PER_STEP = STEP // 4
 _SCANNED_PER_UNIT, _SORTED_PER_UNIT = 512, 8
 
 
 def move_rows(former: Arrangement | None, target: Arrangement, row_top: int, most_tests: int) -> Steps[None]:
-    """Move all rows below `row_top` from `former` to `target`, or those that wait where that is None; they
-    have up to `most_tests` tests.
-    """
+    """Move all rows below `row_top` to `target`, from `former` or, if it is None, those that wait."""
     codes = np.empty((row_top, 2 * min(most_tests, _KEPT_TESTS)), dtype=np.uint16)
     orders = np.empty(row_top, dtype=np.int64)
     for start, stop in parts(0, row_top, _ROWS_PER_STEP):
@@ -83,7 +77,7 @@ def move_rows(former: Arrangement | None, target: Arrangement, row_top: int, mos
 
 
 def _chunks(orders: Numbers, *, at_once: bool) -> Iterator[Numbers]:
-    """The rows that have an order, in it, in chunks; those of one order are in one chunk."""
+    """The rows that have an order, by order, in chunks; rows of equal order are in one chunk."""
     count = 1 if at_once else max(1, min(_MOST_CHUNKS, len(orders) // _CHUNK))
     sample = np.sort(orders[:: max(1, len(orders) // _SAMPLE)])
     limits = np.unique(sample[np.arange(1, count) * len(sample) // count]) if len(sample) else sample
@@ -101,20 +95,13 @@ def _run_lengths(values: Numbers) -> Numbers:
 
 
 FEW = 64
-AT_ONCE = 1 << 13
-"""Up to so many rows, another arrangement replaces the first at once."""
-_RENEWED, _MANY = 4, 1 << 16
-"""Cuts are chosen anew after this many changes per row, and so many more: bounds may have drifted."""
-_SCATTERED = 4
-"""Rows are placed anew after one in this many, and some more, is removed: its successors lie scattered."""
-_MOST_WAITING = 1 << 10
-"""Rows that wait while more are placed; more are placed without a match."""
-_UNCHECKED = 16
-"""Events that are matched without a check of whether anything is due: it takes 3 us, a third of a match."""
+AT_ONCE = 1 << 13  # rows up to which an arrangement is replaced at once
+_RENEWED, _MANY = 4, 1 << 16  # changes per row, and more, until cuts are chosen anew: bounds may drift
+_SCATTERED = 4  # rows are placed anew after one in so many is removed: its successors lie scattered
+_MOST_WAITING = 1 << 10  # rows; more are placed without a match
+_UNCHECKED = 16  # events matched before a check of what is due, which takes 3 us, a third of a match
 _PER_CALL, _PER_EVENT, _PER_CHANGE = 128, 4, 8
-"""Units of work (`tuning/steps.py`) that a match adds to its own, for itself and per event; and that a
-changed row adds: then an arrangement is filled long before as many changes make the next one due.
-"""
+"""Units of due work per match, event and changed row: it is done long before the next becomes due."""
 
 
 class Placement:
@@ -129,22 +116,17 @@ class Placement:
         self._row_numbers = row_numbers
         self._worker = worker
         arrays = empty_arrays(tops)._replace(reaches=range_classes(0, 1))
-        self.arrangement = self._empty(arrays)
-        """Where rows are placed."""
-        self.former: Arrangement | None = None
-        """The arrangement that it replaces, while that has rows."""
+        self.arrangement = self._empty(arrays)  # where rows are placed
+        self.former: Arrangement | None = None  # replaced by `arrangement`, while it has rows
         self._planned: Arrangement | None = None
         self.events = EventSample()
-        self.moves = np.zeros(len(tops), dtype=np.int64)
-        """How many new values equalities on each column got."""
-        self.work = 0
-        """Units of work ever done to place rows and to tune."""
+        self.moves = np.zeros(len(tops), dtype=np.int64)  # new values of equalities, by column
+        self.work = 0  # units ever done to place rows and to tune
         self._maintenance = Maintenance() if policy.maintains else None
         self._steps: Steps[None] | None = None
         self._due = 0  # units of work to do
         self._was_replaced = False
-        self.was_interrupted = False
-        """Whether a step or an update was: rows wait unlisted, or have old codes, until `prepare`."""
+        self.was_interrupted = False  # then rows wait unlisted, or have old codes, until `prepare`
         self._waiting: list[Numbers] = []
         self._waiting_count = 0  # at least as many rows wait; all of them are in _waiting, or too many
         self._row_count = 0
@@ -153,8 +135,7 @@ class Placement:
         self._turnover_before = 0  # when cuts were chosen
         self._written = 0  # since then, as those that follow
         self._removed = 0
-        self.unchecked = 0
-        """Events that may be matched before `prepare`: none once a row has changed."""
+        self.unchecked = 0  # events that may be matched before `prepare`: none once a row has changed
         self._uncut = 0  # rows inserted with tests on columns that have no cuts yet
 
     def _empty(self, arrays: a.StoreArrays) -> Arrangement:
@@ -162,7 +143,7 @@ class Placement:
 
     @property
     def searched(self) -> list[Arrangement]:
-        """The arrangements that have rows."""
+        """Arrangements with rows."""
         return [self.arrangement] if self.former is None else [self.arrangement, self.former]
 
     @property
@@ -170,7 +151,7 @@ class Placement:
         return [*self.searched, *([] if self._planned is None else [self._planned])]
 
     def widen(self, tops: Keys) -> None:
-        """Take rows that test more columns. An arrangement that is only planned is planned anew."""
+        """Allow tests on more columns. An arrangement that is only planned is planned anew."""
         self.unchecked = 0
         if self._planned is not None and self._steps is not None:
             self._steps.close()
@@ -182,7 +163,6 @@ class Placement:
         self.moves = grown(self.moves, max(len(self.moves), len(self.arrangement.arrays.coding)))
 
     def replace(self, **arrays: Any) -> None:
-        """Replace arrays by row."""
         for each in self._all:
             each.arrays = each.arrays._replace(**arrays)
 
@@ -196,7 +176,7 @@ class Placement:
     # --- changes of rows --------------------------------------------------------------------------
 
     def insert(self, rows: Numbers, signatures: list[int], counts: Numbers) -> None:
-        """Have rows wait, which have not been placed; so many have each of these signatures."""
+        """Add rows, which wait; counts[i] of them have signatures[i]."""
         self.unchecked = 0
         columns = [self._signatures.columns[signature] for signature in signatures]
         tested = {c for each in columns for c in each if c < a.NARROW_COLUMNS}
@@ -216,7 +196,6 @@ class Placement:
         self._add_work(_PER_CHANGE * len(rows))
 
     def remove(self, rows: Numbers) -> None:
-        """Remove rows."""
         self.unchecked = 0
         for each in self.searched:
             each.remove(rows)
@@ -256,8 +235,8 @@ class Placement:
     # --- steps ------------------------------------------------------------------------------------
 
     def prepare(self, events: int) -> bool:
-        """Place rows that wait, and rearrange or retune if that is due; a match of so many events begins with
-        it, unless they are `unchecked`. Returns whether all rows have been placed anew since the last call.
+        """Begin a match of so many events, unless they are `unchecked`: place waiting rows, and rearrange or
+        tune if due. Returns whether all rows have been placed anew since the last call.
         """
         has_doubled = self._row_count > 2 * self._configured + FEW
         is_due = has_doubled or self._is_worn()
@@ -289,7 +268,7 @@ class Placement:
         )
 
     def _add_work(self, units: int) -> None:
-        """Do so many units of what is due, and what is left of the step; all where there are few rows."""
+        """Do so many units of due work, and the rest of the step; all of it where there are few rows."""
         if self._steps is None:
             return
         self._due += units
@@ -320,9 +299,7 @@ class Placement:
         self.was_interrupted = False
 
     def _rearrange(self, former: Arrangement | None, *, choose: bool) -> Steps[None]:
-        """Choose cuts and a configuration, with new schemas if `choose`, and move all rows to an arrangement
-        of these: from `former`, or those that wait.
-        """
+        """Move the rows of `former`, or waiting ones, to new cuts and configuration; schemas if `choose`."""
         self._configured, self._turnover_before = self._row_count, self._turnover
         self._written = self._removed = self._uncut = 0
         planned = self._planned = self._empty(empty_beside(self.arrangement.arrays, self._row_count))

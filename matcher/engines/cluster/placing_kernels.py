@@ -1,7 +1,7 @@
 """Kernels that place rows in buckets and leaves; the arrays are drawn in `layout/arrays.py`.
 
-Invariant: a placed row is in the bucket of the access predicate that its bounds imply, with the codes of its
-bounds, once `update_rows` has processed its last change.
+Invariant: once `update_rows` has processed its last change, a placed row is in the bucket of the access
+predicate that its bounds imply, with their codes.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SI
 from covey.matcher.jit.kernel import array, first_hash, frozen, inlined, int64, kernel, mix, prefetch, uint16
 
 COLUMN_BITS, CLASS_BITS = 9, 6
-IN_LEAVES = 1 << 62
-"""Orders from here on are of rows for leaves."""
-PREFETCH_DISTANCE = 16
-"""How many rows ahead cache lines are prefetched."""
+IN_LEAVES = 1 << 62  # from here on, orders are of rows for leaves
+PREFETCH_DISTANCE = 16  # rows
 
 
 # --- access predicates of rows --------------------------------------------------------------------
@@ -60,9 +58,7 @@ PREFETCH_DISTANCE = 16
 
 @inlined
 def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
-    """The class of a range: the first whose reach covers its width. Where two ranges are hashed, only every
-    other class is used, since their tables multiply.
-    """
+    """The first class whose reach covers the width, every other class with two ranges: tables multiply."""
     chosen = np.int64(0)
     while reaches[chosen] < width:
         chosen += ranges
@@ -71,8 +67,8 @@ def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
 
 @inlined
 def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
-    """Write the tests of the row's narrowest range, and of the second narrowest on another column, to
-    scratch[0] and scratch[1] (NONE for none), their widths as a part of 2**16 to scratch[2] and scratch[3].
+    """Write the tests of the row's narrowest range, and of the next on another column, to scratch[0] and
+    scratch[1] (NONE for none), their widths as a part of 2**16 to scratch[2] and scratch[3].
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     scratch[0] = scratch[1] = a.NONE
@@ -97,10 +93,9 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
 
 @inlined
 def access_schema(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The number of a row's access schema, which contains its template and ranges; its keys are written to
-    store.keys, the hashed ranges to scratch[:2], the first test to scratch[FIRST_TEST].
-
-    A range is in the cell of its low end, in a grid for ranges of about its width.
+    """The number of a row's access schema, of template and ranges. Writes its keys to store.keys, the hashed
+    ranges to scratch[:2], the first test to scratch[FIRST_TEST]. A range is in the cell of its low end, in a
+    grid for ranges of about its width.
     """
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
@@ -152,7 +147,6 @@ def find_table(store, schema, parts):  # type: ignore[no-untyped-def]
 
 @inlined
 def hash_keys(store, table):  # type: ignore[no-untyped-def]
-    """The hash of the access predicate in store.keys."""
     h = first_hash(table)
     for part in range(store.tables[table, a.TABLE_WIDTH]):
         h = mix(h, store.keys[part])
@@ -202,7 +196,7 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
 
 @inlined
 def note_column(store, table, test, column):  # type: ignore[no-untyped-def]
-    """Note that a row of a table has that test on this column."""
+    """Record that a row of a table has `test` on this column."""
     field = a.TABLE_COLUMNS + test
     if store.tables[table, field] != column + 1:
         store.tables[table, field] = a.NONE if store.tables[table, field] != 0 else column + 1
@@ -211,7 +205,7 @@ def note_column(store, table, test, column):  # type: ignore[no-untyped-def]
 @inlined
 def write_codes(store, row, table, block, place, scratch):  # type: ignore[no-untyped-def]
     """Write the codes of a row's tests to its slot: the first test orders the bucket, hashed ranges come
-    last; hashed equalities have no codes. A test that a row lacks passes on every column.
+    last, hashed equalities have none. A test that the row lacks passes on every column.
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     capacity, tests = capacity_of(store, block), tests_of(store, block)
@@ -274,7 +268,7 @@ def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
 
 @inlined
 def hash_bucket(store, bucket):  # type: ignore[no-untyped-def]
-    """The hash of the access predicate of a bucket; of a free one, some number."""
+    """The hash of a bucket's access predicate; arbitrary for a free bucket."""
     table = max(store.buckets[bucket, a.BUCKET_TABLE], 0)
     h = first_hash(table)
     for part in range(store.tables[table, a.TABLE_WIDTH]):
@@ -304,7 +298,7 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
 
 @inlined
 def remove_placed(store, row):  # type: ignore[no-untyped-def]
-    """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
+    """Remove a row from its leaf or block, and drop its bucket if that is empty."""
     block, place = block_of(store, row), np.int64(store.where[row, a.PLACE])
     if block == IN_LEAF:
         remove_from_leaf(store, row)
@@ -317,10 +311,9 @@ def remove_placed(store, row):  # type: ignore[no-untyped-def]
 
 @kernel(a.STORE, int64, int64, array(uint16, 2), array(int64), array(int64))
 def order_rows(store, start, stop, codes, orders, scratch):  # type: ignore[no-untyped-def]
-    """Find the order in which rows from `start` up to `stop` are to be placed, so that those of a bucket, or
-    of neighbouring leaves, come one after the other: orders[row], NONE for those that are placed here. The
-    codes of each are saved in codes[row], as many as fit. Returns the first row that misses a table, whose
-    access schema is then in state[MISSING_TABLE].
+    """Write the order in which to place rows start:stop, by bucket or neighbouring leaves, to orders[row],
+    NONE for rows placed here; save as many codes as fit to codes[row]. Returns the first row that misses a
+    table, the one of the access schema in state[MISSING_TABLE].
     """
     for row in range(start, stop):
         if row + PREFETCH_DISTANCE < stop and store.where[row + PREFETCH_DISTANCE, a.PLACE] != a.ABSENT:
@@ -345,11 +338,9 @@ def order_rows(store, start, stop, codes, orders, scratch):  # type: ignore[no-u
 
 @kernel(a.STORE, frozen(int64), int64, array(uint16, 2), frozen(int64), array(int64))
 def place_rows(store, rows, start, codes, sizes, scratch):  # type: ignore[no-untyped-def]
-    """Place those of rows[start:] that wait; returns the first for which there is no room, or no table:
-    state[MISSING_TABLE] is then the number of its access schema.
-
-    Rows that `order_rows` has ordered have their codes in codes[row], and a bucket that is new gets room for
-    sizes[i] rows. For others both are empty.
+    """Place the waiting ones of rows[start:]; returns the first without room or table: state[MISSING_TABLE]
+    is NONE or its access schema. After `order_rows`, codes[row] are a row's codes, and a new bucket gets room
+    for sizes[i] rows; otherwise both are empty.
     """
     for i in range(start, rows.size):
         row = rows[i]
@@ -384,7 +375,6 @@ def place_rows(store, rows, start, codes, sizes, scratch):  # type: ignore[no-un
 
 @inlined
 def fetch_row(store, row):  # type: ignore[no-untyped-def]
-    """Prefetch the bounds of a row, and the line of its block."""
     prefetch(store.bounds, store.rows[row, ROW_PLACE])
     if is_here(store, row) and block_of(store, row) != IN_LEAF:
         prefetch(store.blocks, a.BLOCK_FIELDS * block_of(store, row))
@@ -392,7 +382,6 @@ def fetch_row(store, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_codes(store, row):  # type: ignore[no-untyped-def]
-    """Prefetch a row's bucket, and its first codes."""
     place, block = np.int64(store.where[row, a.PLACE]), block_of(store, row)
     if is_here(store, row) and block != IN_LEAF:
         prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, a.BLOCK_BUCKET])
@@ -404,9 +393,7 @@ def fetch_codes(store, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """Rewrite a row's codes, or move it to the bucket of its new bounds; False where that needs room, or the
-    table of the access schema in state[MISSING_TABLE]. A row that is not placed here stays where it is.
-    """
+    """Rewrite or move a row that is placed here; False without room, or the table of state[MISSING_TABLE]."""
     if not is_here(store, row):
         return True
     if not has_room(store):
@@ -464,9 +451,7 @@ def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
 
 @kernel(a.STORE, frozen(int64), int64)
 def remove_rows(store, rows, mark):  # type: ignore[no-untyped-def]
-    """Remove rows from their buckets, if they are placed here, or from those waiting, which takes no room;
-    they then are WAITING or ABSENT, as `mark` says.
-    """
+    """Remove rows that are placed here or wait; takes no room. They become `mark`, WAITING or ABSENT."""
     for i in range(rows.size):
         if is_here(store, rows[i]):
             remove_placed(store, rows[i])
@@ -478,7 +463,6 @@ def remove_rows(store, rows, mark):  # type: ignore[no-untyped-def]
 
 @kernel(a.STORE, int64)
 def enter_tables(store, first):  # type: ignore[no-untyped-def]
-    """Enter the tables from `first` on into `places`."""
     mask = store.places.size - 1
     for table in range(first, store.state[a.TABLES]):
         place = mix(np.int64(-1), store.tables[table, a.TABLE_SCHEMA]) & mask
@@ -491,7 +475,7 @@ def enter_tables(store, first):  # type: ignore[no-untyped-def]
 
 @kernel(a.STORE)
 def enter_buckets(store):  # type: ignore[no-untyped-def]
-    """Enter all buckets into a new `places`."""
+    """Enter all buckets into `places`, which has none."""
     mask = store.places.size - 1
     used = 0
     for b in range(store.state[a.BUCKET_TOP]):

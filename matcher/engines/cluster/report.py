@@ -13,9 +13,7 @@ from covey.matcher.engines.rows.store import Signatures
 def render_store(
     arrays: Sequence[a.StoreArrays], signatures: Signatures, configuration: Configuration, columns: Columns
 ) -> list[str]:
-    """A line per access schema, with the first test of its rows where they share it; one for leaves; and one
-    per signature; of one arrangement's arrays, or two.
-    """
+    """A line per access schema, with the first test if its rows share it, for leaves, and per signature."""
     return [*_tables(arrays, columns), *_leaves(arrays, signatures, configuration, columns)] + [
         f"tests ({', '.join(map(columns.describe, tested)) or 'nothing to test'}): {_count(rows, 'row')}"
         for tested, rows in _tests(signatures).items()

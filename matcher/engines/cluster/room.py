@@ -1,7 +1,7 @@
-"""Room in the arrays of an arrangement, leaves among them: empty arrays, and larger ones.
+"""Room in the arrays of an arrangement: empty arrays, and larger ones.
 
-Arrays are made with room for more rows than there are, so that they need not be copied until rows are placed
-anew: the system provides memory page by page, when it is first written to.
+Arrays have room for more rows than there are, so they are not copied until rows are placed anew: the system
+provides a page of memory when it is first written to.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from covey.matcher.engines.rows.arrays import check_count, grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
 from covey.matcher.events.int64 import LAST
 
-BITS = 256
-"""Bits of a row in all bitmaps together, as long as a column has its fewest bins."""
+BITS = 256  # of a row in all bitmaps together, unless each column has the fewest bins
 FEWEST_BINS, MOST_BINS = 8, 64
 
 
 def bins_for(columns: int) -> int:
-    """How many bins each of so many columns has."""
     return max(FEWEST_BINS, min(MOST_BINS, BITS // max(columns, 1)))
 
 
@@ -63,7 +61,6 @@ def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64]) -> a.Lea
 
 
 def with_room(leaves: a.Leaves, count: int) -> a.Leaves:
-    """The same with room for so many leaves."""
     check_count(count * a.LEAF, "places in leaves")
     directory = np.zeros((len(leaves.directory), count + 2), dtype=np.int32)
     shared = min(count + 2, leaves.directory.shape[1])
@@ -83,7 +80,7 @@ def is_sparse(leaves: a.Leaves) -> bool:
 
 
 def leaf_buffers(lines: int, columns: int) -> LeafBuffers:
-    """What searching so many leaves needs, with bitmaps for so many columns, without room for matches."""
+    """Buffers to search so many leaves with bitmaps for so many columns, without room for matches."""
     return LeafBuffers(
         np.zeros(lines + 1, dtype=np.int64),
         np.zeros((SLICE, columns), dtype=np.int32),
@@ -96,14 +93,13 @@ def leaf_buffers(lines: int, columns: int) -> LeafBuffers:
 
 
 def leaf_matches(room: int) -> LeafMatches:
-    """Room for so many matches of a slice of events."""
+    """Room for matches of a slice of events."""
     return LeafMatches(
         np.zeros(SLICE + 1, dtype=np.int64), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int64)
     )
 
 
 def used_parts(leaves: a.Leaves) -> tuple[npt.NDArray[Any], ...]:
-    """The arrays of leaves, as far as they are in use."""
     top = int(leaves.state[a.LEAF_TOP])
     return (
         leaves.state,
@@ -141,7 +137,7 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
 
 
 def empty_beside(arrays: a.StoreArrays, rows: int) -> a.StoreArrays:
-    """Arrays for an arrangement beside this one, without rows; so many will be placed."""
+    """Arrays for an arrangement of `rows` rows beside this one, empty."""
     generation = 1 - int(arrays.state[a.GENERATION])
     return arrays._replace(
         signatures=arrays.signatures.copy(), **_places(generation, rows, _live_entries(arrays))
@@ -149,7 +145,7 @@ def empty_beside(arrays: a.StoreArrays, rows: int) -> a.StoreArrays:
 
 
 def _places(generation: int, rows: int, entries: int) -> dict[str, Any]:
-    """The arrays that rows are placed in, empty, for so many rows, and so many tables and buckets."""
+    """The arrays that rows are placed in, empty; `entries` are tables and buckets."""
     state = np.zeros(a.STATE, dtype=np.int64)
     state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
     state[a.GENERATION] = generation
@@ -175,14 +171,13 @@ def _live_entries(arrays: a.StoreArrays) -> int:
 
 
 def with_columns(arrays: a.StoreArrays, columns: int) -> a.StoreArrays:
-    """Coding for so many columns; new ones have no cuts."""
+    """New columns have no cuts."""
     coding = grown(arrays.coding, columns)
     coding[len(arrays.coding) :, a.CODE_TOP] = LAST
     return arrays._replace(coding=coding)
 
 
 def with_signature(arrays: a.StoreArrays, signature: int, tests: int) -> a.StoreArrays:
-    """A line for a signature of so many tests."""
     old, width = arrays.signatures, a.SIGN_TESTS + a.TEST_FIELDS * tests
     if signature < len(old) and width <= old.shape[1]:
         return arrays
@@ -193,7 +188,7 @@ def with_signature(arrays: a.StoreArrays, signature: int, tests: int) -> a.Store
 
 
 def with_more(arrays: a.StoreArrays) -> a.StoreArrays:
-    """Room for whatever a kernel has none left for."""
+    """Room for whatever a kernel lacks."""
     state = arrays.state
     units, margin = len(arrays.longs), 2 * a.LARGEST_BLOCK + 3 * int(state[a.LARGEST_DIRECTORY])
     if state[a.UNIT_TOP] + margin > units:
@@ -216,9 +211,7 @@ def with_more(arrays: a.StoreArrays) -> a.StoreArrays:
 def with_table(
     arrays: a.StoreArrays, schema: int, configuration: Configuration, *, ordered: bool
 ) -> tuple[a.StoreArrays, int]:
-    """A table for an access schema (`placing_kernels.access_schema`), and the most buckets that an event
-    searches in it because of its ranges, 1 where it has none.
-    """
+    """A table for a `placing_kernels.access_schema`, and the most buckets that an event searches in it."""
     bits = COLUMN_BITS + CLASS_BITS
     ranged = [schema >> bits, schema] if schema >> 2 * bits else []
     template = configuration.templates[schema >> 2 * bits if ranged else schema]
@@ -248,7 +241,6 @@ def with_table(
 
 
 def _pool(units: int, old: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    """The pool with so many units, as fields of the arrays."""
     check_count(units, "units of the pool")
     data = grown(old, 8 * units)
     views = {"shorts": np.uint16, "words": np.int32, "longs": np.int64}

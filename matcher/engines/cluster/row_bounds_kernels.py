@@ -20,9 +20,7 @@ from covey.matcher.jit.kernel import array, frozen, int32, int64, kernel, prefet
 
 @kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(uint8))
 def find_widths(signatures, signature, lows, highs, widths):  # type: ignore[no-untyped-def]
-    """widths[i] = the least variant of a signature whose bounds hold lows[t, i] and highs[t, i]; returns the
-    highest.
-    """
+    """widths[i] = the least variant that holds lows[t, i] and highs[t, i]; returns the highest."""
     highest = np.int64(a.ONE_BYTE)
     for i in range(widths.size):
         widths[i] = a.ONE_BYTE
@@ -40,9 +38,7 @@ def find_widths(signatures, signature, lows, highs, widths):  # type: ignore[no-
 @kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(uint8), frozen(int64), frozen(int64),
         frozen(int64, 2), frozen(int64, 2))  # fmt: skip
 def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
-    """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
-    wait.
-    """
+    """Set the places of rows of one signature, and write lows[t, i] and highs[t, i] there; they wait."""
     for i in range(rows.size):
         row_table[rows[i], ROW_PLACE] = places[i]
         where[rows[i], a.PLACE] = a.WAITING
@@ -65,11 +61,9 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
 @kernel(frozen(int32, 2), frozen(int32, 2), array(uint8), frozen(int64), frozen(int64), frozen(int64, 2),
         array(int64))  # fmt: skip
 def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # type: ignore[no-untyped-def]
-    """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
-    end, in this order. An equality whose ends differ holds for nothing; moves[c] counts the new values of
-    those on column c. Returns how many bounds were not written because they do not fit.
-
-    It takes three arrays instead of the store: unpacking the store costs more than writing one bound.
+    """Write bounds values[p, i], as `RowStore.write_parts`; returns how many are not written because they do
+    not fit. An equality whose ends differ holds for nothing; moves[c] counts the new values of equalities on
+    column c. Three arrays, not the store: unpacking it costs more than writing one bound.
     """
     unwritten = 0
     for p in range(parts.size):
@@ -100,7 +94,7 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
 
 @kernel(a.STORE, frozen(int64), array(int64, 2), array(int64, 2))
 def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
-    """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
+    """The bounds lows[t, i], highs[t, i] of rows with as many tests as `lows` has lines."""
     for i in range(rows.size):
         signature, place = store.rows[rows[i], ROW_SIGNATURE], store.rows[rows[i], ROW_PLACE]
         for t in range(lows.shape[0]):

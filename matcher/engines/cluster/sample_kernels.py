@@ -16,8 +16,8 @@ from covey.matcher.jit.kernel import array, float64, frozen, int64, kernel, uint
 
 @kernel(a.STORE, int64, int64, int64, frozen(int64), frozen(int64), array(int64), array(int64))
 def sample_bounds(store, start, stop, step, every, starts, samples, counts):  # type: ignore[no-untyped-def]
-    """Add to counts[c] how many bounds on column c every `step`-th row has, from `start` up to `stop`; put
-    one in every[c] of them to samples[starts[c]:starts[c + 1]], if there are samples.
+    """Add the bounds on column c of every `step`-th row of start:stop to counts[c]; write one in every[c] of
+    them to samples[starts[c]:starts[c + 1]], if there are samples.
     """
     for row in range(start, stop, step):
         if store.where[row, a.PLACE] == a.ABSENT:
@@ -39,9 +39,9 @@ def sample_bounds(store, start, stop, step, every, starts, samples, counts):  # 
 
 @kernel(a.STORE, frozen(int64), array(int64), array(int64, 2))
 def sample_ranges(store, rows, scratch, ranges):  # type: ignore[no-untyped-def]
-    """Every row's narrowest range and the second: ranges[i] = column, width in codes, width as a part of
-    2**16, and the same again; NONE for the column where there is none. Last, the part of events that
-    its tests pass together, with bins of a 16th, as a part of 2**30.
+    """ranges[i] = column (NONE for none), width in codes, width as a part of 2**16 of row i's narrowest
+    range, the same of the second; then the part of events that pass all its tests, with bins of a 16th, out
+    of 2**30.
     """
     for i in range(rows.size):
         code_row(store, rows[i], scratch)
@@ -78,9 +78,8 @@ def count_probes(store, keys, codes, probe, queue, probed):  # type: ignore[no-u
 
 @kernel(a.STORE, frozen(int64), int64, int64, float64, array(float64))
 def count_checks(store, probed, start, stop, least, checks):  # type: ignore[no-untyped-def]
-    """Add to checks[s] how often rows of signature s are checked, in those buckets from `start` up to `stop`
-    that have `least` checks or more, when bucket b is searched probed[b] times. Returns how many rows these
-    have.
+    """Add to checks[s] how often rows of signature s are checked if bucket b is searched probed[b] times, in
+    those buckets of start:stop with at least `least` checks; returns how many rows these have.
     """
     looked_at = np.int64(0)
     for bucket in range(start, stop):

@@ -1,8 +1,4 @@
-"""The rows of the cluster engine: in buckets by access predicate, under a hashing configuration (Fabret et
-al. 2001, 2-4).
-
-The store owns what is by row, their bounds above all; a `Placement` decides where rows are.
-"""
+"""The rows of the cluster engine, their bounds above all; a `Placement` decides where they are."""
 
 from __future__ import annotations
 
@@ -32,10 +28,9 @@ from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType, Kind
 
-_FEWEST_SHARED = 64
-"""Events per thread from which on sharing a batch pays."""
+_FEWEST_SHARED = 64  # events per thread from which on sharing a batch pays
 _PREFERRED = (a.FOUR_BYTES, a.TWO_BYTES, a.ONE_BYTE, a.EIGHT_BYTES)
-"""Variants of a signature that new rows get, if rows have them: few variants are worth some bytes."""
+"""Variants of a signature for new rows, if rows have them: few variants are worth some bytes."""
 
 _NO_IDS = np.zeros(0, dtype=np.int64)
 _NO_BITS = np.zeros((0, 1), dtype=np.uint64)
@@ -62,12 +57,11 @@ class ClusterStore(RowStore):
 
     @property
     def arrays(self) -> a.StoreArrays:  # type: ignore[override]
-        """The arrays of the arrangement where rows are placed."""
+        """Of the arrangement where rows are placed."""
         return self.placement.arrangement.arrays
 
     @property
     def configuration(self) -> Configuration:
-        """The hashing configuration."""
         return self.placement.arrangement.configuration
 
     # --- rows -------------------------------------------------------------------------------------
@@ -82,7 +76,7 @@ class ClusterStore(RowStore):
         self.placement.replace(ids=wide(self.arrays.ids))
 
     def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), plan: int = 0) -> int:
-        """As `RowStore.signature`; one of its variants, for rows that `insert` gives others if need be."""
+        """As `RowStore.signature`; some variant, from which `insert` moves rows to others if need be."""
         shapes = shapes or (Shape.BOTH,) * len(columns)
         numbers = self.signatures.find(columns, shapes, plan)
         for variant in _PREFERRED if numbers else ():
@@ -113,8 +107,8 @@ class ClusterStore(RowStore):
         self.placement.write_signatures(signatures, size, tests)
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
-        """As `RowStore.insert`; rows whose bounds this variant of the signature does not hold get another,
-        and those that need no eight bytes as well.
+        """As `RowStore.insert`; rows get another variant if this one cannot hold their bounds, or wastes
+        bytes.
         """
         widths = np.empty(len(rows), dtype=np.uint8)
         highest = b.find_widths(self.arrays.signatures, signature, lows, highs, widths)
@@ -182,7 +176,7 @@ class ClusterStore(RowStore):
     def _variants(
         self, signed: list[tuple[tuple[int, ...], tuple[int, ...], int]], variant: int
     ) -> list[int]:
-        """The numbers of a variant of signatures (columns, shapes, plan) that have the same shapes."""
+        """The numbers of a variant of signatures (columns, shapes, plan) of equal shapes."""
         numbers, new = [], []
         for each in signed:
             number = self.signatures.find(*each).get(variant)
@@ -214,13 +208,13 @@ class ClusterStore(RowStore):
     def _write_rows(
         self, rows: Numbers, places: Numbers, signatures: list[int], counts: Numbers, lows: Keys, highs: Keys
     ) -> None:
-        """Write the bounds of rows to their places; they wait then; so many have each of these signatures."""
+        """Write the bounds of rows, which then wait; counts[i] of them have signatures[i]."""
         arrays = self.arrays
         b.insert_rows(arrays.rows, arrays.where, arrays.signatures, arrays.bounds, rows, places, lows, highs)
         self.placement.insert(rows, signatures, counts)
 
     def _places(self, count: int, signature: int) -> Numbers:
-        """Places for the bounds of so many rows; what raises has allocated none."""
+        """Places for the bounds of so many rows; allocates none if it raises."""
         size = max(int(self.arrays.signatures[signature, a.SIGN_BYTES]), 1)
         self._fit_bounds(count, size)
         return self._bound_bytes.allocate(count, size)
@@ -246,7 +240,7 @@ class ClusterStore(RowStore):
         self.placement.update(rows)
 
     def _widen(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        """Insert again those of these rows that have no room for a new bound."""
+        """Insert rows anew whose bounds no longer fit."""
         for signature, chosen, lows, highs in self._with_parts(rows, parts, values):
             widths = np.empty(len(chosen), dtype=np.uint8)
             variant = self.signatures.variants[signature]
@@ -276,7 +270,9 @@ class ClusterStore(RowStore):
         placement.events.add(keys)
 
     def _few_search(self, keys: Keys, shared: bool) -> FewSearch | None:
-        """A search for a few events, kept while no row may have changed; None where rows need another."""
+        """A search for a few events, kept while no row may have changed; None where it does not find all
+        rows.
+        """
         search, placement = self._kept_search, self.placement
         if search is not None and search.width == keys.shape[1] and (search.shared or not shared):
             return search
@@ -343,7 +339,7 @@ class ClusterStore(RowStore):
         self._map(set_part, parts, np.array_split(bits, len(parts)) if len(parts) > 1 else [bits])
 
     def _split(self, keys: Keys) -> list[Keys]:
-        """The events of each worker; rows are placed first if a lack of memory interrupted that."""
+        """The events of each worker; first places rows if a lack of memory interrupted that."""
         if self.placement.was_interrupted:
             self._prepare(0)
         if len(keys) < _FEWEST_SHARED * len(self._workers):
@@ -351,7 +347,7 @@ class ClusterStore(RowStore):
         return np.array_split(keys, len(self._workers))
 
     def _map(self, search: Callable[..., _Answer], parts: list[Keys], *more: list[Any]) -> list[_Answer]:
-        """The answers of the workers to their parts, each searched by a thread of its own."""
+        """The workers' answers to their parts, each on a thread of its own."""
         if self._pool is None or len(parts) == 1:
             return [search(self._workers[0], parts[0], *(each[0] for each in more))]
         return list(self._pool.map(search, self._workers, parts, *more))
@@ -377,7 +373,7 @@ class ClusterStore(RowStore):
         offsets: Numbers,
         bits: npt.NDArray[np.uint64],
     ) -> Numbers:
-        """One search, as `match_kernels.match_events`; returns the memory of ids."""
+        """As `match_kernels.match_events`; returns the memory of ids."""
         leaves = arrangement.arrays.leaves
         if worker.fitted is not leaves or worker.probes != arrangement.probes:
             worker.fit(arrangement.probes, leaves)
@@ -449,7 +445,7 @@ class ClusterStore(RowStore):
 def _joined(
     one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], *, distinct: bool
 ) -> tuple[Numbers, Numbers]:
-    """Both answers to the same events; `distinct`: they may share ids, of which each is to come once."""
+    """Both answers to the same events; `distinct`: an id in both comes once."""
     offsets = one[0] + other[0]
     ids = np.empty(offsets[-1], dtype=np.int64)
     m.join_answers(*one, *other, distinct, offsets, ids)

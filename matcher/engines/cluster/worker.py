@@ -1,7 +1,7 @@
 """The working memory of a matching thread: buffers, and memory for answers.
 
-A few events have a search of their own, with everything prepared that depends on no event: an event that
-comes alone finds cold caches, and then costs what code and memory it touches. It serves while no row changes.
+A few events have a search of their own, valid while no row changes, in which all is prepared that depends on
+no event: an event that comes alone finds cold caches, and costs what code and memory it touches.
 """
 
 from __future__ import annotations
@@ -25,16 +25,13 @@ from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.store import ALL
 from covey.matcher.jit.kernel import entry_point
 
-_AHEAD, _MOST_PROBES = 16, 4096
-"""Events that look up their buckets at once, and the most look-ups of these."""
-_UNSHARED = 2
-"""References to an array that its attribute alone refers to, as `getrefcount` counts them."""
+_AHEAD, _MOST_PROBES = 16, 4096  # events that look up their buckets at once, and the most look-ups of these
+_UNSHARED = 2  # `getrefcount` of an array to which one attribute alone refers
 
 
 class Worker:
-    """What one thread needs to match; `room` is how many ids it makes room for.
-
-    The memory of an answer is reused once the caller has dropped it: fresh memory costs more than the writes.
+    """What one thread needs to match; answers have room for `room` ids. The memory of an answer is reused
+    once the caller has dropped it: fresh memory costs more than the writes.
     """
 
     def __init__(self) -> None:
@@ -51,15 +48,12 @@ class Worker:
         )
         self.leaf = leaf_buffers(0, 0)
         self.ahead = self.probes = 0
-        self.fitted: Leaves | None = None
-        """The leaves that there is room for."""
+        self.fitted: Leaves | None = None  # that there is room for
         self.room = 1024
         self._answer: Numbers = np.empty(0, dtype=np.int64)
 
     def fit(self, probes: int, leaves: Leaves) -> None:
-        """Make room for events that search so many buckets, and these leaves; `ahead` becomes how many events
-        may look up their buckets at once.
-        """
+        """Make room for events of `probes` buckets, and for leaves; `ahead` events may look up at once."""
         self.ahead = max(1, min(_AHEAD, _MOST_PROBES // max(probes, 1)))
         if len(self.buffers.queue) < self.ahead * probes:
             queue = np.zeros((self.ahead * probes, QUEUE_FIELDS), dtype=np.int64)
@@ -71,7 +65,7 @@ class Worker:
         self.probes, self.fitted = probes, leaves
 
     def fit_matches(self, room: int) -> None:
-        """Make room for so many matches of a slice of events in leaves; those there are kept."""
+        """Make room for matches of a slice of events in leaves; matches are kept."""
         if len(self.leaf.ids) < room:
             leaf = self.leaf
             self.leaf = leaf._replace(
@@ -80,19 +74,19 @@ class Worker:
             self.buffers = self.buffers._replace(leaf=leaf_matches(room))
 
     def fit_seen(self, rows: int) -> None:
-        """Make room to note the subscriptions seen, by first row."""
+        """Make room for the subscriptions seen, by first row."""
         if len(self.buffers.seen) <= rows:
             self.buffers = self.buffers._replace(seen=np.zeros(rows + 1, dtype=np.int64))
 
     def answer(self) -> Numbers:
-        """Memory for an answer of `room` ids, shared with no other answer."""
+        """Memory for `room` ids that no other answer shares."""
         fits = 3 * self.room <= 4 * len(self._answer) <= 16 * self.room
         if not fits or getrefcount(self._answer) > _UNSHARED:
             self._answer = np.empty(self.room, dtype=np.int64)
         return self._answer
 
     def enlarge(self, used: int) -> Numbers:
-        """The memory of the current answer, twice as large, with the first `used` ids kept."""
+        """The memory of the current answer, twice as large, with the first `used` ids."""
         larger = np.empty(2 * len(self._answer), dtype=np.int64)
         larger[:used] = self._answer[:used]
         self._answer = larger
@@ -104,14 +98,11 @@ _ROOM = 512
 _NO_IDS = np.zeros(0, dtype=np.int64)
 _NO_BITS = np.zeros((0, 1), dtype=np.uint64)
 
-_Memory = tuple[npt.NDArray[np.uint16], Numbers, Numbers]
-"""For codes, for what is left of the search of each event, and for offsets."""
+_Memory = tuple[npt.NDArray[np.uint16], Numbers, Numbers]  # codes, what is left to find per event, offsets
 
 
 class FewSearch:
-    """Searches for up to `MOST_FEW` events with keys of `width` columns, with the memory of a worker and some
-    of its own.
-    """
+    """Searches for up to `MOST_FEW` events with keys of `width` columns, with the memory of a worker."""
 
     __slots__ = (
         "_ahead",
@@ -139,7 +130,7 @@ class FewSearch:
     def of(
         cls, arrangement: Arrangement, worker: Worker, keys: Keys, *, shared: bool, lookahead: int
     ) -> FewSearch | None:
-        """A search for events with such keys; None where rows lie in leaves, which are searched before."""
+        """A search for such events; None where rows lie in leaves, which it does not search."""
         columns, arrays = arrangement.codes(keys).shape[1], arrangement.arrays
         if arrays.leaves.state[LEAF_ROWS] or columns > keys.shape[1]:
             return None

@@ -83,7 +83,7 @@ TREES = record([array(int32), array(int32), array(int32), array(boolean), array(
 
 @inlined
 def holds(trees, rows, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether a row's tree holds, with short-circuit evaluation; leaf t of the tree is the row's predicate t."""
+    """Whether a row's tree holds, with short-circuits; leaf t of the tree is the row's predicate t."""
     shapes, stack, leaves = trees.shapes, trees.stack, np.int64(rows.fields[row, ROW_PLACE])
     at = np.int64(trees.starts[trees.plans[rows.fields[row, ROW_SIGNATURE]]])
     depth, value = 0, True

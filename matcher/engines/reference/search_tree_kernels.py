@@ -117,7 +117,7 @@ def find_root(roots, root_index, mask, keys):  # type: ignore[no-untyped-def]
 
 @kernel(TREE, boolean)
 def link_nodes(tree, delay):  # type: ignore[no-untyped-def]
-    """Link nodes (COLUMN, PARENT, KEY and VIA are set) and index the roots; `delay`: for delayed branching."""
+    """Link nodes (COLUMN, PARENT, KEY, VIA are set), and index the roots; `delay`: for delayed branching."""
     nodes, edges, roots = tree.nodes, tree.edges, tree.roots
     within = np.int64(tree.root_index.size - 1)
     for root in range(roots.shape[0]):

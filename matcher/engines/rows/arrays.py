@@ -41,9 +41,7 @@ class Runs:
         self._free: dict[int, _Stack] = {}
 
     def top_after(self, count: int, length: int) -> int:
-        """One above the highest number after `allocate(count, length)`; `CoveyError` where it exceeds 32
-        bits.
-        """
+        """One above the highest number after an `allocate`; `CoveyError` where it exceeds 32 bits."""
         free = self._free.get(length)
         top = self.top + max(count - (free.count if free else 0), 0) * length
         check_count(top, self._things)
@@ -111,9 +109,7 @@ def wide(ids: Ids) -> Ids:
 
 
 def resized(array: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """Resize in place; no view of the array may be in use. A large one is remapped rather than copied, where
-    the system can do that.
-    """
+    """Resize in place; no view may be in use. Large arrays are remapped, not copied, where possible."""
     array.resize((size, *array.shape[1:]), refcheck=False)
     return array
 

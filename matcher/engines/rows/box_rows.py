@@ -36,9 +36,7 @@ class BoxRows:
         self._removed = 0  # rows since strings were collected
 
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        """Insert the rows of one box of plan `number`. If it raises for lack of room, some rows may be
-        `inserted`.
-        """
+        """Insert the rows of one box of plan `number`; some may be `inserted` if room is lacking."""
         self._columns.test(plan.columns, len(rows))
         try:
             if plan.skeleton.is_plain:
@@ -177,9 +175,7 @@ class BoxRows:
             self.collect_texts()
 
     def collect_texts(self) -> None:
-        """Drop strings that bound no row, once there are twice as many as after the last time; linear in the
-        rows that test strings.
-        """
+        """Drop strings that bound no row, once they have doubled; linear in the rows that test strings."""
         columns = self._columns
         due = {column: ranks for column, ranks in columns.ranks.items() if len(ranks) >= ranks.collect_at}
         kinds = columns.schema.kinds

@@ -444,7 +444,7 @@ class RowEngine(Engine):
     def _by_writes(
         self, firsts: Numbers, values: Mapping[str, object]
     ) -> Iterator[tuple[PlanUse, Numbers | None]]:
-        """(a plan whose rows move, or one for all with equal writes; positions in `firsts` or None for all)"""
+        """(a plan whose rows move, or one of several with equal writes; positions or None for all)"""
         of_rows = self.store.plans_of(firsts)
         numbers = [int(of_rows[0])] if (of_rows == of_rows[0]).all() else np.unique(of_rows).tolist()
         groups: dict[int, list[int]] = {}

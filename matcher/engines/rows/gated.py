@@ -33,9 +33,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class GatedSubscriptions:
-    """An engine's subscriptions with calls; `gates` is an empty engine. The caller checks that ids are new,
-    known and distinct.
-    """
+    """An engine's subscriptions with calls; the engine checks that ids are new, known and distinct."""
 
     def __init__(self, gates: Engine, evaluator: Evaluator) -> None:
         self.gates = gates
@@ -152,9 +150,7 @@ class GatedSubscriptions:
             self.gates.update_many(np.array(numbers, np.int64), columns)
 
     def _by_filter(self, numbers: Sequence[int]) -> list[tuple[Filter, list[int]]]:
-        """Each filter, with positions in `numbers`. By identity: gates of equal filters may have other
-        bounds.
-        """
+        """Positions in `numbers` by identity of filter: gates of equal filters may differ in bounds."""
         places: dict[int, tuple[Filter, list[int]]] = {}
         for place, number in enumerate(numbers):
             filter = self._filters[number]
@@ -177,9 +173,7 @@ class GatedSubscriptions:
     def decide(
         self, batch: EventBatch, rows: Numbers, numbers: Numbers, groups: Numbers | None = None
     ) -> Mask:
-        """Which pairs of event and residue match: bool[n]. With groups, at least one pair of each group where
-        any does.
-        """
+        """Which pairs match: bool[n]. With groups, at least one pair of each group where any does."""
         matching: Mask = self._evaluator.decide(batch, self._residues, rows, numbers, groups) == TRUE
         return matching
 

@@ -32,13 +32,10 @@ from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 
 Write = tuple[int, int, Variable, Kind, bool, int, bool]
-"""A bound written in place: box, part (odd for a low end), operand, kind, strict; for strings column and
-past.
-"""
+"""A bound written in place: box, part (odd: low end), operand, kind, strict; column and past of strings."""
 
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
-"""The families of some variables, and what their values write; one object in all plans that write the same.
-"""
+"""The families of some variables, and what their values write; plans that write the same share it."""
 
 NONE = -1
 
@@ -108,7 +105,7 @@ class PlanTable:
         return len(self._uses)
 
     def find(self, filter: Filter) -> tuple[int, tuple[PartOperand, ...]] | None:
-        """The number of a filter's plan, and its operands; None where the filter is to be matched as a tree."""
+        """A filter's plan by number, and its operands; None where it is to be matched as a tree."""
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
@@ -257,9 +254,7 @@ def _show(words: list[int], at: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Subscriptions to add: plans that differ in columns alone, the plan of each subscription, and the values
-    of operands.
-    """
+    """Subscriptions to add: plans that differ in columns alone, which plan each has, values of operands."""
 
     plans: list[int]
     of_plan: Numbers

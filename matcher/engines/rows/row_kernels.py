@@ -20,8 +20,8 @@ import numpy as np
 from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch, spread
 
 ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
-"""A row outside the structure, such as one without boxes, has ~plan for a signature. Above the interface's 16
-bits is the row's number within its subscription, from 0.
+"""~plan is the signature of a row outside the structure; interfaces have 16 bits, with the row's number
+above.
 """
 ROW_FIELDS = 3
 INTERFACE_BITS = 16
@@ -48,9 +48,7 @@ def interface_of(rows, row):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64), int64, frozen(int64), int64, frozen(int64), array(int32, 2), array(int32, 2))
 def describe_rows(firsts, each, subscriptions, plan, interfaces, rows, ids):  # type: ignore[no-untyped-def]
-    """Write the subscription, plan and interface of `each` rows from firsts[i]; False where an id needs 64
-    bits.
-    """
+    """Describe `each` rows from firsts[i] on; False where an id needs 64 bits."""
     for i in range(firsts.size):
         low, high = subscriptions[i] << 32 >> 32, subscriptions[i] >> 32
         if ids.shape[1] == 1 and low != subscriptions[i]:

@@ -30,9 +30,7 @@ _NONE: Mapping[int, int] = {}
 
 
 class Signatures:
-    """Numbers of the signatures that rows have, and lists by number. Rows that a store lays out in different
-    ways have different *variants* of one signature.
-    """
+    """Signatures that rows have, by number; rows laid out in different ways have *variants* of one."""
 
     def __init__(self) -> None:
         self.columns: list[Tested] = []
@@ -250,9 +248,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
-        """CSR offsets and ids of the subscriptions that each event matches, each id once. `shared`: an event
-        may match several rows of a subscription.
-        """
+        """CSR offsets and ids of matching subscriptions, each id once; `shared`: several rows may match."""
 
     @abstractmethod
     def counts(self, keys: Keys, *, shared: bool, most: int = ALL) -> Numbers:

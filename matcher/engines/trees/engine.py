@@ -43,9 +43,7 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How rows of a signature are stored: `size` bounds per row, each leaf's offset in them, the leaves that
-    each access row tests; the tree starts at `leaf_run` and `word_run` of `Trees`.
-    """
+    """The layout of a signature's rows: bounds per row, each leaf's offset, the leaves of each access row."""
 
     size: int
     shapes: tuple[int, ...]

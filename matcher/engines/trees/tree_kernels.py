@@ -90,9 +90,8 @@ def tree_holds(trees, signature, place, keys, e):  # type: ignore[no-untyped-def
 def evaluate_candidates(  # type: ignore[no-untyped-def]
     trees, rows, keys, first, starts, candidates, offsets, found
 ):
-    """Write the candidates whose trees hold as CSR to `offsets` and `found`; event `first` + i has the
-    candidates candidates[starts[i]:starts[i + 1]]. Returns the first event whose candidates do not fit into
-    `found`.
+    """Keep rows whose trees hold, CSR; event `first` + i has candidates[starts[i]:starts[i + 1]]. Returns the
+    first event whose candidates do not fit into `found`.
     """
     end = offsets[first]
     for e in range(first, keys.shape[0]):

@@ -47,7 +47,7 @@ def id_at(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def id_in(store, ids, rows, place):  # type: ignore[no-untyped-def]
-    """The id in a place of a block whose ids and rows start there in store.words."""
+    """The id at a place of a block; `ids` and `rows` are its `id_at` and `row_at`."""
     if store.ids.shape[1] == 1:
         return np.int64(store.words[ids + place])
     row = store.words[rows + place]
@@ -93,9 +93,7 @@ def allocate_units(store, size, units):  # type: ignore[no-untyped-def]
 
 @inlined
 def pool_has_room(store):  # type: ignore[no-untyped-def]
-    """Whether the pool has room for all that placing or moving one row may allocate. Kernels check it before
-    each row, so that `allocate_units` never fails half-way.
-    """
+    """Room for placing or moving any row; kernels check it before each, so `allocate_units` never fails."""
     state = store.state
     return state[a.UNIT_TOP] + 2 * a.LARGEST_BLOCK + 3 * state[a.LARGEST_DIRECTORY] <= store.longs.size
 
@@ -108,7 +106,6 @@ def free_units(store, size, start):  # type: ignore[no-untyped-def]
 
 @inlined
 def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
-    """An empty block of a bucket."""
     blocks, state = store.blocks, store.state
     fresh = state[a.BLOCK_FREE]
     if fresh == a.NONE:
@@ -138,7 +135,7 @@ def drop_block(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
-    """Copy a row and its codes from a place of a block to a place of another one (or of the same)."""
+    """Copy a slot to another block of as many tests, or to the same; the row is placed there."""
     here, there = capacity_of(store, block), capacity_of(store, target)
     tests = tests_of(store, block)
     store.words[id_at(store, target) + to] = store.words[id_at(store, block) + place]
@@ -157,7 +154,7 @@ def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
 
 @inlined
 def resize_block(store, block, size):  # type: ignore[no-untyped-def]
-    """Move the rows of a block to room of another size, in which they fit; its number stays."""
+    """Move a block to room of another size, which its rows fit; its number stays."""
     old, start = np.int64(store.blocks[block, a.BLOCK_SIZE]), np.int64(store.blocks[block, a.BLOCK_START])
     here, there, count = store.capacities[old], store.capacities[size], store.blocks[block, a.BLOCK_COUNT]
     tests = tests_of(store, block)
@@ -185,6 +182,6 @@ def grow_block(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def shrink_block(store, block):  # type: ignore[no-untyped-def]
-    """Move a block that is half empty to the next smaller size, if there is room: removing fails for none."""
+    """Move a block to the next smaller size, if there is room: removing never fails."""
     if pool_has_room(store):
         resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) - 1)

@@ -1,7 +1,7 @@
 """Helpers of kernels that compare an event with the rows of one block.
 
-Tests that all rows of a table have on one column are compared in vectors, the others row by row, each among
-the rows that are left; exact bounds are compared where codes leave rows undecided.
+Tests that all rows of a table have on one column are compared in vectors, the others one by one, each on the
+rows left. Exact bounds are compared where codes leave rows undecided.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from covey.matcher.jit.kernel import inlined
 
 ONE = np.uint8(1)
 STEP = 64
-FEW = 16
-"""Rows of a block up to which vectors do not pay."""
+FEW = 16  # rows of a block up to which vectors do not pay
 
 
 @inlined
@@ -32,10 +31,9 @@ def is_undecided(code, low, high):  # type: ignore[no-untyped-def]
 
 @inlined
 def flag_alike(lows, highs, code, count, fresh, odd, flags):  # type: ignore[no-untyped-def]
-    """Flag those of `count` rows, and of a few more, whose ends include a code: 1, or 3 where an end is the
-    code itself and `odd` is 1. Rows that were flagged 0 stay so, unless `fresh` is 1.
-
-    Steps of a fixed length, over slices, are what compilers make vector instructions of.
+    """Flag rows whose ends include a code: 1, or 3 where an end is the code itself and `odd` is 1. Writes
+    flags of `count` rows and a few more; flags of 0 stay so unless `fresh` is 1. Slices of a fixed length
+    become vector instructions.
     """
     for start in range(0, count, STEP):
         low, high, flag = lows[start : start + STEP], highs[start : start + STEP], flags[start : start + STEP]
@@ -47,9 +45,7 @@ def flag_alike(lows, highs, code, count, fresh, odd, flags):  # type: ignore[no-
 
 @inlined
 def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-untyped-def]
-    """As `flag_alike`, every row by the code of its own column; without branches, which would be
-    mispredicted.
-    """
+    """As `flag_alike`, by a column per row; branches would be mispredicted."""
     for p in range(count):
         code = codes[columns[p]]
         flags[p] = np.uint8(lows[p] <= code) & np.uint8(code <= highs[p])
@@ -63,9 +59,7 @@ def column_of(store, table, test):  # type: ignore[no-untyped-def]
 
 @inlined
 def flag_tests(store, block, table, start, stop, event, flags):  # type: ignore[no-untyped-def]
-    """Flag the rows of a block that pass the tests from `start` to `stop`, each on one column: 1, or 3 where
-    a code leaves that undecided.
-    """
+    """As `flag_alike`, by the tests start:stop of a block's rows, each on one column."""
     count, capacity = np.int64(store.blocks[block, a.BLOCK_COUNT]), capacity_of(store, block)
     for test in range(start, stop):
         first = low_at(store, block, capacity, test)
@@ -83,7 +77,7 @@ def flag_tests(store, block, table, start, stop, event, flags):  # type: ignore[
 
 @inlined
 def list_flagged(count, flags, words, hits):  # type: ignore[no-untyped-def]
-    """The places below `count` that are flagged, to `hits`; returns how many."""
+    """Write the flagged places below `count` to `hits`; returns how many."""
     for p in range(count, (count + 7) & ~7):
         flags[p] = 0
     passed = np.int64(0)
@@ -97,9 +91,7 @@ def list_flagged(count, flags, words, hits):  # type: ignore[no-untyped-def]
 
 @inlined
 def pass_test(store, block, tests, test, event, passed, hits):  # type: ignore[no-untyped-def]
-    """Of so many places of a block those whose rows pass a test, matched without branches; returns twice how
-    many, and one more where a code leaves some undecided.
-    """
+    """Keep the hits that pass a test; returns twice how many, plus one where codes leave some undecided."""
     capacity = capacity_of(store, block)
     first = low_at(store, block, capacity, test)
     lows, highs = store.shorts[first : first + a.MOST], store.shorts[first + capacity :]
@@ -118,9 +110,7 @@ def pass_test(store, block, tests, test, event, passed, hits):  # type: ignore[n
 
 @inlined
 def pass_exactly(store, block, flagged, start, tests, keys, codes, e, passed, buffers):  # type: ignore[no-untyped-def]
-    """Of so many places of a block, whose rows pass by their codes, those that pass; returns how many. Flags
-    say which are undecided by the tests before `start`, if the block is `flagged`.
-    """
+    """Keep the hits that pass exactly; returns how many. `flagged`: flags are of the tests before `start`."""
     capacity, matched, hits = capacity_of(store, block), np.int64(0), buffers.hits
     rows = row_at(store, block, capacity)
     for i in range(passed):
@@ -143,9 +133,7 @@ def pass_exactly(store, block, flagged, start, tests, keys, codes, e, passed, bu
 
 @inlined
 def search_block(store, block, table, whole, listed, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
-    """How many rows of a block match an event; their places to buffers.hits if `listed`. `whole`: all pass
-    their first test, without a undecided.
-    """
+    """How many rows match, in buffers.hits if `listed`; `whole`: all certainly pass their first test."""
     event, hits, flags = codes[e], buffers.hits, buffers.flags
     count, tests = np.int64(store.blocks[block, a.BLOCK_COUNT]), store.tables[table, a.TABLE_TESTS]
     start, alike = np.int64(whole), np.int64(0)

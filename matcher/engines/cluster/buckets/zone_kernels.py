@@ -1,9 +1,9 @@
 """Helpers of kernels for the slots of a bucket: a chain of blocks, or zones.
 
-Where a table orders its rows, a bucket of more than one block has a directory of *zones*, blocks by the least
-code of their rows' common first test, as the leaves of a tree of one level. A row whose code leaves its zone
-moves to another at once. Invariants: the codes of zone i are from its own least to that of zone i + 1; the
-least of zone 0 is 0; no block is empty.
+Where a table orders its rows, a bucket of several blocks has a directory of *zones*: blocks by the least code
+of their rows' common first test, like the leaves of a tree of one level. A row whose code leaves its zone
+moves at once. Invariants: the codes of zone i are from its own least to that of zone i + 1; the least of zone
+0 is 0; no block is empty.
 """
 
 from __future__ import annotations
@@ -26,14 +26,10 @@ from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.jit.kernel import inlined
 from covey.matcher.jit.sort_kernels import sort_range
 
-_FEW = 4
-"""Blocks of fewer rows do not shrink."""
-_ROOM = 8
-"""Free slots of the two halves of a split zone, at the least."""
-_SPARSE = 32
-"""Rows of a zone at which, and at each half of it, it may be merged with a neighbouring zone."""
-# fields of `span_zones`
-FROM, TO, WHOLE_FROM, WHOLE_TO, SPAN_FIELDS = 0, 1, 2, 3, 4
+_FEW = 4  # rows; blocks of fewer do not shrink
+_ROOM = 8  # free slots of each half of a split zone, at the least
+_SPARSE = 32  # rows of a zone at which, and at each half of it, it may be merged with a neighbour
+FROM, TO, WHOLE_FROM, WHOLE_TO, SPAN_FIELDS = 0, 1, 2, 3, 4  # of `span_zones`
 
 
 @inlined
@@ -70,7 +66,6 @@ def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_in_order(store, block, place, order):  # type: ignore[no-untyped-def]
-    """The code that orders a row of a block."""
     capacity = capacity_of(store, block)
     at = low_at(store, block, capacity, 0) + place
     return np.int64(store.shorts[at + capacity if order == a.HIGH else at])
@@ -78,7 +73,7 @@ def code_in_order(store, block, place, order):  # type: ignore[no-untyped-def]
 
 @inlined
 def directory_size(zones):  # type: ignore[no-untyped-def]
-    """The smallest power of two, as its logarithm, of entries with room for so many zones."""
+    """The logarithm of the entries of a directory with room for so many zones, a power of two."""
     size = np.int64(2)
     while np.int64(1) << size < zones:
         size += 1
@@ -87,7 +82,7 @@ def directory_size(zones):  # type: ignore[no-untyped-def]
 
 @inlined
 def insert_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-def]
-    """Make a block the zone of that number in a bucket's directory."""
+    """Make a block that zone of a bucket's directory."""
     zones = store.buckets[bucket, a.BUCKET_ZONES]
     directory = store.buckets[bucket, a.BUCKET_HEAD]
     size, needed = directory_size(zones), directory_size(zones + 1)
@@ -132,7 +127,6 @@ def remove_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
 
 @inlined
 def zone_of(store, bucket, block):  # type: ignore[no-untyped-def]
-    """The zone that a block of a bucket is."""
     directory = store.buckets[bucket, a.BUCKET_HEAD]
     least = np.int64(store.blocks[block, a.BLOCK_NEXT])
     zone = last_zone(store, directory, store.buckets[bucket, a.BUCKET_ZONES], least)
@@ -250,9 +244,7 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
 
 @inlined
 def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
-    """Free a row's slot in a block of a bucket; another row moves there. Returns whether the bucket still has
-    rows.
-    """
+    """Free a row's slot, into which another row moves; returns whether the bucket still has rows."""
     ordered = store.buckets[bucket, a.BUCKET_ZONES] > 0
     source = block if ordered else store.buckets[bucket, a.BUCKET_HEAD]
     last = np.int64(store.blocks[source, a.BLOCK_COUNT]) - 1
@@ -277,11 +269,9 @@ def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
 
 @inlined
 def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-def]
-    """Write to `span` which zones of a bucket to search: those from span[FROM] up to span[TO] are compared;
-    of those from span[WHOLE_FROM] up to span[WHOLE_TO] all rows pass their first test.
-
-    A low end passes from its code on, a high end up to it; an odd code leaves bounds of the same code
-    undecided. Events without the attribute, or with NaN, pass neither.
+    """Write the zones of a bucket to search to `span`: those from FROM up to TO are compared; of those from
+    WHOLE_FROM up to WHOLE_TO all rows pass their first test. A low end passes from its code on, a high end up
+    to it; an odd code leaves equal bounds undecided. Events without the attribute, or with NaN, pass neither.
     """
     head, order = store.tables[table, a.TABLE_HEAD], store.tables[table, a.TABLE_ORDER]
     directory, zones = store.buckets[bucket, a.BUCKET_HEAD], store.buckets[bucket, a.BUCKET_ZONES]
@@ -290,7 +280,7 @@ def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-de
     span[:] = 0
     if one_end and (code == 0 or code > 2 * store.coding[head, a.CODE_COUNT] + 4):
         return
-    # those before the first and behind the last of these have codes below, or above, the event's alone
+    # zones before `first` have lower codes than the event's alone, zones after `last` higher ones
     first = max(last_zone(store, directory, zones, code - 1), 0)
     last = last_zone(store, directory, zones, code)
     span[FROM], span[TO] = 0 if order == a.BOTH else first, last + 1

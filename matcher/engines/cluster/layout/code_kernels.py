@@ -1,6 +1,4 @@
-"""Helpers of kernels that read and write the exact bounds of rows, and turn keys and bounds into codes; drawn
-in `arrays.py`.
-"""
+"""Helpers of kernels for the exact bounds of rows, and for codes of keys and bounds; drawn in `arrays.py`."""
 
 from __future__ import annotations
 
@@ -14,20 +12,19 @@ from covey.matcher.jit.kernel import inlined, load_word, store_word
 
 @inlined
 def far_from(width):  # type: ignore[no-untyped-def]
-    """How far the two outermost keys on either side are moved to be the outermost of so many bytes."""
+    """How far the two outermost keys of either side move to be outermost in so many bytes."""
     return np.int64(INT64_MAX) - (np.int64(INT64_MAX) >> (64 - 8 * np.int64(width)))
 
 
 @inlined
 def fits(key, width):  # type: ignore[no-untyped-def]
-    """Whether so many bytes hold a key: it is near 0, or one of the two outermost on either side."""
+    """Whether so many bytes hold a key: it is near 0, or one of the two outermost of either side."""
     far = far_from(width)
     return key <= FIRST or key >= LAST or FIRST + far < key < LAST - far
 
 
 @inlined
 def read_bound(bounds, at, width):  # type: ignore[no-untyped-def]
-    """The key in the `width` bytes from bounds[at] on."""
     shift, far = 64 - 8 * np.int64(width), far_from(width)
     word = load_word(bounds, at) << shift >> shift
     if word <= FIRST + far:
@@ -37,7 +34,6 @@ def read_bound(bounds, at, width):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_bound(bounds, at, width, key):  # type: ignore[no-untyped-def]
-    """Write a key to the `width` bytes from bounds[at] on."""
     far = far_from(width)
     word = np.int64(key)
     if word <= FIRST:
@@ -50,7 +46,7 @@ def write_bound(bounds, at, width, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
-    """The first bound of a row's test, or the second one of a range."""
+    """The first bound of a test, or the second one of a range."""
     line = a.SIGN_TESTS + a.TEST_FIELDS * test
     width = store.signatures[signature, line + a.TEST_WIDTH]
     at = np.int64(place) + store.signatures[signature, line + a.TEST_BYTE] + end * width
@@ -76,7 +72,7 @@ def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
 
 @inlined
 def passes_bounds(store, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether an event passes all tests of a row, by the bounds."""
+    """Whether an event passes all tests of a row, by exact bounds."""
     signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
     for test in range(store.signatures[signature, a.SIGN_SIZE]):
         key = keys[e, store.signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]]
@@ -91,7 +87,6 @@ FIRST_TEST, HASHED = 4, 5
 
 @inlined
 def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
-    """The code of a key."""
     if key == MISSING:
         return np.int64(0)
     count = coding[column, a.CODE_COUNT]
@@ -119,13 +114,13 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a low end; where it is open, one below all keys, so that it decides for all events."""
+    """An open low end has a code below all keys, so that it decides for all events."""
     return np.int64(2) if bound == FIRST else code_of(coding, cuts, column, bound)
 
 
 @inlined
 def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a high end; where it is open, one above all keys but NaN."""
+    """An open high end has a code above all keys but NaN."""
     if bound == coding[column, a.CODE_TOP]:
         return 2 * coding[column, a.CODE_COUNT] + 4
     return code_of(coding, cuts, column, bound)
@@ -133,9 +128,7 @@ def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """Write the codes of a row's tests to scratch[HASHED + 2 * test] and the word after; NEVER where nothing
-    passes.
-    """
+    """Write the codes of each test to scratch[HASHED + 2 * test :]; NEVER and 0 if nothing passes."""
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
     line = store.signatures[signature]
@@ -158,14 +151,14 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
 
 @inlined
 def save_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
-    """Copy the codes of a row from scratch to codes[saved], as many as fit."""
+    """Copy a row's codes from scratch to codes[saved], as many as fit."""
     for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], a.SIGN_SIZE])):
         codes[saved, c] = scratch[HASHED + c]
 
 
 @inlined
 def load_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
-    """Copy the codes of a row from codes[saved] to scratch; where not all fit, compute them."""
+    """Copy a row's codes from codes[saved] to scratch, or compute them where not all fit."""
     words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], a.SIGN_SIZE]
     if words > codes.shape[1]:
         code_row(store, row, scratch)
@@ -176,7 +169,7 @@ def load_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-de
 
 @inlined
 def is_hashed(line, test):  # type: ignore[no-untyped-def]
-    """Whether a test is one of the equalities hashed by a signature."""
+    """Whether a test is an equality that its signature hashes."""
     hashed = False
     for part in range(line[a.SIGN_EQUAL]):
         hashed |= line[a.SIGN_ACCESS + part] == test

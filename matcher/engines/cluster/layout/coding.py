@@ -1,7 +1,5 @@
-"""Cuts: where the codes of a column change, chosen from the bounds that subscriptions have.
-
-A column with few different bounds has a cut at each, and its codes decide everything; one with many has
-cuts at quantiles of them, so that about as many bounds lie between any two cuts.
+"""Cuts: where the codes of a column change. A column with few distinct bounds has a cut at each, and codes
+decide everything; one with many has cuts at quantiles.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ class Coding:
 
     @classmethod
     def without_cuts(cls, tops: Keys) -> Coding:
-        """Every key has one code; `tops` are the highest keys of the columns."""
+        """One code for all keys; `tops` are the highest keys of the columns."""
         lines = np.zeros((len(tops), a.CODE_FIELDS), dtype=np.int64)
         lines[:, a.CODE_TOP] = tops
         return cls(lines, np.zeros(1, dtype=np.int64))
 
     @classmethod
     def of(cls, samples: Sequence[Keys], rows: int, tops: Keys) -> Generator[int, None, Coding]:
-        """From samples of the bounds on each column, of `rows` rows; yields how many are sorted in a step."""
+        """From samples of the bounds on each column, of `rows` rows in all; yields units of work."""
         lines = cls.without_cuts(tops).lines
         most = min(a.CUTS, max(_FEWEST, rows // _ROWS_PER_CUT))
         parts, size = [], 0

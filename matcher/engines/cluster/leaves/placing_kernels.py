@@ -17,7 +17,7 @@ ONE = np.uint64(1)
 
 @inlined
 def directory_line(leaves, guard):  # type: ignore[no-untyped-def]
-    """The line of the directory for a guard: how many leaves it has, and which."""
+    """The guard's line of the directory: how many leaves, and which."""
     return np.int64(leaves.numbers[guard]) if guard != a.NONE else leaves.columns.shape[0]
 
 
@@ -47,7 +47,6 @@ def narrowest_test(store, line, scratch, hashed):  # type: ignore[no-untyped-def
 
 @inlined
 def first_test_on(line, column):  # type: ignore[no-untyped-def]
-    """The first test of a signature on a column, or NONE."""
     for test in range(line[a.SIGN_SIZE]):
         if line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN] == column:
             return np.int64(test)
@@ -56,7 +55,7 @@ def first_test_on(line, column):  # type: ignore[no-untyped-def]
 
 @inlined
 def leaf_order(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
-    """The guard and low end of a row whose codes are in scratch[hashed:], as one number."""
+    """The guard and low end of a row as one number; its codes are in scratch[hashed:]."""
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     guard = narrowest_test(store, line, scratch, hashed)
     if guard == a.NONE:
@@ -66,7 +65,7 @@ def leaf_order(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_bits(store, leaf, place, number, first, last):  # type: ignore[no-untyped-def]
-    """Set the bits of a place in bins `first` to `last` of a column's bitmaps, and clear the others."""
+    """Set a place's bits in bins `first` to `last` of a column, and clear the others."""
     leaves = store.leaves
     bins = leaves.state[f.BINS]
     at = leaf * leaves.state[f.LEAF_WORDS] + f.LINE * (1 + number * bins) + (place >> 6)
@@ -78,7 +77,7 @@ def write_bits(store, leaf, place, number, first, last):  # type: ignore[no-unty
 
 @inlined
 def write_row(store, row, leaf, place, guard, scratch, hashed, fresh):  # type: ignore[no-untyped-def]
-    """Write the bits and the record of a row, its test on the guard first; `fresh`: the place was free."""
+    """Write a row's bits and record, its test on the guard first; `fresh`: the place was free."""
     leaves = store.leaves
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     record = f.LEAF_RECORD * (f.LEAF * leaf + place)
@@ -149,7 +148,6 @@ def new_leaf(store, guard, least):  # type: ignore[no-untyped-def]
 
 @inlined
 def insert_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
-    """Insert a leaf at a position of its guard's line of the directory."""
     entries = store.leaves.directory[directory_line(store.leaves, guard)]
     for i in range(entries[0], at, -1):
         entries[i + 1] = entries[i]
@@ -159,7 +157,6 @@ def insert_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def drop_leaf(store, leaf):  # type: ignore[no-untyped-def]
-    """Remove an empty leaf from the directory."""
     leaves = store.leaves
     guard = leaves.lines[leaf, f.LEAF_GUARD]
     entries = leaves.directory[directory_line(leaves, guard)]
@@ -177,9 +174,7 @@ def drop_leaf(store, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def leaf_before(store, guard, low):  # type: ignore[no-untyped-def]
-    """The position, in its guard's line of the directory, of the last leaf whose least is at most `low`; 0
-    where there is none.
-    """
+    """The position in the guard's line of the last leaf whose least is at most `low`; 0 without any."""
     entries = store.leaves.directory[directory_line(store.leaves, guard)]
     at, end = np.int64(0), np.int64(entries[0])
     while at < end:
@@ -203,7 +198,7 @@ def free_place(store, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def low_of(store, leaf, place):  # type: ignore[no-untyped-def]
-    """The low end of a row on the guard of its leaf, 0 where there is no guard."""
+    """The low end of a row on its leaf's guard, 0 without a guard."""
     if store.leaves.lines[leaf, f.LEAF_GUARD] == a.NONE:
         return np.int64(0)
     return store.leaves.records[f.LEAF_RECORD * (f.LEAF * leaf + place) + 2] & f.CODE_MASK
@@ -253,9 +248,7 @@ def move_rows(store, leaf, target, split_code):  # type: ignore[no-untyped-def]
 
 @inlined
 def split_leaf(store, guard, at, low, sorting):  # type: ignore[no-untyped-def]
-    """Add a leaf after a full one, for a row of this low end: empty where the row comes last, else with the
-    rows from the middle on. Returns the leaf for the row.
-    """
+    """Split a full leaf, or add an empty one where the row comes last; returns the leaf for the row."""
     leaves = store.leaves
     leaf = np.int64(leaves.directory[directory_line(leaves, guard), at + 1])
     for p in range(f.LEAF):
@@ -308,7 +301,6 @@ def put_in_leaf(store, row, scratch, hashed, sorting):  # type: ignore[no-untype
 
 @inlined
 def remove_from_leaf(store, row):  # type: ignore[no-untyped-def]
-    """Free the place of a row in a leaf."""
     leaves = store.leaves
     leaf, place = np.int64(store.where[row, a.PLACE]) // f.LEAF, np.int64(store.where[row, a.PLACE]) % f.LEAF
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
@@ -340,6 +332,5 @@ def stays_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
 
 @inlined
 def rewrite_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
-    """Rewrite the bits and codes of a row in its place."""
     leaf, place = np.int64(store.where[row, a.PLACE]) // f.LEAF, np.int64(store.where[row, a.PLACE]) % f.LEAF
     write_row(store, row, leaf, place, store.leaves.lines[leaf, f.LEAF_GUARD], scratch, hashed, False)

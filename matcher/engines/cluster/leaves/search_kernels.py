@@ -1,10 +1,8 @@
-"""The kernel that searches leaves, one after the other, for many events; the arrays are drawn in
-`layout/arrays.py`.
+"""The kernel that searches leaves for many events; the arrays are drawn in `layout/arrays.py`.
 
-A leaf and its bitmaps take 32 KiB, and an event reads some 33 lines of them. So leaves are outside, and the
-events of a slice of a batch inside: a leaf is read from memory once per slice. What is found is brought into
-the order of events by counting. Bitmaps give a superset of the matching rows, since bins are coarser than
-codes.
+A leaf and its bitmaps take 32 KiB, of which an event reads some 33 cache lines. So leaves are the outer loop,
+a slice of events the inner one: a leaf is read from memory once per slice. Matches are then sorted by event.
+Bitmaps give a superset of the matching rows, since bins are coarser than codes.
 """
 
 from __future__ import annotations
@@ -35,16 +33,13 @@ from covey.matcher.jit.kernel import (
 
 BYTE = np.int64(0xFF)
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-SLICE = 256
-"""Events of a batch that are searched for in a leaf before the next one."""
-MANY = 64
-"""Events that read about all of a leaf."""
-COUNTS, IDS, INTERFACES = range(3)
-"""What a search computes."""
+SLICE = 256  # events that are searched for in a leaf before the next leaf
+MANY = 64  # events that read about all of a leaf
+COUNTS, IDS, INTERFACES = range(3)  # what a search computes
 
 
 class LeafBuffers(NamedTuple):
-    """Working memory to search leaves for a slice of events; each thread has its own."""
+    """Working memory of a thread to search leaves for a slice of events."""
 
     listed: npt.NDArray[np.int64]  # [leaves]: those to search
     lines: npt.NDArray[np.int32]  # [SLICE, columns]: where in a leaf an event's bitmap of each is
@@ -57,8 +52,6 @@ class LeafBuffers(NamedTuple):
 
 
 class LeafMatches(NamedTuple):
-    """The matches of a slice of events in leaves."""
-
     offsets: npt.NDArray[np.int64]  # [SLICE + 1]
     rows: npt.NDArray[np.int32]  # row (or ~row)
     ids: npt.NDArray[np.int64]
@@ -74,7 +67,7 @@ LEAF_MATCHES = record([array(int64), array(int32), array(int64)], LeafMatches)
 
 @inlined
 def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
-    """Set the bit of a row's interface for an event; returns 1 if it was not set yet, else 0."""
+    """Set the bit of a row's interface for an event; returns 1 if it was not set, else 0."""
     interface = interface_of(store.rows, row if row >= 0 else ~row)
     bit = np.uint64(1) << np.uint64(interface & 63)
     if bits[e, interface >> 6] & bit != 0:
@@ -85,7 +78,7 @@ def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
 
 @inlined
 def within_guard(leaves, leaf, event):  # type: ignore[no-untyped-def]
-    """Whether some row of a leaf may match an event, by the leaf's guard."""
+    """Whether some row of a leaf may match an event, by the guard."""
     guard = leaves.lines[leaf, f.LEAF_GUARD]
     code = np.int64(event[max(guard, 0)])
     within = (leaves.lines[leaf, f.LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, f.LEAF_MOST])
@@ -94,7 +87,7 @@ def within_guard(leaves, leaf, event):  # type: ignore[no-untyped-def]
 
 @inlined
 def list_leaves(leaves, codes, first, stop, buffers):  # type: ignore[no-untyped-def]
-    """List the leaves to search for some of the events from `first` to `stop`; returns how many."""
+    """List the leaves to search for any of the events first:stop; returns how many."""
     bins = leaves.state[f.BINS]
     for e in range(first, stop):
         for n in range(leaves.columns.shape[0]):
@@ -113,7 +106,6 @@ def list_leaves(leaves, codes, first, stop, buffers):  # type: ignore[no-untyped
 
 @inlined
 def fetch_leaf(leaves, leaf, lines):  # type: ignore[no-untyped-def]
-    """Prefetch the bitmaps of a leaf that an event needs."""
     start = leaf * leaves.state[f.LEAF_WORDS]
     prefetch(leaves.words, start)
     for n in range(leaves.columns.shape[0]):
@@ -122,7 +114,7 @@ def fetch_leaf(leaves, leaf, lines):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_part(leaves, leaf, part, parts):  # type: ignore[no-untyped-def]
-    """Prefetch one of so many parts of a leaf, for the many events that need all of it."""
+    """Prefetch one of so many parts of a leaf, where many events need all of it."""
     size = leaves.state[f.LEAF_WORDS]
     for word in range(size * part // parts & ~7, size * (part + 1) // parts, 8):
         prefetch(leaves.words, size * leaf + word)
@@ -133,7 +125,7 @@ def fetch_part(leaves, leaf, part, parts):  # type: ignore[no-untyped-def]
 
 @inlined
 def list_bits(word, first, matched, hits):  # type: ignore[no-untyped-def]
-    """Append `first` plus the number of each bit set in a word to hits[matched:]; returns how many hits."""
+    """Append `first` plus the number of each set bit to hits[matched:]; returns how many hits."""
     while word != 0:
         hits[matched] = first + trailing_zeros(word)
         word &= word - ONE
@@ -143,10 +135,7 @@ def list_bits(word, first, matched, hits):  # type: ignore[no-untyped-def]
 
 @inlined
 def combine_bitmaps(leaves, leaf, lines, hits):  # type: ignore[no-untyped-def]
-    """The places of a leaf's rows that may match an event, to `hits`; returns how many.
-
-    The eight words of a line are eight variables, and places have no sign.
-    """
+    """Write the places of rows that may match an event to `hits`; returns how many."""
     words = leaves.words
     start = np.uint64(leaf * leaves.state[f.LEAF_WORDS])
     a, b, c, d = words[start], words[start + ONE], words[start + TWO], words[start + THREE]
@@ -173,9 +162,7 @@ def combine_bitmaps(leaves, leaf, lines, hits):  # type: ignore[no-untyped-def]
 
 @inlined
 def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
-    """Whether an event passes the two tests of a word of a record: bit 0; and whether a code leaves that
-    undecided: bit 1. Without branches, which would be mispredicted.
-    """
+    """Bit 0: both tests of a word of a record pass; bit 1: undecided. Branches would be mispredicted."""
     first = np.int64(event[(columns >> (16 * turn)) & BYTE])
     second = np.int64(event[(columns >> (16 * turn + 8)) & BYTE])
     low, high = ends & f.CODE_MASK, (ends >> 16) & f.CODE_MASK
@@ -188,7 +175,7 @@ def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
 
 @inlined
 def search_leaf(store, leaf, keys, codes, e, lines, hits):  # type: ignore[no-untyped-def]
-    """The places of a leaf's rows that match an event, to `hits`; returns how many."""
+    """Write the places of rows that match an event to `hits`; returns how many."""
     event, records = codes[e], store.leaves.records
     matched = np.int64(0)
     for i in range(combine_bitmaps(store.leaves, leaf, lines, hits)):
@@ -207,7 +194,7 @@ def search_leaf(store, leaf, keys, codes, e, lines, hits):  # type: ignore[no-un
 
 @inlined
 def order_matches(found, events, buffers, matches):  # type: ignore[no-untyped-def]
-    """Bring so many matches of so many events into the order of events."""
+    """Sort `found` matches by event."""
     offsets, ends = matches.offsets, buffers.ends
     ends[:] = 0
     for i in range(found):
@@ -226,11 +213,9 @@ def order_matches(found, events, buffers, matches):  # type: ignore[no-untyped-d
 @kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, int64, int64, int64, boolean, LEAF_BUFFERS,
         LEAF_MATCHES, array(int64), array(uint64, 2))  # fmt: skip
 def search_leaves(store, keys, codes, first, stop, start, product, collects, buffers, matches, left, bits):  # type: ignore[no-untyped-def]
-    """Search leaves for the events from `first` to `stop`; returns -1, or the turn for which there is no
-    room, to go on from there as `start`.
-
-    left[e] is how many more subscriptions, or interfaces, event e needs. `collects`: matches are written to
-    `matches`; else they are counted down in `left`, INTERFACES set in `bits`.
+    """Search leaves for the events first:stop; returns -1, or the turn that lacked room, to go on from as
+    `start`. left[e] is how many more subscriptions or interfaces event e needs. `collects`: matches are
+    written to `matches`; otherwise counted down in `left`, with INTERFACES set in `bits`.
     """
     state = buffers.state
     if start == 0:

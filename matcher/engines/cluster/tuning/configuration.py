@@ -1,14 +1,10 @@
 """A hashing configuration: which access schemas there are, and which of them a subscription's rows use.
 
-A *template* is what rows of one signature share in a configuration: the equalities hashed, how many ranges
-are, how many tests are left to have codes, and, where many rows of a bucket test the same column first, that
-column, which groups them. Invariant: every signature with placed rows has a template; template 0 hashes
-nothing.
+A *template* is what rows of one signature share: the equalities hashed, how many ranges are hashed, how many
+tests have codes, and, where many rows of a bucket test the same column first, that column, which groups them.
+Invariant: every signature with placed rows has a template; template 0 hashes nothing. The kinds:
 
-The kinds of configurations, and what each allows:
-
-- `static`: the greedy choice of schemas under a space bound (Fabret et al. 2001, 3.3), together with ranges
-  as access predicates.
+- `static`: the greedy choice of schemas under a space bound (Fabret et al. 2001, 3.3), and ranges.
 - `dynamic`: maintenance alone, from single equalities on (their 4).
 - `propagation`: one equality per access predicate, the most selective, and no ranges (their 2), without
   prefetching; `propagation_lookahead`: the same with it, as in all other kinds.
@@ -34,14 +30,10 @@ KINDS = ("adaptive", "static", "dynamic", "propagation", "propagation_lookahead"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a kind of configuration allows."""
-
     chooses_schemas: bool
     maintains: bool
-    propagation: bool
-    """One equality per access predicate, no ranges, no leaves; large buckets are not kept in order."""
-    lookahead: int
-    """1: memory is prefetched; -1: the same search without any prefetch."""
+    propagation: bool  # one equality per access predicate, no ranges, no leaves, buckets unordered
+    lookahead: int  # 1: memory is prefetched; -1: the same search without prefetches
 
     @classmethod
     def of(cls, kind: str) -> Policy:
@@ -56,16 +48,12 @@ class Policy:
         )
 
 
-Head = tuple[int, int, bool]
-"""Column and shape of the first test, and whether it is the only one."""
-Use = tuple[int, ...]
-"""How a signature uses the schemas: the fields of `schema_kernels`."""
+Head = tuple[int, int, bool]  # column and shape of the first test, and whether it is the only one
+Use = tuple[int, ...]  # how a signature uses the schemas: the fields of `schema_kernels`
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How rows of a signature are hashed."""
-
     schema: Schema = ()
     ranges: int = 0
     head: Head | None = None
@@ -78,16 +66,11 @@ _Key = tuple[Schema, int, Head | None]
 
 @dataclass(slots=True)
 class Configuration:
-    """Schemas with the part of events that pass an access predicate of each; how many ranges rows of a
-    schema hash; which heads group rows of a schema; which columns have bitmaps, if rows without equalities go
-    to leaves; how many codes rows of a template have room for.
-    """
-
-    schemas: Mapping[Schema, float] = field(default_factory=dict)
-    ranges: Mapping[Schema, int] = field(default_factory=dict)
-    heads: frozenset[tuple[Schema, Head]] = frozenset()
-    leaves: tuple[int, ...] = ()
-    tests: dict[_Key, int] = field(default_factory=dict)
+    schemas: Mapping[Schema, float] = field(default_factory=dict)  # part of events per access predicate
+    ranges: Mapping[Schema, int] = field(default_factory=dict)  # hashed by the schema's rows
+    heads: frozenset[tuple[Schema, Head]] = frozenset()  # that group a schema's rows
+    leaves: tuple[int, ...] = ()  # columns with bitmaps, if rows without equalities go to leaves
+    tests: dict[_Key, int] = field(default_factory=dict)  # codes that rows have room for
     templates: list[Template] = field(default_factory=lambda: [Template()])
     _numbers: dict[Template, int] = field(default_factory=lambda: {Template(): 0})
     _best_first: list[Schema] = field(init=False)
@@ -105,9 +88,8 @@ class Configuration:
         return replace(self, schemas=schemas, _by_use={})
 
     def uses(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> list[Use]:
-        """How these signatures use the schemas: of those that their equalities satisfy, the one that the
-        fewest events pass, or a single equality where there is none. The tests they hash are written to their
-        lines.
+        """How signatures use the schemas: of those that their equalities satisfy, the one that the fewest
+        events pass, or else a single equality. Writes the hashed tests to the signatures' lines.
         """
         uses = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
         k.use_schemas(signatures, numbers, self._lines, uses)
@@ -122,7 +104,6 @@ class Configuration:
         return uses
 
     def schema_of(self, use: Use) -> Schema:
-        """The schema that a signature uses."""
         number = use[k.USE_SCHEMA]
         if number >= 0:
             return self._best_first[number]
@@ -167,6 +148,5 @@ class Configuration:
 
 
 def head_of(use: Use) -> Head | None:
-    """The head of rows of a signature, if they have one."""
     column, shape, alone = use[k.USE_HEAD : k.USE_HEAD + 3]
     return None if column == a.NONE else (column, shape, bool(alone))

@@ -1,15 +1,13 @@
 """What matching costs under a hashing configuration, and the greedy choice of one (Fabret et al. 2001, 3).
 
-The cost of an event is the sum over tables of retrieving and hashing, and over subscriptions of checking,
-as often as the event satisfies their access predicate:
+An event pays for every table, and for checking a subscription as often as it satisfies its access predicate:
 
     cost = sum over tables (RETRIEVE + HASH * width + MISS, where it is large)
          + sum over subscriptions nu(access predicate) * CHECK
 
-nu of a conjunction is the product over its attributes. A row that a schema takes up because its values move
-pays for the moves. `best_schemas` starts from no table and adds, step by step, the table with the greatest
-benefit per unit of space, as long as there is one and space is left; last, tables that others have made
-superfluous go.
+nu of a conjunction is the product over its attributes. Rows that move with their values pay for the moves.
+`best_schemas` adds, step by step, the table with the greatest benefit per unit of space, while there is
+benefit and space; last, it removes tables that others have made superfluous.
 """
 
 from __future__ import annotations
@@ -26,36 +24,26 @@ from covey.matcher.engines.cluster.tuning.schema_kernels import add_savings
 from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, parts
 
 RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
-"""Nanoseconds: of an access to a table, of one more attribute, of a subscription looked at, of one
-re-inserted.
-"""
+"""Nanoseconds: access to a table, one more attribute, checking a subscription, re-inserting one."""
 GUARD, COMBINE, RECORD = 1.0, 6.0, 15.0
-"""Nanoseconds: of a leaf whose guard is compared, of a bitmap that is combined, of a row that bitmaps let
-through.
-"""
-MISS = 130.0
-"""Nanoseconds more for an access to a table whose buckets take more than CACHED bytes."""
+"""Nanoseconds: comparing the guard of a leaf, combining a bitmap, checking a row that bitmaps let through."""
+MISS = 130.0  # nanoseconds more for a table whose buckets take more than CACHED bytes
 BUCKET_BYTES = 80
 TABLE_BYTES = 256
 CACHED = 1 << 19
-PROBES = 6
-"""Cells that an event looks up in a table of one hashed range."""
-_PAIRS = 160
-"""Pairs of attributes that are considered, those that most subscriptions have first."""
+PROBES = 6  # cells that an event looks up in a table of one hashed range
+_PAIRS = 160  # of attributes that are considered, the most frequent first
 
-_COUNTED_PER_UNIT = 256
-"""Groups that are counted for a schema in the time that placing a row takes."""
+_COUNTED_PER_UNIT = 256  # groups counted for a schema in the time that placing a row takes
 
 Schema = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Equalities:
-    """Groups of rows that have equalities on the same columns.
-
-    `has[g, c]` says of group g that it has one on columns[c], `rows[g]` how many rows it has;
+    """Groups of rows that have equalities on the same columns: has[g, c] on columns[c], rows[g] of them.
     `selectivity[c]` is the probability that an event satisfies an equality on the column, `distinct[c]` how
-    many there are, `moves[c]` how many new values of them come with every event.
+    many different ones there are, `moves[c]` how many new values they get per event.
     """
 
     columns: tuple[int, ...]
@@ -68,18 +56,13 @@ class Equalities:
 
 @dataclass(slots=True)
 class _Candidates:
-    """Access schemas: which groups can use them, what they let through, what they cost; how many different
-    access predicates each has; how many checks per event it would save, and of how many rows, where what
-    other tables let through of each group is known.
-    """
-
-    sets: list[tuple[int, ...]]
-    usable: npt.NDArray[np.bool_]
-    passed: npt.NDArray[np.float64]
-    fixed: npt.NDArray[np.float64]
-    distinct: npt.NDArray[np.float64]
-    saved: npt.NDArray[np.float64]
-    moved: npt.NDArray[np.float64]
+    sets: list[tuple[int, ...]]  # access schemas
+    usable: npt.NDArray[np.bool_]  # [schemas, groups]
+    passed: npt.NDArray[np.float64]  # part of events per access predicate
+    fixed: npt.NDArray[np.float64]  # nanoseconds per event
+    distinct: npt.NDArray[np.float64]  # access predicates
+    saved: npt.NDArray[np.float64]  # checks per event, given the other tables
+    moved: npt.NDArray[np.float64]  # rows taken from them
 
     @classmethod
     def of(
@@ -119,9 +102,7 @@ class _Candidates:
         rows: npt.NDArray[np.float64],
         sign: float,
     ) -> Steps[None]:
-        """Count what each would save of these groups; or with `sign` -1 take it back, before others let less
-        of them through.
-        """
+        """Add what each would save of these groups; `sign` -1 subtracts it, before `through` decreases."""
         size = max(1, STEP * _COUNTED_PER_UNIT // max(len(groups), 1))
         for start, stop in parts(0, len(self.sets), size):
             part = slice(start, stop)
@@ -131,15 +112,13 @@ class _Candidates:
 
 
 def table_cost(width: int, moves: float, buckets: float) -> float:
-    """Nanoseconds per event for a table of `width` equalities with so many buckets, of whose values so many
-    move with every event.
-    """
+    """Nanoseconds per event for a table of `width` equalities, whose values move so often per event."""
     missed = MISS if buckets * BUCKET_BYTES > CACHED else 0.0
     return RETRIEVE + HASH * width + MOVE * moves + missed
 
 
 def checking_cost(passed: npt.NDArray[np.float64], rows: npt.NDArray[np.float64]) -> float:
-    """Nanoseconds per event for checking groups of so many rows, of which an event reaches this part."""
+    """Nanoseconds per event for checking groups of so many rows, of which it reaches these parts."""
     return float((passed * rows).sum()) * CHECK
 
 
@@ -188,7 +167,7 @@ def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS)
 def _without_superfluous(
     candidates: _Candidates, chosen: list[int], rows: npt.NDArray[np.float64]
 ) -> Steps[list[int]]:
-    """Leave out tables, one by one, whose rows others take up for less than the table costs."""
+    """Remove tables, one by one, whose rows others take up for less than the table costs."""
 
     def cost(schemas: list[int]) -> float:
         passed = np.where(candidates.usable[schemas], candidates.passed[schemas, None], 1.0)
@@ -210,10 +189,8 @@ def range_costs(
     rows: float, reached: float, widths: npt.NDArray[np.float64], tables: Sequence[int]
 ) -> list[float]:
     """Nanoseconds per event where none, one and two ranges of every row are hashed, for `rows` rows of which
-    an event reaches the part `reached`.
-
-    `widths[i]` are the widths of sampled rows' narrowest range and of the second, as parts of all (1 for
-    none); `tables[n]` is how many tables hashing n ranges takes.
+    an event reaches the part `reached`. `widths[i]` are sampled rows' two narrowest ranges as parts of all (1
+    for none); `tables[n]` is how many tables n hashed ranges take.
     """
     left = rows * reached * CHECK
     one = np.minimum(1.0, 1.5 * widths[:, 0])
@@ -226,9 +203,8 @@ def range_costs(
 
 
 def leaf_cost(rows: float, columns: int, narrowest: float, passed: float) -> float:
-    """Nanoseconds per event where `rows` rows stand in leaves with bitmaps for so many columns:
-    `narrowest` is the mean width of their narrowest range, `passed` the part of them that bitmaps let
-    through.
+    """Nanoseconds per event for `rows` rows in leaves with so many bitmaps; `narrowest` is the mean width of
+    their narrowest range, `passed` the part of them that bitmaps let through.
     """
     leaves = rows / LEAF
     looked_into = leaves * min(1.0, narrowest + columns / leaves)

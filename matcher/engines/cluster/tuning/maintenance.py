@@ -1,12 +1,12 @@
 """Maintenance of a hashing configuration while subscriptions and events change (Fabret et al. 2001, 4).
 
-- The *benefit margin* of a cluster is the number of checks per event that better access predicates could
-  save: all of its checks. It is measured with the sampled events.
+- The *benefit margin* of a cluster is how many checks per event better access predicates could save: all of
+  its checks, measured with the sampled events.
 - The *power* of a table that does not exist is how many of these checks it would save.
 - The *benefit* of a table is how many checks more there would be without it.
 
 Tables of too little benefit are deleted, and their rows move to the best table left. Then tables of
-sufficient power are created for clusters of too large a margin, and rows that they serve better move there.
+sufficient power are created for clusters of too large a margin, and take the rows that they serve better.
 Rows of one structure move together.
 """
 
@@ -26,20 +26,15 @@ from covey.matcher.engines.cluster.tuning.costs import CHECK, Equalities, Schema
 from covey.matcher.engines.cluster.tuning.statistics import Statistics
 from covey.matcher.engines.cluster.tuning.steps import Steps, in_steps
 
-LARGEST_MARGIN = 0.05
-"""Checks per event in one cluster from which on better access predicates are sought (the paper's BM_max)."""
+LARGEST_MARGIN = 0.05  # checks per event in a cluster before better access predicates are sought (BM_max)
 LEAST_POWER = 1.25
 LEAST_BENEFIT = 0.75
 """What a new table must save, and an old one saves at least, times its cost (the paper's P_min and B_min)."""
-FIRST_EVENTS, MOST_EVENTS = 1 << 11, 1 << 20
-"""Events until the first review, and the most between two, unless there are more subscriptions."""
-WORSE = 1.25
-"""A review searches for a better configuration when margins have grown by this factor."""
-_CHANGED = 8
-"""One subscription in this many added or removed makes a review due."""
+FIRST_EVENTS, MOST_EVENTS = 1 << 11, 1 << 20  # until the first review; at most between two, or one per row
+WORSE = 1.25  # a search is due when margins have grown by this factor
+_CHANGED = 8  # one subscription in this many, added or removed, makes a review due
 _SETS = 64
-_PER_STRUCTURE = 2
-"""Units that Python takes for one structure."""
+_PER_STRUCTURE = 2  # units that Python takes for one structure
 
 
 @dataclass(slots=True)
@@ -49,8 +44,7 @@ class Maintenance:
     due: int = FIRST_EVENTS
     interval: int = FIRST_EVENTS
     turnover: int = 0
-    settled: float = -1.0
-    """Checks per event in clusters of too large a margin when a search found nothing better, or -1."""
+    settled: float = -1.0  # checks in too large margins, per event, when a search failed; or -1
 
     def is_due(self, events: int, turnover: int, rows: int) -> bool:
         """Whether enough events were matched, or rows added and removed, since the last review."""
@@ -59,14 +53,12 @@ class Maintenance:
         return events >= self.due or self._is_changed(turnover, rows)
 
     def is_search_due(self, checks: float, turnover: int, rows: int) -> bool:
-        """Whether so many checks per event in clusters of too large a margin are worth a search."""
+        """Whether so many checks per event, in clusters of too large a margin, are worth a search."""
         return self._is_changed(turnover, rows) or self.settled < 0 or checks > WORSE * self.settled
 
     def reviewed(self, events: int, turnover: int, rows: int, *, improved: bool) -> None:
-        """Schedule the next review: soon after an improvement, else later each time.
-
-        A review costs about as much as an event per subscription, so it comes at most once per that many
-        events.
+        """Schedule the next review: soon after an improvement, else later each time; at most one per as many
+        events as there are rows, since a review costs about as much.
         """
         soon = max(2 * FIRST_EVENTS, rows)
         self.interval = soon if improved else max(soon, min(4 * self.interval, MOST_EVENTS))
@@ -86,8 +78,7 @@ class _Structure:
     checks: float  # per event, in clusters of too large a margin
 
 
-Price = Callable[[Schema], float]
-"""What a table costs every event, in checks."""
+Price = Callable[[Schema], float]  # what a table costs every event, in checks
 
 
 def _pricing(data: Equalities) -> Price:
@@ -106,9 +97,7 @@ def _pricing(data: Equalities) -> Price:
 def improved(
     configuration: Configuration, statistics: Statistics, checks: npt.NDArray[np.float64]
 ) -> Steps[Configuration | None]:
-    """A better configuration, if there is one; checks[s] are the checks per event of rows of signature s, in
-    clusters of too large a margin.
-    """
+    """A better configuration, if any; checks[s] are of signature s per event, in too large margins."""
     data = statistics.equalities
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
     price = _pricing(data)
@@ -148,7 +137,7 @@ def _delete(
     passed: dict[int, float],
     price: Price,
 ) -> Steps[bool]:
-    """Leave out schemas of too little benefit; returns whether there were any."""
+    """Delete schemas of too little benefit; returns whether there were any."""
     deleted = False
     for schema in sorted(schemas, key=lambda s: (schemas[s], s)):
         benefit, next_best = 0.0, []
@@ -174,7 +163,7 @@ def _create(
     passed: dict[int, float],
     price: Price,
 ) -> Steps[bool]:
-    """Add schemas of sufficient power, those of the greatest first; returns whether there are any."""
+    """Add schemas of sufficient power, the greatest first; returns whether there were any."""
     candidates: dict[Schema, None] = {}
     for one in sorted(structures, key=lambda s: -s.checks)[: 16 * _SETS]:
         if one.checks > 0:
@@ -211,7 +200,6 @@ def _power(schema: Schema, structures: list[_Structure], passed: dict[int, float
 
 
 def _checks_left(schema: Schema, one: _Structure, passed: dict[int, float]) -> float:
-    """The checks per event of a structure in a table of this schema."""
     if not one.equal.issuperset(schema):
         return one.checks
     if set(schema) >= set(one.schema):

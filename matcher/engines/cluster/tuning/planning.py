@@ -1,7 +1,5 @@
-"""Choosing a hashing configuration from statistics.
-
-The schemas come first; then, per schema, how many ranges its rows hash and which first tests group them; then
-which columns have bitmaps, if rows without equalities go to leaves.
+"""Choosing a hashing configuration from statistics: the schemas first; per schema the number of hashed ranges
+and the first tests that group its rows; then the columns that have bitmaps.
 """
 
 from __future__ import annotations
@@ -18,20 +16,15 @@ from covey.matcher.engines.cluster.tuning.costs import Schema, best_schemas, lea
 from covey.matcher.engines.cluster.tuning.statistics import RangeSample, SignatureUse, Statistics
 from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps
 
-MOST_SCHEMAS = 64
-"""Tables of equalities; an event is looked up in each."""
+MOST_SCHEMAS = 64  # tables of equalities; an event is looked up in each
 _MOST_SINGLES = 10_000
 _SPACE = 1 << 20
 _SPACE_PER_ROW = 64
 _ALIKE, _APART = 48, 192
-"""Rows of one first test that an event reaches, from which on they get a table of their own: where most of a
-schema's rows have that test, and where not.
-"""
-_MOST_BITMAPS = 64
-"""Columns of leaves that have bitmaps."""
+"""Reached rows of one first test that earn it a table: if most rows of the schema have it, and if not."""
+_MOST_BITMAPS = 64  # columns of leaves that have bitmaps
 _FEWEST_IN_LEAVES = 4096
-_SELDOM = 64
-"""A column has a bitmap when one row in this many tests it."""
+_SELDOM = 64  # a column has a bitmap when one row in this many tests it
 
 
 def first_configuration(policy: Policy) -> Configuration:
@@ -40,7 +33,6 @@ def first_configuration(policy: Policy) -> Configuration:
 
 
 def choose_schemas(policy: Policy, statistics: Statistics) -> Steps[list[Schema]]:
-    """The schemas of the greedy algorithm."""
     space = _SPACE + _SPACE_PER_ROW * float(statistics.equalities.rows.sum())
     if policy.propagation:
         return (yield from best_schemas(statistics.equalities, space, _MOST_SINGLES, 1))
@@ -48,7 +40,6 @@ def choose_schemas(policy: Policy, statistics: Statistics) -> Steps[list[Schema]
 
 
 def plan(policy: Policy, statistics: Statistics, schemas: Iterable[Schema]) -> Steps[Configuration]:
-    """The configuration for these schemas."""
     data = statistics.equalities
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
 
@@ -94,7 +85,7 @@ def _ranges(
     schema_of: npt.NDArray[np.int64],
     schemas: Sequence[Schema],
 ) -> Steps[tuple[dict[Schema, int], dict[Schema, float]]]:
-    """How many ranges the rows of each schema hash, and what these rows then cost per event, in ns."""
+    """How many ranges the rows of each schema hash, and what the rows cost per event, in ns."""
     sampled_schemas = schema_of[statistics.ranges.signatures]
     ranges: dict[Schema, int] = {(): 1}
     least: dict[Schema, float] = {}

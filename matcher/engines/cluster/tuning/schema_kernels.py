@@ -1,7 +1,6 @@
-"""Kernels about access schemas: which one a signature uses, the tests that remain, and what tables would
-save.
+"""Kernels about access schemas: which one a signature uses, the tests left, and what tables would save.
 
-    use [ schema ranged head-column head-shape head-alone left ]     one line per signature; the fields below
+use [ schema ranged head-column head-shape head-alone left ]     one line per signature; the fields below
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from covey.matcher.engines.cluster.layout.code_kernels import is_hashed
 from covey.matcher.jit.kernel import array, boolean, float64, frozen, inlined, int32, int64, kernel
 
 USE_SCHEMA, USE_RANGED, USE_HEAD, USE_LEFT = 0, 1, 2, 5
-"""Which schema; on how many columns there are ranges; column and shape of the first test that is not hashed,
-and whether there is no other (NONE for the column where codes do not reach); how many codes a row needs.
+"""Schema; number of columns with ranges; column and shape of the first test not hashed, and whether it is the
+only one (NONE for a column without codes); how many codes a row needs.
 """
 USE_FIELDS = 6
-SINGLE = -2
-"""SINGLE - c stands for the schema of column c alone, where none of the configuration's fits; NONE for none.
-"""
+SINGLE = -2  # SINGLE - c is the schema of column c alone, where none of the configuration's fits
 
 
 @inlined
@@ -34,7 +31,7 @@ def equality_on(line, column):  # type: ignore[no-untyped-def]
 
 @inlined
 def lowest_equality(line):  # type: ignore[no-untyped-def]
-    """The column of a signature's equality on the lowest column, or NONE."""
+    """The lowest column of a signature's equalities, or NONE."""
     lowest = np.int64(a.NONE)
     for test in range(line[a.SIGN_SIZE]):
         at = a.SIGN_TESTS + a.TEST_FIELDS * test
@@ -46,7 +43,7 @@ def lowest_equality(line):  # type: ignore[no-untyped-def]
 
 @inlined
 def fits(line, schema):  # type: ignore[no-untyped-def]
-    """Whether a signature has equalities on all columns of a schema; they are entered as those it hashes."""
+    """Whether a signature has equalities on all columns of a schema; writes them as the hashed tests."""
     for part in range(a.ACCESS):
         if schema[part] == a.NONE:
             line[a.SIGN_EQUAL] = part
@@ -61,9 +58,7 @@ def fits(line, schema):  # type: ignore[no-untyped-def]
 
 @kernel(array(int32, 2), frozen(int64), frozen(int64, 2), array(int64, 2))
 def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-def]
-    """The first of the schemas that each of these signatures fits, a line of columns each, and what follows.
-    The hashed tests are written to the signatures.
-    """
+    """Write each signature's use of the first schema, a line of columns, that it fits, and hashed tests."""
     for i in range(numbers.size):
         line = signatures[numbers[i]]
         use = uses[i]
@@ -107,9 +102,8 @@ def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-
 @kernel(frozen(boolean, 2), frozen(float64), frozen(int64), frozen(float64), frozen(float64), float64,
         array(float64), array(float64))  # fmt: skip
 def add_savings(usable, passed, groups, through, rows, sign, saved, moved):  # type: ignore[no-untyped-def]
-    """Add to saved[s], `sign` times, the checks per event that schema s saves of these groups of rows[g], of
-    which an event reaches the part through[g] now and passed[s] then, where usable[s, g]; and the rows that
-    it would take up to moved[s].
+    """Add `sign` times the checks per event that schema s saves to saved[s], and the rows it takes up to
+    moved[s]: of groups of rows[g] where usable[s, g], reached by the part through[g] now and passed[s] then.
     """
     for s in range(passed.size):
         checks, taken = 0.0, 0.0

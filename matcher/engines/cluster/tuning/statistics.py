@@ -1,7 +1,7 @@
 """The statistics that a hashing configuration is chosen by: the rows in the store, and a sample of events.
 
-The sample is some events of every batch, the newest `EVENTS` of them. Until there are any, events are assumed
-to be distributed as the constants of the subscriptions.
+The sample is some events of every batch, the newest `EVENTS` of them. Without any, events are assumed to be
+distributed as the constants of the subscriptions.
 """
 
 from __future__ import annotations
@@ -22,22 +22,19 @@ from covey.matcher.events.int64 import MISSING
 EVENTS = 512
 _PER_BATCH = 32
 _SORTED_PER_UNIT = 8
-_FEW_NARROWER = 1 / 64
-"""Part of the ranges that share the class of wider ones: a table of their own would cost more probes."""
+_FEW_NARROWER = 1 / 64  # ranges that share the class of wider ones: a table of their own costs more probes
 
 
 @dataclass(slots=True)
 class EventSample:
-    """Keys of some of the events matched, and `count`, how many there were. The keys of a batch of few events
-    are kept as they are.
-    """
+    """Keys of some of `count` events; those of small batches are not copied, so nobody may write them."""
 
     count: int = 0
     _parts: deque[Keys] = field(default_factory=deque)
     _sampled: int = 0
 
     def add(self, keys: Keys) -> None:
-        """Sample a batch; cost: some microseconds, of few events less."""
+        """Sample a batch; takes some microseconds."""
         events = len(keys)
         self.count += events
         if events > _PER_BATCH:
@@ -50,36 +47,30 @@ class EventSample:
                 self._sampled -= len(self._parts.popleft())
 
     def keys(self, columns: int) -> Keys:
-        """The sampled events that have so many columns, int64[n, columns]."""
+        """The sampled events that have so many columns: int64[n, columns]."""
         parts = [part[:, :columns] for part in self._parts if part.shape[1] >= columns]
         return np.concatenate(parts) if parts else np.zeros((0, columns), dtype=np.int64)
 
     def of_column(self, column: int) -> Keys:
-        """The keys of the sampled events on a column."""
         parts = [part[:, column] for part in self._parts if column < part.shape[1]]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureUse:
-    """The columns and shapes of a signature's tests, and how many rows have it."""
-
     columns: tuple[int, ...]
     shapes: tuple[int, ...]
     rows: int
 
     @property
     def equal_columns(self) -> frozenset[int]:
-        """The columns of its equalities."""
         pairs = zip(self.columns, self.shapes, strict=True)
         return frozenset([column for column, shape in pairs if shape == Shape.EQUAL])
 
 
 @dataclass(frozen=True, slots=True)
 class RangeSample:
-    """The narrowest and the second range of sampled rows, as `sample_ranges` gives them, with the rows'
-    signatures.
-    """
+    """The two narrowest ranges of sampled rows, as `sample_ranges` writes them, and the rows' signatures."""
 
     signatures: npt.NDArray[np.int64]
     ranges: npt.NDArray[np.int64]  # [rows, 7]
@@ -95,8 +86,8 @@ class RangeSample:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """`signatures` with rows, by number, and all signatures' `lines` (`layout/arrays.py`), in which the
-    choice of a configuration writes the tests that are hashed; `reaches` of the classes of ranges.
+    """`signatures` with rows, by number; all signatures' `lines` (`layout/arrays.py`), to which the choice of
+    a configuration writes the hashed tests; `reaches` of the classes of ranges.
     """
 
     signatures: dict[int, SignatureUse]
@@ -107,7 +98,6 @@ class Statistics:
 
     @property
     def numbers(self) -> npt.NDArray[np.int64]:
-        """The numbers of signatures with rows."""
         return np.array(list(self.signatures), dtype=np.int64)
 
 
@@ -130,9 +120,7 @@ def equalities(
     events: EventSample,
     moves: npt.NDArray[np.float64],
 ) -> Steps[Equalities]:
-    """Statistics of the equalities of signatures, from samples[c] of the bounds on each column, and moves[c],
-    the new values of equalities on it per event.
-    """
+    """From samples[c] of the bounds on each column, and moves[c], new values of its equalities per event."""
     rows: dict[tuple[int, ...], int] = {}
     known = min(len(samples), len(moves))  # columns that are newer are left out
     for units, uses in in_steps(list(signatures.values())):

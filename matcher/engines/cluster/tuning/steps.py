@@ -1,7 +1,5 @@
-"""Long work in steps.
-
-A generator yields after each step how much it did, in *units* of about half a microsecond: what placing a row
-takes. Work is counted rather than timed, so that runs with the same calls are the same.
+"""Long work in steps. A generator yields after each how much it did, in *units* of about half a microsecond:
+what placing a row takes. Work is counted rather than timed, so that equal calls do equal work.
 """
 
 from __future__ import annotations
@@ -14,10 +12,8 @@ _Item = TypeVar("_Item")
 
 Steps = Generator[int, None, _Result]
 
-STEP = 1024
-"""Rows, or as much other work, in one step."""
-_PER_ITEM = 4
-"""Units that Python takes for one item of a sequence."""
+STEP = 1024  # rows, or as much other work, in one step
+_PER_ITEM = 4  # units that Python takes for one item
 
 
 def finish(steps: Steps[_Result]) -> _Result:
@@ -36,6 +32,6 @@ def parts(start: int, stop: int, size: int = STEP) -> Iterator[tuple[int, int]]:
 
 
 def in_steps(items: Sequence[_Item]) -> Iterator[tuple[int, Sequence[_Item]]]:
-    """A sequence in parts that Python handles in a step each, with their units."""
+    """(units, items) of the steps in which Python handles a sequence."""
     size = STEP // _PER_ITEM
     return ((_PER_ITEM * (stop - first), items[first:stop]) for first, stop in parts(0, len(items), size))
