@@ -205,7 +205,6 @@ class Placement:
         self._add_work(_PER_CHANGE * len(rows))
 
     def update(self, rows: Numbers) -> None:
-        """Move rows to where their new bounds belong."""
         self.unchecked = 0
         self._written += len(rows)
         try:
@@ -299,7 +298,7 @@ class Placement:
         self.was_interrupted = False
 
     def _rearrange(self, former: Arrangement | None, *, choose: bool) -> Steps[None]:
-        """Move the rows of `former`, or waiting ones, to new cuts and configuration; schemas if `choose`."""
+        """Move rows of `former`, or waiting ones, to new cuts and configuration; new schemas if `choose`."""
         self._configured, self._turnover_before = self._row_count, self._turnover
         self._written = self._removed = self._uncut = 0
         planned = self._planned = self._empty(empty_beside(self.arrangement.arrays, self._row_count))

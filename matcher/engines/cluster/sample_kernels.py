@@ -40,8 +40,8 @@ def sample_bounds(store, start, stop, step, every, starts, samples, counts):  # 
 @kernel(a.STORE, frozen(int64), array(int64), array(int64, 2))
 def sample_ranges(store, rows, scratch, ranges):  # type: ignore[no-untyped-def]
     """ranges[i] = column (NONE for none), width in codes, width as a part of 2**16 of row i's narrowest
-    range, the same of the second; then the part of events that pass all its tests, with bins of a 16th, out
-    of 2**30.
+    range; the same of the second; then, as a part of 2**30, the events that pass all its tests, with bins of
+    a 16th.
     """
     for i in range(rows.size):
         code_row(store, rows[i], scratch)

@@ -1,13 +1,12 @@
-"""Kernels of the counting engine, and of the non-canonical one, which evaluates the trees of the counted
-rows.
+"""Kernels of the counting engine, and of the non-canonical one, which evaluates the trees of counted rows.
 
     starts    [ 0 | 2 | 3 | ... ]       by rank of a predicate: the first of its places in
     places    [ 7 9 | 4 | ... ]         the rows that have it (predicate-subscription association)
     need      [ 5 5 3 ... ]             predicates per row;  left: the same, counted down by an event
 
-An event satisfies stretches of ranks, and so of `places`; the row whose count reaches 0 matches. The papers'
-hit vector and count vector take two random accesses and a pass over all rows at the end; this takes one. Of a
-tree, `need` is the least number of leaves that must hold:
+An event satisfies stretches of ranks, and so of `places`; the row whose count reaches 0 matches. Counting
+down takes one random access where the papers' hit vector and count vector take two, and no pass over all rows
+at the end. Of a tree, `need` is the least number of leaves that must hold:
 
     shapes [ AND 6 | 0 | OR 2 | 1 | 2 || ... ]   the trees of all plans (drawn in `compile/tree_plan.py`)
     starts [ 0 | 5 | ... ]                       by plan: the first word; `decided`: counting is enough

@@ -94,7 +94,7 @@ class SearchedStore(RowStore):
 
     @abstractmethod
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
-        """Rows of events from `start` on, CSR; returns the first event without room for `_most_matches`."""
+        """Matching rows of events from `start` on, CSR; returns the first without `_most_matches` places."""
 
 
 @dataclass(slots=True)

@@ -97,7 +97,8 @@ def code_of(scan, column, key):  # type: ignore[no-untyped-def]
 @inlined
 def compare(pool, low, high, kind, code, count, fresh, ok):  # type: ignore[no-untyped-def]
     """ok[i] = (fresh or ok[i]) and code is within the bounds of row i, for `count` rows, a multiple of STEP.
-    Slices of a fixed length become vector instructions; Numba checks computed indices for being negative.
+    Slices of a fixed length become vector instructions; computed indices would not, since Numba checks their
+    sign.
     """
     for step in range(0, count, STEP):
         lows, highs = pool[low + step : low + step + STEP], pool[high + step : high + step + STEP]

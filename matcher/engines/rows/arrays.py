@@ -41,7 +41,7 @@ class Runs:
         self._free: dict[int, _Stack] = {}
 
     def top_after(self, count: int, length: int) -> int:
-        """One above the highest number after an `allocate`; `CoveyError` where it exceeds 32 bits."""
+        """One above the highest number after such an `allocate`; `CoveyError` where it exceeds 32 bits."""
         free = self._free.get(length)
         top = self.top + max(count - (free.count if free else 0), 0) * length
         check_count(top, self._things)

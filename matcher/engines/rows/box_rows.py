@@ -1,7 +1,6 @@
-"""The boxes of plans as rows of a store: one row per box and subscription.
-
-The value of a text test (`suffix`, `contains`) decides which derived columns a row tests, so a new value
-moves the row to another signature.
+"""The boxes of plans as rows of a store, one row per box and subscription. The value of a text test
+(`suffix`, `contains`) decides which derived columns a row tests, so a new value moves the row to another
+signature.
 """
 
 from __future__ import annotations
@@ -175,7 +174,7 @@ class BoxRows:
             self.collect_texts()
 
     def collect_texts(self) -> None:
-        """Drop strings that bound no row, once they have doubled; linear in the rows that test strings."""
+        """Drop strings that bound no row, once strings have doubled; linear in the rows that test strings."""
         columns = self._columns
         due = {column: ranks for column, ranks in columns.ranks.items() if len(ranks) >= ranks.collect_at}
         kinds = columns.schema.kinds

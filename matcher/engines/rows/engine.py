@@ -313,7 +313,7 @@ class RowEngine(Engine):
         self._interfaces.count(addition.interfaces, 1)
 
     def _take_back(self, addition: Addition, uses: list[PlanUse], firsts: Numbers) -> None:
-        """Remove the rows that were inserted before there was no room."""
+        """Remove the rows that were inserted before room ran out."""
         boxes = uses[0].plan.boxes
         for n in range(len(uses)):
             mine = firsts[addition.of_plan == n]

@@ -55,7 +55,6 @@ class GatedSubscriptions:
         self.gates.widen(event_type)
 
     def contain(self, ids: IdArray) -> Mask:
-        """Which of these ids are here: bool[n]."""
         return np.array([i in self._number_of for i in ids.tolist()], np.bool_)
 
     # --- changes ----------------------------------------------------------------------------------

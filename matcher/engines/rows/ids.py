@@ -1,6 +1,5 @@
-"""The map from subscription ids to rows, and how many subscriptions each interface has.
-
-Invariant: an id is in the map while its row is entered. The ids are stored with the rows (`row_kernels.py`).
+"""The map from subscription ids to rows, and how many subscriptions each interface has. Invariant: an id is
+in the map while its row is entered. The ids are stored with the rows (`row_kernels.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class IdMap:
         return int(first_known(self._places, self._bits, ids, looked_up))
 
     def find_one(self, ids: Ids, subscription_id: int) -> int:
-        """The row of an id, -1 if it is unknown."""
         return int(find_row(self._places, self._bits, ids, subscription_id))
 
     def enter(self, ids: Ids, rows: Numbers) -> None:

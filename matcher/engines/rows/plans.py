@@ -105,7 +105,7 @@ class PlanTable:
         return len(self._uses)
 
     def find(self, filter: Filter) -> tuple[int, tuple[PartOperand, ...]] | None:
-        """A filter's plan by number, and its operands; None where it is to be matched as a tree."""
+        """The number of a filter's plan, and its operands; None if it is to be matched as a tree."""
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
@@ -150,7 +150,6 @@ class PlanTable:
         yield from groups.values()
 
     def forget_unused(self, numbers: Iterable[int]) -> None:
-        """Remove the plans that no subscription uses."""
         for number in set(numbers) - {NONE}:
             use = self._uses[number]
             if use is not None and use.subscriptions == 0:
@@ -286,7 +285,7 @@ def operands_of(
 
 
 def check_names(plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
-    """`VariableError` for an unknown variable; not with the plan's filter, whose constants may differ."""
+    """`VariableError` for an unknown variable, without the plan's filter: its constants may be another's."""
     for name in values:
         if name not in plan.filter.variables:
             known = ", ".join(f"${variable}" for variable in plan.filter.variables) or "none"

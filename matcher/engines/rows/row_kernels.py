@@ -20,8 +20,8 @@ import numpy as np
 from covey.matcher.jit.kernel import array, frozen, inlined, int32, int64, kernel, prefetch, spread
 
 ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
-"""~plan is the signature of a row outside the structure; interfaces have 16 bits, with the row's number
-above.
+"""The signature is ~plan while the row is outside the structure. Above the interface's 16 bits is the row's
+number within its subscription, from 0.
 """
 ROW_FIELDS = 3
 INTERFACE_BITS = 16
@@ -153,7 +153,6 @@ def find_rows(places, bits, ids, looked_up, out):  # type: ignore[no-untyped-def
 
 @kernel(frozen(int32), int64, frozen(int32, 2), frozen(int64))
 def first_known(places, bits, ids, looked_up):  # type: ignore[no-untyped-def]
-    """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
     for i in range(looked_up.size):
         if i and looked_up[i] <= looked_up[i - 1]:
             return np.int64(UNORDERED)

@@ -150,7 +150,7 @@ class RowStore(ABC):
         return signatures
 
     def plans_of(self, rows: Numbers) -> Numbers:
-        """The plan of every row; each is in the structure or has no box."""
+        """The plan of every row; rows must be in the structure, or have no box."""
         signatures = self.signatures_of(rows)
         return np.where(signatures < 0, ~signatures, self.signatures.plans[np.maximum(signatures, 0)])
 

@@ -45,7 +45,7 @@ def flag_alike(lows, highs, code, count, fresh, odd, flags):  # type: ignore[no-
 
 @inlined
 def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-untyped-def]
-    """As `flag_alike`, by a column per row; branches would be mispredicted."""
+    """Flag rows by the codes of their own columns: 1 or 0, never 3. Branches would be mispredicted."""
     for p in range(count):
         code = codes[columns[p]]
         flags[p] = np.uint8(lows[p] <= code) & np.uint8(code <= highs[p])

@@ -62,7 +62,7 @@ class _Candidates:
     fixed: npt.NDArray[np.float64]  # nanoseconds per event
     distinct: npt.NDArray[np.float64]  # access predicates
     saved: npt.NDArray[np.float64]  # checks per event, given the other tables
-    moved: npt.NDArray[np.float64]  # rows taken from them
+    moved: npt.NDArray[np.float64]  # rows that it would take up
 
     @classmethod
     def of(
@@ -112,7 +112,7 @@ class _Candidates:
 
 
 def table_cost(width: int, moves: float, buckets: float) -> float:
-    """Nanoseconds per event for a table of `width` equalities, whose values move so often per event."""
+    """Nanoseconds per event for a table of `width` equalities and so many buckets; `moves` are per event."""
     missed = MISS if buckets * BUCKET_BYTES > CACHED else 0.0
     return RETRIEVE + HASH * width + MOVE * moves + missed
 

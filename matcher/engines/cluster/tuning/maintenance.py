@@ -44,7 +44,7 @@ class Maintenance:
     due: int = FIRST_EVENTS
     interval: int = FIRST_EVENTS
     turnover: int = 0
-    settled: float = -1.0  # checks in too large margins, per event, when a search failed; or -1
+    settled: float = -1.0  # checks per event when a search found nothing better, or -1
 
     def is_due(self, events: int, turnover: int, rows: int) -> bool:
         """Whether enough events were matched, or rows added and removed, since the last review."""
@@ -97,7 +97,7 @@ def _pricing(data: Equalities) -> Price:
 def improved(
     configuration: Configuration, statistics: Statistics, checks: npt.NDArray[np.float64]
 ) -> Steps[Configuration | None]:
-    """A better configuration, if any; checks[s] are of signature s per event, in too large margins."""
+    """A better configuration, if any; `checks` per event by signature, in clusters of too large a margin."""
     data = statistics.equalities
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
     price = _pricing(data)

@@ -102,8 +102,9 @@ def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-
 @kernel(frozen(boolean, 2), frozen(float64), frozen(int64), frozen(float64), frozen(float64), float64,
         array(float64), array(float64))  # fmt: skip
 def add_savings(usable, passed, groups, through, rows, sign, saved, moved):  # type: ignore[no-untyped-def]
-    """Add `sign` times the checks per event that schema s saves to saved[s], and the rows it takes up to
-    moved[s]: of groups of rows[g] where usable[s, g], reached by the part through[g] now and passed[s] then.
+    """For groups of rows[g] that schema s can serve (usable[s, g]), reached by the part through[g] of events
+    now and passed[s] then: add `sign` times the checks saved per event to saved[s], the rows taken up to
+    moved[s].
     """
     for s in range(passed.size):
         checks, taken = 0.0, 0.0
