@@ -1,5 +1,4 @@
-"""The overlay: routing core, broker and client. Names are loaded when first used, so that importing one part
-does not load the others."""
+"""Routing core, broker and client. Names are imported on first use, so one part does not load the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""YAML documents that users write: overlay files, scenarios, sweeps.
-
-Invariant: every mistake is one sentence that names the file, the field, the value and what was expected. A
-key that stands twice in a mapping is a mistake as well.
-"""
+"""YAML documents of users. Invariant: every mistake, a repeated key included, is one sentence with the file,
+the field, the value and what was expected."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class ConfigError(CoveyError, ValueError):
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that does not let a second key of one name take the place of the first."""
+    """Refuses repeated keys, of which PyYAML would keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -42,12 +39,11 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_document(path: str | Path, wrong: type[CoveyError]) -> Any:
-    """The content of a YAML file; `wrong`, naming the file and why, for one that cannot be read or parsed."""
+    """The parsed YAML of a file. `wrong`, naming the file and why, if it cannot be read or parsed."""
     return parse_document(read_text(path, wrong), path, wrong)
 
 
 def read_text(path: str | Path, wrong: type[CoveyError]) -> str:
-    """The text of a file; `wrong` for one that cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -56,7 +52,7 @@ def read_text(path: str | Path, wrong: type[CoveyError]) -> str:
 
 
 def parse_document(text: str, path: str | Path, wrong: type[CoveyError]) -> Any:
-    """The content of a text, which is that of a file; `wrong` for one that is no YAML."""
+    """Parsed YAML; `path` is for messages. `wrong` if `text` is no YAML."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
     except (TypeError, LookupError, AttributeError, RecursionError):  # of PyYAML's constructors
@@ -69,7 +65,7 @@ def parse_document(text: str, path: str | Path, wrong: type[CoveyError]) -> Any:
 
 
 class Section(BaseModel):
-    """A mapping in a document, without other keys than its fields. A key without a value counts as absent."""
+    """A mapping that refuses unknown keys. A key without a value counts as absent."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -84,7 +80,7 @@ class Section(BaseModel):
 
 
 def text_keys(value: object) -> dict[str, Any]:
-    """A mapping whose keys are text. `ValueError` for anything else."""
+    """`ValueError` unless it is a mapping whose keys are text."""
     if not isinstance(value, dict):
         raise ValueError("expected a mapping")
     for key in value:
@@ -94,8 +90,6 @@ def text_keys(value: object) -> dict[str, Any]:
 
 
 def one_of(*names: str) -> AfterValidator:
-    """Only these values."""
-
     def check(value: str) -> str:
         if value not in names:
             raise ValueError(f"expected one of {', '.join(names)}")
@@ -105,7 +99,7 @@ def one_of(*names: str) -> AfterValidator:
 
 
 def complaint(text: str, *at: str | int) -> PydanticCustomError:
-    """An error of the field at a path below the validated one; `text` follows the name of the field."""
+    """An error of the field at path `at` below the validated field; `text` follows the field's name."""
     return PydanticCustomError("complaint", "{text}", {"text": text, "at": at})
 
 
@@ -124,15 +118,13 @@ def _event_types(value: object) -> tuple[EventType, ...]:
 
 
 EventTypes = Annotated[Any, AfterValidator(_event_types)]
-"""By name, attributes and their kinds; `key` names the key, unless it is an attribute: has a kind."""
+"""By name, attributes and their kinds. `key` names the key attribute, unless its value is a kind."""
 
 M = TypeVar("M", bound=Section)
 
 
 def validated(section: type[M], document: object, path: str | Path, wrong: type[CoveyError]) -> M:
-    """A document as a `Section`; `wrong`, one sentence with the file, the field, the value and what was
-    expected, for the first mistake in it.
-    """
+    """A document as a `Section`; `wrong` for its first mistake."""
     try:
         return section.model_validate(document)
     except ValidationError as error:

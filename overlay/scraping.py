@@ -1,9 +1,6 @@
-"""Serves metrics to Prometheus, by HTTP at an address of their own, and the pages beside them.
+"""Serves metrics to Prometheus, and other pages. Threads write the text; the event loop only reads values.
 
-An event loop only reads the values; threads write the text.
-
-Invariant: peers take at most `_CONNECTIONS` threads, each for at most `_REQUEST_WITHIN_S`, and the values are
-read once at a time.
+Invariant: at most `_CONNECTIONS` threads serve peers, each for at most `_REQUEST_WITHIN_S`; one reads values.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from covey.overlay.core.endpoint.observing import Histogram
 ANSWER_WITHIN_S = 5.0
 _REQUEST_WITHIN_S = 10.0
 _CONNECTIONS = 8
-"""Requests at once; a further connection waits for `_FREE_WITHIN_S`, and then is closed."""
+"""Concurrent requests. A further connection is closed after `_FREE_WITHIN_S`."""
 _FREE_WITHIN_S = 1.0
 
 log = logging.getLogger("covey.broker")
@@ -39,8 +36,6 @@ log = logging.getLogger("covey.broker")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`labels` are the names of its labels; the help is one sentence."""
-
     name: str
     kind: str
     help: str
@@ -49,9 +44,9 @@ class Metric:
 
 Value = float | Histogram
 Samples = dict[str, dict[tuple[str, ...], Value]]
-"""The values of each metric, by the values of its labels."""
+"""By metric name, by label values."""
 Pages = Mapping[str, tuple[str, Callable[[], bytes]]]
-"""By path the kind of content, and what reads it: `CoveyError` or `UnreadableError` if it cannot."""
+"""By path: content type, and a reader, which may raise `CoveyError` or `UnreadableError`."""
 
 
 class UnreadableError(Exception):
@@ -59,8 +54,7 @@ class UnreadableError(Exception):
 
 
 class SnapshotCollector(Collector):
-    """Metrics of which `read` gives the values: on the event loop that runs now, when they are collected in
-    another thread."""
+    """Collects in any thread: runs `read` on the event loop on which the collector was created."""
 
     def __init__(self, metrics: Sequence[Metric], read: Callable[[], Coroutine[Any, Any, Samples]]) -> None:
         self._metrics = metrics
@@ -72,7 +66,6 @@ class SnapshotCollector(Collector):
         return list(_families(self._metrics, {metric.name: {} for metric in self._metrics}))
 
     def collect(self) -> Iterator[Family]:
-        """The values, with their names and labels. `UnreadableError` if the event loop does not give them."""
         if not self._reading.acquire(timeout=ANSWER_WITHIN_S):
             raise UnreadableError
         try:
@@ -95,7 +88,6 @@ _FAMILIES: dict[str, type[Any]] = {
 
 
 def _families(metrics: Sequence[Metric], values: Samples) -> Iterator[Family]:
-    """The metrics as prometheus-client writes them."""
     for metric in metrics:
         family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
         for labels, value in values[metric.name].items():
@@ -107,7 +99,6 @@ def _families(metrics: Sequence[Metric], values: Samples) -> Iterator[Family]:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus counts."""
     buckets, below = [], 0
     for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
         below += count
@@ -119,7 +110,6 @@ class _Handler(MetricsHandler):
     timeout = _REQUEST_WITHIN_S
 
     def handle(self) -> None:
-        """Answer one request. `timeout` is that of one read; the whole has as long."""
         deadline = threading.Timer(_REQUEST_WITHIN_S, self._abort)
         deadline.daemon = True
         deadline.start()
@@ -165,8 +155,7 @@ class _Handler(MetricsHandler):
 
 
 class ScrapeServer(socketserver.ThreadingTCPServer):
-    """Answers requests for the values of a collector, those of the process, and `pages`, in threads, from
-    now on. `OSError` if the address cannot be bound."""
+    """Answers in threads from construction on. `OSError` if the address cannot be bound."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -200,4 +189,4 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that went away is nobody's business."""
+        """A peer that disconnects is no error."""

@@ -1,9 +1,5 @@
-"""Spans of what clients and brokers do, by OpenTelemetry's conventions for messaging.
-
-A batch has one span in each trace that it belongs to, at most `MOST_CONTEXTS`, however many events it has;
-what is sent on has the span as its parent. Only modules that make spans import this one: opentelemetry-api is
-optional.
-"""
+"""Spans by OpenTelemetry's messaging conventions: one per trace and batch, at most `MOST_CONTEXTS`. Only
+modules that make spans import this one, since opentelemetry-api is optional."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ _FIELD = "traceparent"
 
 
 def traceparent_of(span: Span) -> str:
-    """The W3C traceparent of a span."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context=set_span_in_context(span))
     return carrier.get(_FIELD, "")
@@ -35,8 +30,6 @@ def end_all(spans: Iterable[Span]) -> None:
 
 
 class Spans:
-    """Those of one client or broker; `attributes` are on each of them."""
-
     def __init__(self, provider: TracerProvider, attributes: Attributes) -> None:
         self._tracer = provider.get_tracer("covey")
         self._attributes = {"messaging.system": "covey", **attributes}
@@ -49,9 +42,8 @@ class Spans:
         attributes: Attributes,
         traceparent: str | None = None,
     ) -> Span:
-        """A span of an operation on an event type ("" if it is not known), a child of `traceparent` ("":
-        of none); by default of the current span.
-        """
+        """`destination` is the event type, "" if unknown. Parent: `traceparent` ("": none), else the current
+        span."""
         parent = None if traceparent is None else _W3C.extract({_FIELD: traceparent}, context=Context())
         named = {"messaging.operation.name": operation}
         if destination:
@@ -62,7 +54,7 @@ class Spans:
     def begin_batch(
         self, batch: EventBatch, operation: str, kind: SpanKind, attributes: Attributes
     ) -> tuple[EventBatch, list[Span]]:
-        """A span in each trace of a batch, and the batch with these spans as parents of what follows."""
+        """One span per trace of the batch, and the batch with these spans as parents."""
         spans: list[Span] = []
         contexts: list[TraceContext] = []
         name = batch.event_type.name

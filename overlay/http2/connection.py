@@ -1,8 +1,8 @@
 """One end of an HTTP/2 connection (RFC 9113) without I/O: bytes and times in, events and bytes out.
 
-Invariant: whatever the peer sends, memory and work are bounded (`Http2Options`, `Budget`), and a broken rule
-ends its stream with RST_STREAM or the connection with GOAWAY, with the code of the RFC; nothing is raised.
-PRIORITY and unknown frames are ignored; nothing is pushed.
+Invariant: memory and work are bounded whatever the peer sends (`Http2Options`, `Budget`). A broken rule ends
+its stream (RST_STREAM) or the connection (GOAWAY) and raises nothing. PRIORITY and unknown frames are
+ignored.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from covey.overlay.http2.stream import MESSAGE, Sender, Stream
 
 _REMEMBERED_RESETS = 128
 _RESET_PERMITS = 9.0
-"""What the reset of an open stream takes beside its frame: a call was begun and ended for nothing."""
+"""For the reset of an open stream, beside its frame: it began and ended a call for nothing."""
 _BYTES_OF_PERMIT = 256
-"""Bytes of a frame that is no DATA which take one more permit: header blocks are decoded byte by byte."""
+"""Of a frame other than DATA, for one more permit: header blocks are decoded byte by byte."""
 _TURN_PERMITS = 32.0
-"""After so many in one turn the rest of what has arrived waits for the next: about 50 us."""
+"""About 50 us. The rest of what has arrived waits for the next turn."""
 _DATA_PERMITS = 0.1
-"""What DATA that takes no permit counts in its turn, or a turn of the smallest took 20 ms."""
+"""Counted per DATA frame in its turn only; else a turn of the smallest frames took 20 ms."""
 _PROTOCOL = ErrorCode.PROTOCOL_ERROR
 _FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
 _FLOW = ErrorCode.FLOW_CONTROL_ERROR
@@ -42,8 +42,6 @@ _NOT_HTTP2 = "the peer does not speak HTTP/2"
 
 
 class HeadersReceived(NamedTuple):
-    """Headers of a request or response, or its trailers."""
-
     stream_id: int
     headers: Headers
     trailers: bool
@@ -51,7 +49,7 @@ class HeadersReceived(NamedTuple):
 
 
 class DataReceived(NamedTuple):
-    """`size` is what it takes of the windows: `data` and its padding."""
+    """`size` counts against the windows: `data` and padding."""
 
     stream_id: int
     data: bytes
@@ -60,7 +58,7 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The peer has reset a stream, or broken a rule of it, or will not process it."""
+    """The peer reset the stream, refused it or broke one of its rules."""
 
     stream_id: int
     code: ErrorCode
@@ -68,7 +66,7 @@ class StreamReset(NamedTuple):
 
 
 class ConnectionClosed(NamedTuple):
-    """The connection has ended, and all its streams with it. `ours`: the peer broke a rule, or is silent."""
+    """All streams end with it. `ours`: this end closed it, since the peer broke a rule or was silent."""
 
     code: ErrorCode
     reason: str
@@ -79,11 +77,8 @@ Event = HeadersReceived | DataReceived | MessagesReceived | StreamReset | Connec
 
 
 class Http2Connection(Sender):
-    """One end of a connection.
-
-    `receive` takes bytes of the peer and returns events; `take_output` returns bytes for the peer. Any method
-    may cause output and change `next_timer`. `faults` counts the rules that the peer broke.
-    """
+    """`receive` takes bytes of the peer and returns events; `take_output` returns bytes for the peer. Any
+    method may cause output and change `next_timer`. `faults` counts the rules that the peer broke."""
 
     __slots__ = """
         _begun_ns _buffer _client _consumed _events _headers _heard_ns _keepalive_ns _last_stream
@@ -103,13 +98,12 @@ class Http2Connection(Sender):
         super().__init__(options.max_answer_bytes)
         self._client = client
         self.now_ns = now_ns
-        """When something has happened last."""
         self._options = options
         self._headers = HeaderReader(options)
         self._buffer = b""
         self._preface = b"" if client else frames.PREFACE
         self.begun = False
-        """Whether the peer speaks HTTP/2."""
+        """Whether the peer's SETTINGS have arrived."""
         self._events: list[Event] = []
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
@@ -126,7 +120,7 @@ class Http2Connection(Sender):
         self.budget = Budget(now_ns, trusted=client, permits=options.permits, per_s=options.permits_per_s)
         self._turn_permits = 0.0
         self.unread = False
-        """Whether this turn has left whole frames: `receive` is to be called again, without data too."""
+        """Whether whole frames are left from this turn: call `receive` again, even without data."""
         self.closing = False
         self.closed: ConnectionClosed | None = None
         self.faults: Counter[ErrorCode] = Counter() if faults is None else faults
@@ -148,13 +142,12 @@ class Http2Connection(Sender):
     # --- receiving ------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ns: int) -> list[Event]:
-        """The events of some bytes from the peer; none after the connection has ended."""
         self.now_ns = self._heard_ns = now_ns
         self._ping_due_ns, self.unread = None, False
         buffer = self._buffer + data if self._buffer else data
         position, end = 0, len(buffer)
         size = end - frames.HEADER_BYTES
-        # Nearly always it is DATA that is one message and breaks no rule, and whose reader has none.
+        # The usual case: one DATA frame that is one message, breaks no rule, and meets an empty reader.
         if size >= PREFIX_BYTES:
             kind_and_size, flags, stream_id, compressed, length = MESSAGE.unpack_from(buffer)
             stream = self._streams.get(stream_id)
@@ -215,7 +208,7 @@ class Http2Connection(Sender):
         return events
 
     def _read_preface(self, buffer: bytes) -> int:
-        """Where the first frame begins; 0 if the preface has not arrived whole."""
+        """The position of the first frame, 0 while the preface is incomplete."""
         size = len(self._preface)
         begins = buffer[:size] == self._preface[: len(buffer)]
         require(begins, _PROTOCOL, _NOT_HTTP2)
@@ -259,7 +252,6 @@ class Http2Connection(Sender):
             require(kind != frames.PUSH_PROMISE, _PROTOCOL, "PUSH_PROMISE: expected no push")
 
     def charge(self, permits: float, now_ns: int) -> list[Event]:
-        """What has arrived has made so much work, and brought nothing."""
         self.now_ns = now_ns
         if self.closed is None:
             try:
@@ -274,12 +266,11 @@ class Http2Connection(Sender):
             raise ConnectionRuleError(ErrorCode.ENHANCE_YOUR_CALM, "too much that brings nothing")
 
     def _require_begun(self, stream_id: int, what: str) -> None:
-        """Unless a stream is or was open."""
         last = self._next_stream - 1 if self._client else self._last_stream
         require(stream_id % 2 == 1 and stream_id <= last, _PROTOCOL, f"{what} on a stream that is not open")
 
     def _live(self, stream_id: int, what: str) -> Stream | None:
-        """A stream that the peer has not ended; None for one that this end has just reset."""
+        """A stream that the peer has not ended; None if this end has just reset it."""
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ended:
             return stream
@@ -344,7 +335,6 @@ class Http2Connection(Sender):
             self._peer_ended(stream)
 
     def _accept(self, stream_id: int) -> Stream:
-        """A stream that the client opens."""
         self._last_stream = stream_id
         self.check_headers_are_read()
         if self.closing or len(self._streams) >= self._options.max_streams:
@@ -363,7 +353,8 @@ class Http2Connection(Sender):
             not len(payload) % 6 and not (acknowledges and payload), _FRAME_SIZE, "SETTINGS of a wrong size"
         )
         if not acknowledges:
-            # The last value of each, or one frame could change the windows of all streams 40,000 times.
+            # Only the last value of each setting: one frame could change the windows of all streams 40,000
+            # times.
             for setting, value in dict(frames.read_settings(payload)).items():
                 self._apply_setting(setting, value)
             self.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
@@ -437,7 +428,7 @@ class Http2Connection(Sender):
             self.schedule(stream)
 
     def consume(self, stream_id: int, size: int) -> None:
-        """Received DATA of so many bytes was processed: the peer may send as much again."""
+        """Grant the peer `size` bytes of processed DATA again."""
         if self.closed is not None or not size:
             return
         self._consumed += size
@@ -457,7 +448,7 @@ class Http2Connection(Sender):
 
     @property
     def pending_bytes(self) -> int:
-        """Received bytes of frames and header blocks that have not arrived whole."""
+        """Received bytes of incomplete frames and header blocks."""
         return len(self._buffer) + self._headers.pending_bytes
 
     @property
@@ -465,7 +456,7 @@ class Http2Connection(Sender):
         return len(self._streams)
 
     def open_stream(self, headers: Headers) -> int | None:
-        """The id of a new stream of a client; None if the server takes no more of this connection."""
+        """A client's new stream; None if the server takes no more on this connection."""
         full = len(self._streams) >= self._peer_max_streams or self._next_stream > frames.LARGEST_STREAM
         if full or self.closing or self.closed is not None:
             return None
@@ -475,7 +466,7 @@ class Http2Connection(Sender):
         return stream.id
 
     def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
-        """End this side of a stream, behind its queued DATA."""
+        """End this side behind queued DATA."""
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.ending:
             stream.ending = True
@@ -483,23 +474,20 @@ class Http2Connection(Sender):
             self.schedule(stream)
 
     def reset_stream(self, stream_id: int, code: ErrorCode) -> None:
-        """End both sides of a stream at once."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._remove(stream)
             self.write(self._reset_frame(stream_id, code))
 
     def stream(self, stream_id: int) -> Stream | None:
-        """An open stream."""
         return self._streams.get(stream_id)
 
     @property
     def over(self) -> bool:
-        """Whether the connection has ended, or is to end and has no streams."""
         return bool(self.closed or (self.closing and not self._streams))
 
     def take_output(self) -> bytes:
-        """Bytes for the peer, about 256 KiB at most; none if there are none now."""
+        """About 256 KiB at most."""
         ended: list[Stream] = []
         if self.ready:
             self._unqueued = self._write_ready(self._unqueued, ended)
@@ -517,7 +505,6 @@ class Http2Connection(Sender):
     # --- time -----------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is due, in nanoseconds."""
         if self.closed is not None:
             return None
         options = self._options
@@ -529,7 +516,7 @@ class Http2Connection(Sender):
         return due_ns
 
     def handle_timer(self, now_ns: int) -> list[Event]:
-        """Probe a silent peer; end the connection of one that is silent or begins nothing for too long."""
+        """Send a PING to a silent peer; close if it stays silent, or if a preface or header block is late."""
         options, self.now_ns = self._options, now_ns
         if self.closed is not None:
             return []
@@ -556,13 +543,12 @@ class Http2Connection(Sender):
     # --- ends -----------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
-        """Take no more streams; those that are open go on."""
+        """Accept no new streams; open ones continue."""
         if not self.closing and self.closed is None:
             self.closing = True
             self._write_goaway(ErrorCode.NO_ERROR, "")
 
     def lost(self, reason: str) -> list[Event]:
-        """The transport has ended."""
         if self.closed is None:
             self._end(ConnectionClosed(ErrorCode.NO_ERROR, reason, ours=False))
         return self._take_events()

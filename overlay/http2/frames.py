@@ -1,5 +1,4 @@
-"""Frames of HTTP/2 (RFC 9113, sections 4, 6 and 7), the header blocks in them (sections 4.3 and 8), the rules
-that a peer may break, and the bounds that it is held to.
+"""HTTP/2 frames (RFC 9113, sections 4, 6, 7), header blocks (sections 4.3, 8), and the bounds on a peer.
 
 0        3      4       5           9
 | length | type | flags | stream id | payload …
@@ -41,7 +40,7 @@ LARGEST_WINDOW = LARGEST_STREAM = (1 << 31) - 1
 
 HEADER_BYTES = 9
 HEADER = Struct(">HBBBL")
-"""Length (its upper two bytes and its last one), type, flags, stream id."""
+"""Length (upper two bytes, last byte), type, flags, stream id."""
 _SETTING = Struct(">HL")
 Header = tuple[bytes, bytes]
 Headers = list[Header]
@@ -51,8 +50,6 @@ _OF_CONNECTIONS = {b"connection", b"keep-alive", b"proxy-connection", b"transfer
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (section 7)."""
-
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
     INTERNAL_ERROR = 2
@@ -70,7 +67,7 @@ class ErrorCode(IntEnum):
 
 
 def error_code(number: int) -> ErrorCode:
-    """An unknown number is INTERNAL_ERROR (section 7)."""
+    """INTERNAL_ERROR if unknown (section 7)."""
     return ErrorCode(number) if number <= ErrorCode.HTTP_1_1_REQUIRED else ErrorCode.INTERNAL_ERROR
 
 
@@ -87,26 +84,21 @@ def settings_frame(settings: dict[int, int]) -> bytes:
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """The settings of a payload whose length is a multiple of 6."""
+    """`payload` is a multiple of 6 bytes."""
     return _SETTING.iter_unpack(payload)
 
 
 def number_frame(kind: int, stream_id: int, number: int) -> bytes:
-    """A RST_STREAM or WINDOW_UPDATE."""
     return frame(kind, 0, stream_id, number.to_bytes(4, "big"))
 
 
 class ConnectionRuleError(Exception):
-    """The peer broke a rule that ends the connection."""
-
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
 
 class StreamRuleError(Exception):
-    """The peer broke a rule that ends one stream."""
-
     def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.stream_id = stream_id
@@ -114,19 +106,15 @@ class StreamRuleError(Exception):
 
 
 def require(holds: bool, code: ErrorCode, reason: str) -> None:
-    """`ConnectionRuleError` unless it holds."""
     if not holds:
         raise ConnectionRuleError(code, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Http2Options:
-    """What a peer may send, and when it counts as dead.
-    `permits` and `permits_per_s` are those of its budget (`core/budget.py`). `max_answer_bytes` bounds the
-    answers that a peer does not read. A peer that sends no byte for `keepalive_ns` gets a PING, and is dead
-    after `keepalive_timeout_ns` more. A connection must begin, and a begun header block end, within
-    `begin_ns`.
-    """
+    """Bounds on a peer. `permits` and `permits_per_s` set its `Budget`; `max_answer_bytes` bounds answers
+    that it does not read. It gets a PING after `keepalive_ns` of silence, and is dead `keepalive_timeout_ns`
+    later. The preface, and the end of a begun header block, must arrive within `begin_ns`."""
 
     max_streams: int = 100
     max_frame_bytes: int = 256 << 10
@@ -142,13 +130,11 @@ class Http2Options:
     begin_ns: int = 10_000_000_000
 
 
-# At DEBUG hpack writes every header to the log, tokens among them.
+# hpack logs every header at DEBUG, tokens included.
 logging.getLogger("hpack").setLevel(logging.INFO)
 
 
 class HeaderReader:
-    """Decodes the header blocks of one connection. A block that has begun is `open` since `since_ns`."""
-
     def __init__(self, options: Http2Options) -> None:
         self._options = options
         self._decoder = Decoder(max_header_list_size=options.max_header_bytes)
@@ -169,7 +155,7 @@ class HeaderReader:
         return sum(map(len, self._fragments))
 
     def add(self, fragment: bytes) -> None:
-        """`ConnectionRuleError` for a block of too many bytes or frames."""
+        """`ConnectionRuleError` for too many bytes or frames."""
         self._fragments.append(fragment)
         options = self._options
         small = self.pending_bytes <= options.max_header_bytes
@@ -177,7 +163,7 @@ class HeaderReader:
         require(small and few, ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many bytes or frames")
 
     def end(self) -> Headers:
-        """The headers of the block. `ConnectionRuleError` if it is malformed, or has too many bytes."""
+        """`ConnectionRuleError` for a malformed or oversized block."""
         block = b"".join(self._fragments)
         self._fragments.clear()
         self.open = False

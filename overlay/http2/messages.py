@@ -1,5 +1,4 @@
-"""What gRPC has on a stream of HTTP/2: messages, each a flag, a length of four bytes and its bytes; statuses;
-header values, which are percent-encoded texts and timeouts.
+"""gRPC on an HTTP/2 stream: length-prefixed messages, statuses, timeouts and percent-encoded texts.
 
 0      1        5
 | flag | length | message …
@@ -15,7 +14,7 @@ from covey.overlay.http2.frames import ErrorCode
 
 PREFIX = Struct(">BL")
 _MOST_CHUNKS = 1_024
-"""More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
+"""Chunks are joined at this number: each costs some 50 bytes, however small."""
 PREFIX_BYTES = 5
 _ANY_SIZE = 1 << 32
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -24,7 +23,6 @@ STATUSES = (
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
     *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
 )
-"""The names of the statuses, each at its number."""
 _OF_HTTP = {
     b"400": "INTERNAL",
     b"401": "UNAUTHENTICATED",
@@ -42,7 +40,7 @@ _LARGEST_TIMEOUT = 99_999_999
 
 
 class MessageError(Exception):
-    """The peer's messages cannot be read; `status` is the gRPC status that says so."""
+    """`status` is the gRPC status to answer."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -54,10 +52,10 @@ def frame_message(message: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts a stream of bytes into messages of at most `max_bytes` (None: any size), when they are asked for.
+    """Cuts bytes into messages of at most `max_bytes` (None: any size), on demand.
 
-    Whole messages count against the windows of the stream until they are processed. The bytes of one that is
-    not whole are granted again at once, or none could be larger than a window (`granted_bytes`).
+    Whole messages count against the stream's windows until processed; bytes of an incomplete one are granted
+    again at once, else no message could exceed a window.
     """
 
     __slots__ = (
@@ -79,22 +77,20 @@ class MessageReader:
         self._chunks: list[bytes] = []
         self._small_chunks: list[bytes] = []
         self._need = 0
-        """How many bytes the first message has with its prefix, 0 while that has not been read."""
+        """Bytes of the first message and its prefix; 0 until the prefix is read."""
         self.alone: bytes | None = None
-        """A whole message without its prefix, where nothing else waits: its owner may take it from here, and
-        sets `size` with it."""
+        """A whole message without its prefix, if nothing else waits; set together with `size`."""
         self.size = 0
-        """Bytes that have not been cut."""
+        """Bytes not yet cut."""
         self.granted_bytes = 0
-        """Those among them that were granted again."""
+        """Bytes among `size` that were granted again."""
 
     @property
     def waiting(self) -> bool:
-        """Whether `cut` returns a message, or raises."""
         return self.size >= (self._need or PREFIX_BYTES)
 
     def feed(self, data: bytes) -> int:
-        """Take some bytes. Returns how many may be granted again. `MessageError` as `cut`."""
+        """Returns the bytes to grant again. `MessageError` as in `cut`."""
         self._join_alone()
         self._small_chunks.append(data)
         if len(self._small_chunks) >= _MOST_CHUNKS:
@@ -106,9 +102,8 @@ class MessageReader:
         return self._grant()
 
     def cut(self, most: int) -> tuple[list[bytes], int]:
-        """At most so many messages, and how many bytes beside theirs may be granted again, less those that
-        were already. `MessageError` for a compressed or too large message, once it is the first.
-        """
+        """At most `most` messages, and the bytes to grant again beside theirs, less what was granted before.
+        `MessageError` if the first message is compressed or too large."""
         messages: list[bytes] = []
         self._join_alone()
         while self.waiting:
@@ -134,7 +129,7 @@ class MessageReader:
         return messages, due + self._grant()
 
     def drop(self) -> int:
-        """Drop all bytes; returns how many of them have not been granted again."""
+        """Drop all bytes; returns how many were not granted again."""
         dropped = self.size - self.granted_bytes
         self._data, self._position, self.size, self.granted_bytes, self._need = b"", 0, 0, 0, 0
         self.alone = None
@@ -149,7 +144,6 @@ class MessageReader:
         return granted
 
     def _look(self) -> None:
-        """Read the prefix of the first message."""
         self._join(PREFIX_BYTES)
         flag, length = PREFIX.unpack_from(self._data, self._position)
         if flag:
@@ -167,7 +161,6 @@ class MessageReader:
             self._need = self.size
 
     def _join(self, size: int) -> None:
-        """Have the first bytes in one piece."""
         if len(self._data) - self._position < size:
             rest = self._data[self._position :]
             self._data = b"".join((rest, *self._chunks, *self._small_chunks))
@@ -177,19 +170,17 @@ class MessageReader:
 
 
 class MessagesReceived(NamedTuple):
-    """`RpcConnection.cut` has some of `reader`, when they are wanted, after the end of the call as well."""
+    """`reader` has messages for `RpcConnection.cut`, which works after the end of the call too."""
 
     call_id: int
     reader: MessageReader
 
 
 def status_of_reset(code: ErrorCode) -> str:
-    """The status of a call whose stream was reset."""
     return _OF_RESET.get(code, "INTERNAL")
 
 
 def status_of_http(status: bytes) -> str:
-    """The status of a call whose HTTP status is not 200."""
     return _OF_HTTP.get(status, "UNKNOWN")
 
 
@@ -199,7 +190,6 @@ def status_of_number(number: bytes) -> str:
 
 
 def encode_text(text: str) -> bytes:
-    """Percent-encoded UTF-8, as grpc-message has it."""
     return quote(text, safe=_PRINTABLE).encode()
 
 
@@ -208,7 +198,7 @@ def decode_text(value: bytes) -> str:
 
 
 def encode_timeout(timeout_ns: int) -> bytes:
-    """A grpc-timeout, rounded up to its largest exact unit of at most eight digits."""
+    """In the finest unit that needs at most eight digits, rounded up."""
     for unit, unit_ns in _UNITS_NS.items():
         amount = -(-max(timeout_ns, 1) // unit_ns)
         if amount <= _LARGEST_TIMEOUT:
@@ -217,7 +207,7 @@ def encode_timeout(timeout_ns: int) -> bytes:
 
 
 def decode_timeout(value: bytes) -> int | None:
-    """Nanoseconds; None for a malformed grpc-timeout."""
+    """Nanoseconds; None if malformed."""
     amount, unit = value[:-1], value[-1:].decode("latin-1")
     if not amount.isdigit() or len(amount) > 8 or unit not in _UNITS_NS:
         return None

@@ -1,8 +1,7 @@
 """gRPC calls on one HTTP/2 connection, without I/O (gRPC over HTTP/2, PROTOCOL-HTTP2.md).
 
-Invariant: every call ends exactly once, with a status: by a method of this end, by the peer, by its deadline,
-or with the connection. Messages are not compressed, and compressed ones are refused. Bytes of messages that
-have not arrived whole are bounded over all calls.
+Invariants: every call ends exactly once, with a status: by this end, the peer, its deadline or the
+connection. Compressed messages are refused. Bytes of incomplete messages are bounded over all calls.
 """
 
 from __future__ import annotations
@@ -30,22 +29,20 @@ from covey.overlay.http2.messages import (
 from covey.overlay.http2.stream import Stream
 
 _MOST_DETAILS = 1_000
-"""Characters of an error's text, of up to 12 bytes each: a header block over the bound ends connections."""
+"""Characters of an error's text, up to 12 bytes each: an oversized header block would end the connection."""
 _LINGER_NS = 5_000_000_000
-"""How long the end of a call waits for a peer that does not read what comes before it."""
+"""How long the end of a call waits for a peer that reads none of its messages."""
 _PARTIAL_BYTES = 16 << 20
 _SMALL_PART = 256
-"""Less of a message, and not its end, takes a permit."""
+"""Smaller parts of a message, except the last, take a permit."""
 _LARGE_PART = 64 << 10
-"""100 calls with parts of messages that are smaller stay within the bound."""
+"""`_PARTIAL_BYTES` is checked from this part on: 100 calls with smaller ones stay below it."""
 _WITHIN = "the stream ends within a message"
 _CONTENT_TYPE = (b"content-type", b"application/grpc")
 _IDENTITY = (b"grpc-accept-encoding", b"identity")
 
 
 class Secret(bytes):
-    """Bytes that no `repr` shows."""
-
     def __repr__(self) -> str:
         return "Secret"
 
@@ -56,7 +53,7 @@ NO_SECRET = Secret()
 
 
 class CallStarted(NamedTuple):
-    """A client calls a method. `authorization` is that header, empty without one."""
+    """`authorization` is the header's value, empty without one."""
 
     call_id: int
     path: str
@@ -64,14 +61,12 @@ class CallStarted(NamedTuple):
 
 
 class RequestEnded(NamedTuple):
-    """The client sends no more messages. Those that it has sent may not have been cut."""
+    """The client sends no more messages; earlier ones may not have been cut yet."""
 
     call_id: int
 
 
 class CallEnded(NamedTuple):
-    """A call has ended, and not by a method of this end."""
-
     call_id: int
     status: str
     details: str
@@ -89,12 +84,11 @@ class _Call:
         self.stream = stream
         self.deadline_ns: int | None = None
         self.ended = False
-        """Whether the peer has ended its side."""
         self.finished = False
 
 
 class RpcConnection:
-    """One end of a connection with its calls. A server answers calls of `paths`; a client has None."""
+    """A server passes the `paths` that it serves; a client passes None."""
 
     def __init__(
         self,
@@ -123,25 +117,20 @@ class RpcConnection:
     # --- from the peer --------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ns: int) -> list[RpcEvent]:
-        """What some bytes of the peer mean."""
         return self.handle(self.http2.receive(data, now_ns))
 
     def charge(self, permits: float, now_ns: int) -> list[RpcEvent]:
-        """As `Http2Connection.charge`."""
         return self.handle(self.http2.charge(permits, now_ns))
 
     def lost(self, reason: str) -> list[RpcEvent]:
-        """The transport has ended."""
         return self.handle(self.http2.lost(reason))
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is due, in nanoseconds."""
         due = [call.deadline_ns for call in self._calls.values() if call.deadline_ns is not None]
         of_connection = self.http2.next_timer()
         return min(due if of_connection is None else [*due, of_connection], default=None)
 
     def handle_timer(self, now_ns: int) -> list[RpcEvent]:
-        """End the calls whose deadline has passed, and what the connection does in time."""
         self.http2.now_ns = now_ns
         for call_id, call in list(self._calls.items()):
             if call.deadline_ns is not None and now_ns >= call.deadline_ns:
@@ -153,7 +142,6 @@ class RpcConnection:
         return self.handle(self.http2.handle_timer(now_ns))
 
     def handle(self, events: list[Event]) -> list[RpcEvent]:
-        """What events of the connection mean."""
         for event in events:
             if isinstance(event, MessagesReceived):
                 self._events.append(event)
@@ -207,9 +195,8 @@ class RpcConnection:
                 self._end_request(call_id)
 
     def cut(self, call_id: int, reader: MessageReader, most: int, now_ns: int) -> list[bytes]:
-        """At most so many messages of a call. Their bytes count against the windows until `consume` is called
-        with their size. What this causes is in `take_events`.
-        """
+        """At most `most` messages. They count against the windows until `consume`. `take_events` has what
+        this causes."""
         self.http2.now_ns = now_ns
         call = self._calls.get(call_id)
         lives = call is not None and not call.finished
@@ -230,7 +217,6 @@ class RpcConnection:
         return messages
 
     def take_events(self) -> list[RpcEvent]:
-        """What `cut` has caused."""
         if not (self._charged or self._events):
             return []
         charged, self._charged = self._charged, []
@@ -247,7 +233,6 @@ class RpcConnection:
             raise MessageError("RESOURCE_EXHAUSTED", "too many messages that have not arrived whole")
 
     def _refuse(self, call_id: int, status: str, reason: str) -> None:
-        """End a call because of what the peer sent, or did not send."""
         self._events.append(CallEnded(call_id, status, reason))
         if self._paths is None:
             self.cancel(call_id)
@@ -304,11 +289,10 @@ class RpcConnection:
                 self._end_request(call_id)
 
     def _reject(self, call_id: int, http_status: bytes) -> None:
-        """A request that is none of gRPC gets an answer that is none."""
+        """A request that is not gRPC gets a plain HTTP status."""
         self.http2.end_stream(call_id, [(b":status", http_status)])
 
     def finish(self, call_id: int, status: str, details: str) -> None:
-        """End a call of a client, behind its messages."""
         call = self._calls.get(call_id)
         if call is None or call.finished:
             return
@@ -333,7 +317,7 @@ class RpcConnection:
     def start(
         self, path: str, *, timeout_ns: int | None = None, authorization: bytes = b"", now_ns: int
     ) -> int | None:
-        """The id of a new call; None if the connection takes no more."""
+        """The new call's id; None if the connection takes no more."""
         headers = [
             *((b":method", b"POST"), (b":scheme", self._scheme), (b":path", path.encode())),
             *((b":authority", self._authority), (b"te", b"trailers"), _CONTENT_TYPE, _IDENTITY),
@@ -350,7 +334,6 @@ class RpcConnection:
         return call_id
 
     def cancel(self, call_id: int) -> None:
-        """End a call at once."""
         self.http2.reset_stream(call_id, ErrorCode.CANCEL)
         self._calls.pop(call_id, None)
 

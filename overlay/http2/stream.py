@@ -1,9 +1,5 @@
-"""The streams of a connection, and what its end sends on them: frames at once, DATA within the windows of the
-peer (section 5.2).
-
-Invariant: the DATA of a stream leaves in the order in which it was queued, its end behind it; streams with
-DATA take turns, one frame each.
-"""
+"""Streams, and the sending half of a connection: frames at once, DATA within the peer's windows (section
+5.2). Invariant: the DATA of a stream leaves in order, before its end; streams take turns of one frame."""
 
 from __future__ import annotations
 
@@ -17,21 +13,17 @@ from covey.overlay.http2.messages import PREFIX_BYTES, MessagesReceived, frame_m
 
 _OUTPUT_BYTES = 256 << 10
 _UNQUEUED_BYTES = 64 << 10
-"""DATA that goes to the output without its stream's turn, until the output is taken."""
+"""DATA that may bypass the queues until the output is taken."""
 MESSAGE = Struct(">LBLBL")
-"""The header of a DATA frame that is one message, and the prefix of the message. The size and the kind of the
-frame are one number, `size << 8`, since the kind of DATA is 0."""
-# No table, hence none that a peer could resize, and none to hold. The few headers of a connection need none.
+"""A DATA frame's header, then a message's prefix. The first number is `size << 8`, since DATA is kind 0."""
+# No dynamic table: nothing for a peer to resize, nothing to store. The few headers of a connection need none.
 _ENCODER = Encoder()
 _ENCODER.header_table_size = 0
 _NO_TABLE = _ENCODER.encode([])
-"""What says so, at the beginning of a block."""
 
 
 class Stream:
-    """`send_window` and `receive_window` are bytes of DATA that each side may still send (section 5.2);
-    `consumed` are bytes received that the peer has not been granted again.
-    """
+    """Windows are bytes of DATA that each side may still send; `consumed` bytes are not granted again yet."""
 
     __slots__ = (
         "consumed",
@@ -56,23 +48,21 @@ class Stream:
         self.receive_window = receive_window
         self.consumed = 0
         self.has_headers = False
-        """Whether the peer's headers have arrived: other headers are trailers."""
+        """Later headers are trailers."""
         self.ended = False
         """Whether the peer has ended its side."""
         self.ending = False
-        """Whether this side ends once its queue is sent, with `trailers` if there are any, or has ended."""
+        """Whether this side has ended, or ends once its queue is sent, with `trailers` if any."""
         self.end_sent = False
         self.leading: Headers | None = None
-        """What is sent before the first message."""
         self.trailers: Headers | None = None
         self.messages: MessagesReceived | None = None
-        """What reports DATA that is one message to its reader; all else is a `DataReceived`."""
+        """The event for DATA that is exactly one message; other DATA is a `DataReceived`."""
         self.queue: list[bytes | memoryview] = []
         self.queued_bytes = 0
         self.scheduled = False
 
     def take(self, size: int) -> bytes | memoryview:
-        """At most `size` bytes from the head of the queue."""
         head = self.queue[0]
         if len(head) <= size:
             del self.queue[0]
@@ -85,10 +75,8 @@ class Stream:
 
 
 class Sender:
-    """The sending half of a connection: `window` are the bytes of DATA that the peer takes on the connection,
-    `stream_window` those on a new stream; `max_answer_bytes` bounds the frames that the peer has caused and
-    does not read.
-    """
+    """The sending half of a connection: bytes of DATA that the peer accepts (`window`) and accepts on a new
+    stream (`stream_window`). `max_answer_bytes` bounds answers that it does not read."""
 
     __slots__ = (
         "_answer_bytes",
@@ -118,7 +106,7 @@ class Sender:
         self.output.append(frame)
 
     def answer(self, frame: bytes) -> None:
-        """Write a frame that the peer has caused. `ConnectionRuleError` if it causes many and reads none."""
+        """For frames that the peer has caused. `ConnectionRuleError` over `max_answer_bytes`."""
         self._answer_bytes += len(frame)
         self._require_few(self._answer_bytes)
         self.output.append(frame)
@@ -128,7 +116,7 @@ class Sender:
         require(few, ErrorCode.ENHANCE_YOUR_CALM, "too many answers that the peer does not read")
 
     def check_headers_are_read(self) -> None:
-        """`ConnectionRuleError` if the peer opens and resets streams, and reads none of their headers."""
+        """`ConnectionRuleError` if the peer opens and resets streams without reading their headers."""
         self._require_few(self._header_bytes)
 
     def write_headers(self, stream_id: int, headers: Headers, flags: int = 0) -> None:
@@ -141,22 +129,19 @@ class Sender:
         self.output.append(frames.frame(kind, flags | frames.END_HEADERS, stream_id, block))
 
     def grant(self, size: int) -> None:
-        """The peer takes more DATA on the connection."""
         self.window += size
         self.ready += self._stalled
         self._stalled.clear()
 
     def schedule(self, stream: Stream) -> None:
-        """Call when a stream has got DATA, a window, or its end."""
+        """To be called when a stream gets DATA, a window or its end."""
         due = stream.send_window > 0 if stream.queue else stream.ending and not stream.end_sent
         if due and not stream.scheduled:
             stream.scheduled = True
             self.ready.append(stream)
 
     def send_message(self, stream: Stream, message: bytes) -> None:
-        """Write a message of gRPC in a frame of its own, if all windows permit it and no stream waits for its
-        turn, else queue it. Nothing happens on a stream that has ended; so below.
-        """
+        """Send a message as one frame if the windows permit it and no stream waits, else queue it."""
         if stream.ending:
             return
         length = len(message)
@@ -181,27 +166,23 @@ class Sender:
         self.output += (MESSAGE.pack(size << 8, 0, stream.id, 0, length), message)
 
     def queue(self, stream: Stream, data: bytes) -> None:
-        """Queue DATA."""
         if data and not stream.ending:
             stream.queue.append(data)
             stream.queued_bytes += len(data)
             self.schedule(stream)
 
     def forget(self, stream: Stream) -> None:
-        """Send no more of a stream."""
         if stream.scheduled:
             (self.ready if stream in self.ready else self._stalled).remove(stream)
             stream.scheduled = False
 
     def discard(self) -> None:
-        """Send no more DATA."""
         self.ready.clear()
         self._stalled.clear()
 
     def _write_ready(self, size: int, ended: list[Stream]) -> int:
-        """Write the DATA of streams in turn, behind `size` bytes that are in the output; returns how many are
-        there then. `ended` gets the streams whose end is among them.
-        """
+        """Write DATA in turn up to `_OUTPUT_BYTES`; `size` bytes are written already. Returns the new size.
+        `ended` gets streams whose end was written."""
         while self.ready and size < _OUTPUT_BYTES:
             stream = self.ready.pop(0)
             if stream.queue:

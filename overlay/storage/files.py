@@ -1,9 +1,7 @@
-"""The files of one directory, as a log uses them: the interface, the operating system's, and what can be
-wrong.
+"""The files of one directory, as a log uses them. Every error is a `StorageError`.
 
-What is written is durable once `FileWriter.sync` has returned, and the name of a created or removed
-file once `Files.sync_directory` has. Every error is a `StorageError`. The simulator has other files
-(`sim/simulator/disk.py`).
+Written bytes are durable after `FileWriter.sync`, created and removed names after `Files.sync_directory`. The
+simulator has files of its own (`sim/simulator/disk.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +28,8 @@ Problem = Literal[
     "damaged",
     "input/output",
 ]
-"""What is wrong: no such directory or file; no permission to write; no room; another process has the
-directory; a log takes no records after a failed write; a file of another version; an offset that the log does
-not have; a record over its bounds; flipped bits in the state of a broker; all else that the operating
-system reports.
-"""
+"""Not self-evident: "failed": an earlier write to the log failed; "offset": not in the log; "record": over
+its bounds; "damaged": flipped bits in a broker's state; "input/output": anything else."""
 _PROBLEMS: dict[int, tuple[Problem, str]] = {
     errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
     errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
@@ -46,7 +41,6 @@ _PROBLEMS: dict[int, tuple[Problem, str]] = {
     errno.EFBIG: ("full", "the file may not grow further: expected room for the next records"),
 }
 LOCK = "lock"
-"""The name of the file that a process locks to have the directory to itself."""
 
 
 CANNOT_STORE = "cannot store events"
@@ -54,7 +48,7 @@ CANNOT_STORE = "cannot store events"
 
 
 class StorageError(CoveyError):
-    """A file or directory could not be used: `path`, what is wrong with it, and what was expected."""
+    """`sentence` has the reason and what was expected."""
 
     def __init__(self, problem: Problem, path: str, sentence: str) -> None:
         super().__init__(f"{path}: {sentence}")
@@ -64,7 +58,6 @@ class StorageError(CoveyError):
 
 
 def storage_error(path: str, error: OSError) -> StorageError:
-    """The error of the operating system, as one sentence."""
     problem, sentence = _PROBLEMS.get(
         error.errno or 0,
         ("input/output", f"{error.strerror or error}: expected a working file system"),
@@ -73,60 +66,54 @@ def storage_error(path: str, error: OSError) -> StorageError:
 
 
 class FileWriter(Protocol):
-    """A file that is written from a position on."""
-
     def write(self, data: bytes) -> None:
-        """Write all of it behind what was written before. After an error an unknown part is written."""
+        """Write all of `data`. After an error an unknown part is written."""
 
     def sync(self) -> None:
-        """Make durable what was written. After an error nothing is known of it."""
+        """Make written bytes durable. After an error their state is unknown."""
 
     def close(self) -> None:
-        """Release the file, without a sync."""
+        """Close without a sync."""
 
 
 class Files(Protocol):
-    """The files of one directory."""
-
     @property
     def path(self) -> str:
-        """The directory, for messages."""
+        """For messages."""
 
     def names(self) -> list[str]:
-        """The names of its files, sorted."""
+        """Sorted."""
 
     def size(self, name: str) -> int:
-        """The bytes of a file."""
+        """In bytes."""
 
     def read(self, name: str, position: int, size: int) -> bytes:
-        """So many bytes from a position on, fewer at the end of the file."""
+        """Fewer bytes at the end of the file."""
 
     def create(self, name: str) -> FileWriter:
-        """A new file. `StorageError` if there is one of that name."""
+        """`StorageError` if the file exists."""
 
     def writer(self, name: str, position: int) -> FileWriter:
-        """A file that exists, to be written from a position on."""
+        """Open an existing file to write from `position` on."""
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file to its first bytes, durably."""
+        """Durable."""
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
+        """Durable after `sync_directory`."""
 
     def sync_directory(self) -> None:
         """Make names durable."""
 
     def lock(self) -> None:
-        """Have the directory to oneself. `StorageError` if another process has."""
+        """`StorageError` if another process has the lock."""
 
     def unlock(self) -> None:
-        """Give the directory up."""
+        """Release the lock."""
 
 
 class OsFiles:
-    """The files of a directory of the operating system. With `create` the directory is made where it does not
-    exist. Only the owner may read what is created, since records hold what clients publish.
-    """
+    """Only the owner may read what is created, since records hold what clients publish."""
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False) -> None:
         self.path = os.fspath(directory)
@@ -175,7 +162,7 @@ class OsFiles:
             os.fsync(file)
 
     def sync(self, name: str) -> None:
-        """Make durable what another writer has written to a file."""
+        """Make durable what another writer has written."""
         with _errors(self._at(name)), _opened(self._at(name), os.O_RDWR) as file:
             sync_file(file)
 
@@ -214,8 +201,6 @@ class OsFiles:
 
 
 class OsWriter:
-    """A file of the operating system that is written from a position on."""
-
     def __init__(self, path: str, file: int, position: int) -> None:
         self._path = path
         self._file = file
@@ -241,7 +226,7 @@ class OsWriter:
 
 
 def sync_file(file: int) -> None:
-    """The data, and of its metadata what reading it needs, on the disk and not in the disk's cache."""
+    """Sync the data and the metadata needed to read it, past the disk's cache."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -253,7 +238,7 @@ def sync_file(file: int) -> None:
 
 
 def check_linked(file: int, path: str) -> None:
-    """`StorageError` for a file that has been removed: what is written to it is lost when it is closed."""
+    """`StorageError` for a removed file, since bytes written to it would be lost on close."""
     if os.fstat(file).st_nlink == 0:
         raise StorageError("missing", path, "it was removed while it was in use: expected that it stays")
 

@@ -1,19 +1,16 @@
-"""A log: numbered records in segment files, durable once they are synced, across crashes and damage.
+"""A log of numbered records in segment files, durable once synced, across crashes and damage.
 
-Invariants. An offset is given to one record. What `sync` has confirmed is served unchanged, or is reported
-missing: a damaged record is never served. No offset that may have been synced is given again.
+Invariants: an offset belongs to one record. What `sync` has confirmed is served unchanged or reported
+missing. No offset that may have been synced is assigned again.
 
-`append` only buffers. `sync` makes durable whatever was appended before, with one write and one sync. A loop
-that must not wait for the disk uses its three parts, `begin_sync`, `Commit.run` in a thread, `end_sync`, and
-goes on to append and read meanwhile. Readers see records that are not synced yet: who derives anything
-durable from them, such as a cursor, must bound it by `synced`.
+`append` only buffers; `sync` is one write and one sync. An event loop uses `begin_sync`, `Commit.run` in a
+thread, `end_sync`, and appends and reads meanwhile. Readers see unsynced records, so a cursor or anything
+else durable that is derived from them must be bounded by `synced`.
 
-After a failed write or sync the log has *failed*: it serves what was synced and takes nothing more. The
-system may have dropped what it failed to write and say nothing of it later; so opening a log writes again all
-that is not known to be durable, and syncs it.
+After a failed write or sync the log has *failed*: it serves synced records and accepts no more. Since the
+system may drop a failed write silently, opening rewrites and syncs what is not known to be durable.
 
-Removal is of whole segments, from the oldest on. A log reads no clock and has no thread; who shares it among
-threads takes turns, apart from `Commit.run`.
+Only `Commit.run` is thread-safe. The log reads no clock.
 """
 
 from __future__ import annotations
@@ -47,9 +44,7 @@ _HINTS = 256
 
 
 class Commit:
-    """Records on their way to the disk, in a segment that `writer` writes, or in a new one. `run` may be
-    called in another thread than the log's; then `Log.end_sync` takes the outcome.
-    """
+    """Records on their way to disk. `run` may be called in any thread; `Log.end_sync` takes the outcome."""
 
     def __init__(
         self,
@@ -74,11 +69,10 @@ class Commit:
 
     @property
     def bytes(self) -> int:
-        """What is written."""
         return len(self._data)
 
     def run(self) -> None:
-        """Write and sync; blocks. An error is kept for `Log.end_sync`."""
+        """Blocks. Keeps an error for `Log.end_sync`."""
         try:
             if self._is_new:
                 self.writer = self._files.create(self.segment.name)
@@ -95,7 +89,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Records, in order, and the offsets among them that cannot be served. `next` is where to read on."""
+    """Records in order, and the offsets among them that cannot be served. `next` is where to continue."""
 
     records: list[Record]
     missing: list[Missing]
@@ -103,11 +97,9 @@ class Reading:
 
 
 class Log:
-    """A log in a directory of its own, opened by `Log(files, salt=...)`, which recovers it: `recovery` tells
-    what was found. `salt` is a random number of 32 bits, another one at each opening (`segment.py`). Records
-    take `max_record_bytes` at most, a segment about `segment_bytes`. `StorageError` if the directory cannot
-    be used; time and memory do not grow with the log, but with a segment.
-    """
+    """Opening recovers the log (`recovery`). `salt` is a random 32-bit number, new at each opening. A record
+    takes at most `max_record_bytes`, a segment about `segment_bytes`. `StorageError` if the directory cannot
+    be used. Time and memory grow with a segment, not with the log."""
 
     def __init__(
         self,
@@ -119,16 +111,14 @@ class Log:
     ) -> None:
         self.files = files
         self.failed: StorageError | None = None
-        """Why the log takes no more records."""
         self._salt = salt
         self._segment_bytes = segment_bytes
         self._max_record_bytes = max_record_bytes
         self._writer: FileWriter | None = None
         self._commit: Commit | None = None
         self._hints: dict[int, tuple[str, int]] = {}
-        """By an offset at which a reader stopped, its segment and a position at or before it."""
+        """By offset at which a reader stopped: segment, and a position at or before the record."""
         self._oldest: tuple[str, int] | None = None
-        """The name of the oldest segment, and the time of its first record."""
         files.lock()
         try:
             self._segments, self.recovery = recover(files, salt)
@@ -136,34 +126,30 @@ class Log:
             files.unlock()
             raise
         self.synced = self.recovery.end
-        """All records below this offset are durable."""
+        """Records below this offset are durable."""
         self._marked = self.recovery.marked
-        """What the records in the files say of `synced`."""
+        """`synced` as the newest record on disk has it."""
         self._unsynced: list[Record] = []
         self.unsynced_bytes = 0
-        """Of the payloads that are in memory until a sync has written them."""
+        """Payload bytes not yet synced."""
 
     # --- offsets --------------------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
-        """The first offset that is not removed."""
         return self._segments[0].first if self._segments else self.synced
 
     @property
     def end(self) -> int:
-        """The offset of the next record."""
         return self.synced + len(self._unsynced)
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def oldest_ns(self) -> int:
-        """The time of the oldest record that can be read, 0 if there is none. Reads a record where another
-        segment is the oldest one since the last call."""
+        """The time of the oldest readable record, 0 if none. May read a record."""
         if not self._segments or not self._segments[0].size:
             return self._unsynced[0].time_ns if self._unsynced else 0
         oldest = self._segments[0]
@@ -173,15 +159,13 @@ class Log:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The names of the files, in order."""
         return tuple(segment.name for segment in self._segments)
 
     # --- writing --------------------------------------------------------------------------------------------
 
     def append(self, payload: bytes, time_ns: int) -> int:
-        """Append a record; its offset. It is durable after the next `sync`. `StorageError` for a payload that
-        is empty or too large, and if the log has failed.
-        """
+        """Returns the offset; durable after the next `sync`. `StorageError` if empty, too large or the log
+        has failed."""
         if self.failed is not None:
             raise self.failed
         size, offset = len(payload), self.end
@@ -193,7 +177,7 @@ class Log:
         return offset
 
     def sync(self) -> int:
-        """Make durable what was appended; the offset below which all is. Blocks for a write and a sync."""
+        """Make appended records durable. Blocks for a write and a sync. Returns `synced`."""
         commit = self.begin_sync()
         if commit is not None:
             commit.run()
@@ -201,9 +185,8 @@ class Log:
         return self.synced
 
     def begin_sync(self) -> Commit | None:
-        """A commit of all that was appended, to be run, and then ended; None if there is nothing. One commit
-        is under way at a time. `StorageError` if the log has failed.
-        """
+        """Appended records, for `run` and then `end_sync`; None if none. One commit at a time. `StorageError`
+        if the log has failed."""
         if self.failed is not None:
             raise self.failed
         if self._commit is not None:
@@ -220,9 +203,7 @@ class Log:
         return self._commit
 
     def end_sync(self, commit: Commit) -> int:
-        """Take the outcome of a commit that has run; the offset below which all is durable. `StorageError` if
-        it has failed, and with it the log.
-        """
+        """Returns `synced`. `StorageError` if the commit failed; then the log has failed."""
         assert commit is self._commit
         assert commit.finished
         self._commit = None
@@ -242,10 +223,8 @@ class Log:
         return self.synced
 
     def mark_synced(self) -> None:
-        """Write into the log what is synced, so that damage to the last records is told from a torn write
-        (`recovery.py`). Worth its sync when a log comes to rest; `close` does it. Nothing if the last
-        records say it.
-        """
+        """Write a sync mark, so that a recovery tells damage from a torn write (`recovery.py`). For a log at
+        rest."""
         if self.failed is not None:
             raise self.failed
         if self._marked == self.synced or self._commit is not None or not self._segments:
@@ -270,9 +249,7 @@ class Log:
         self.unsynced_bytes = 0
 
     def close(self) -> None:
-        """Sync, mark what is synced, and give the directory up, in any case. `StorageError` if that fails;
-        none for a log that had failed before.
-        """
+        """Sync, mark and unlock. `StorageError` if that fails, unless the log had failed before."""
         try:
             if self.failed is None:
                 if self._commit is not None:
@@ -290,9 +267,8 @@ class Log:
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int = 1 << 20) -> Reading:
-        """The records from an offset on, as many as have `max_bytes`, at least one unless the log ends. None
-        at its end; `StorageError` for an offset behind it, and where a file cannot be read.
-        """
+        """Up to `max_bytes` of records, but at least one before the end. `StorageError` for an offset behind
+        the end or an unreadable file."""
         if offset > self.end:
             raise StorageError(
                 "offset", self.files.path, f"offset {offset} is behind the end: expected at most {self.end}"
@@ -314,7 +290,7 @@ class Log:
         return Reading(reading.records, reading.missing, offset)
 
     def _read_segment(self, number: int, offset: int, room: int, reading: Reading) -> tuple[int, int]:
-        """Read in one segment; the offset to read on from, and the room that is left."""
+        """Returns the next offset and the room left."""
         segment, is_last = self._segments[number], number + 1 == len(self._segments)
         end = self.synced if is_last else self._segments[number + 1].previous_end
         name, position = self._hints.pop(offset, ("", 0))
@@ -347,7 +323,7 @@ class Log:
             del self._hints[next(iter(self._hints))]
 
     def newest(self, least_bytes: int) -> int:
-        """The first offset of the newest segments that have so many bytes together, and no segment more."""
+        """The first offset of the fewest newest segments with `least_bytes` together."""
         first, size = self.first, self.stored_bytes
         for segment, following in pairwise(self._segments):
             size -= segment.size
@@ -359,17 +335,15 @@ class Log:
     # --- removal --------------------------------------------------------------------------------------------
 
     def trim(self, before: int) -> range:
-        """Remove the segments that have no records from this offset on; the offsets that went with them. Not
-        the last segment.
-        """
+        """Remove segments whose records are all below `before`; returns the removed offsets. The last segment
+        stays."""
         count = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
         return self._remove(max(0, count))
 
     def retain(self, *, max_bytes: int | None = None, since_ns: int | None = None) -> range:
-        """Remove the oldest segments while all have more than `max_bytes`, or the last record of the oldest
-        is from before `since_ns`; the offsets that went with them. Not the last segment, so a log may have
-        `max_bytes` and a segment.
-        """
+        """Remove oldest segments while the log exceeds `max_bytes` or their records are older than
+        `since_ns`; returns the removed offsets. The last segment stays, so a log takes up to `max_bytes` and
+        a segment."""
         count, size = 0, self.stored_bytes
         for segment in self._segments[:-1]:
             over = max_bytes is not None and size > max_bytes
@@ -380,7 +354,7 @@ class Log:
         return self._remove(count)
 
     def _remove(self, count: int) -> range:
-        """Durably one after the other: a crash leaves no hole."""
+        """Each removal is durable before the next, so a crash leaves no hole."""
         first = self.first
         for _ in range(count):
             self.files.remove(self._segments[0].name)

@@ -1,16 +1,13 @@
-"""What is made of the files of a log: examined segment by segment, recovered after a crash, verified, copied.
+"""Recovery of a log after a crash, verification, backup.
 
-In all segments but the last, everything was synced before the next one began. In the last one a crash may
-have torn what was written since the last sync. Which offsets were synced stands in the records (`synced`);
-damage below that is damage, and the records behind it stay. At the first damage above it the segment is cut,
-since what follows may belong to a write that nobody has confirmed: its sender sends it again, in its order.
-So a damaged record of the very last sync is cut with all that was synced beside it, unless a sync mark
-follows. What is cut is told, and its offsets are not used again.
+A crash tears only what was written to the last segment since the last sync. Records store which offsets were
+synced (`synced`): damage below is reported, and records behind it stay. At the first damage above, the
+segment is cut, since what follows may be an unconfirmed write, which its sender repeats in order. Without a
+sync mark, a damaged record of the very last sync is cut too, with all that was synced beside it. Cut offsets
+are reported and never reused: the log continues in a new segment, whose name has their number.
 
-A recovery cuts the torn end of the last segment, and the log goes on in a new one: the offsets that the torn
-bytes may have had are left out, and the new segment's name says so. What is sound but not known to be durable
-is written again in place, with the same bytes, and synced, for a system that has failed to write it need not
-try again by itself. A crash during the recovery leaves files of which the next one makes the same.
+Sound records that may not be durable are rewritten in place with the same bytes and synced, since a system
+that failed to write them need not retry. After a crash during recovery the next one gives the same result.
 """
 
 from __future__ import annotations
@@ -36,11 +33,9 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Examination:
-    """A segment with `records` sound records below the offset `end`, in its first `size` bytes.
-
-    Of the last segment: all below the offset `synced` is known to be durable, the records behind it, from the
-    position `unsure` on, may be in no more than a cache, and what is behind `size` is torn.
-    """
+    """A segment with `records` sound records below offset `end`, in its first `size` bytes. In the last
+    segment offsets below `synced` are durable, records from position `unsure` on may only be cached, and
+    bytes behind `size` are torn."""
 
     end: int
     size: int
@@ -53,9 +48,8 @@ class Examination:
 
 @dataclass(slots=True)
 class _Damage:
-    """Damaged bytes: the offset expected there, that of what follows, None at the end, and the number of
-    records before.
-    """
+    """`expected` is the offset at the damage, `resumed` the offset behind it (None at the end), `records` the
+    number before."""
 
     position: int
     end: int
@@ -65,7 +59,7 @@ class _Damage:
 
 
 def examine(files: Files, segment: Segment, end: int | None = None) -> Examination:
-    """Read a segment that ends at an offset, or the last segment. Reads the file once, in pieces."""
+    """Read a segment that ends at offset `end` (None: the last segment) once, in pieces."""
     expected = synced = segment.first
     records, damages, unresolved = 0, list[_Damage](), list[_Damage]()
     unsure: dict[int, int] = {}  # the positions of the records that are not known to be synced
@@ -109,7 +103,7 @@ def _is_torn(damage: _Damage, synced: int) -> bool:
 
 
 def _lose(result: Examination, first: int, end: int) -> None:
-    """Offsets of which no sound record was found; neighbouring ones are one entry."""
+    """Adjacent offsets are one entry."""
     missing = result.missing
     if missing and missing[-1].end >= first:
         first = missing.pop().first
@@ -119,10 +113,8 @@ def _lose(result: Examination, first: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found when a log was opened: the offset of the next record, and what is `missing` in the last
-    segment, its torn end of `torn_bytes` included. `marked` is the newest sync of which the last segment
-    knows.
-    """
+    """`end` is the next offset, `missing` are offsets of the last segment, its torn end included, and
+    `marked` is the newest `synced` stored there."""
 
     end: int
     marked: int
@@ -131,9 +123,7 @@ class Recovery:
 
 
 def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
-    """The segments of a log, none for a new one, and what was found. `salt` as for `Log`. Reads the last
-    segment whole, and the headers of the others.
-    """
+    """`salt` as for `Log`. Reads the last segment whole, of the others the headers."""
     segments = open_segments(files)
     if not segments:
         return segments, Recovery(0, 0)
@@ -151,7 +141,7 @@ def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
 
 
 def _write_again(files: Files, segment: Segment, last: Examination) -> None:
-    """Make durable what may be in no more than a cache, and mend the header."""
+    """Make sound records durable and repair the header."""
     segment.size, position = last.size, last.unsure
     if segment.header_damaged:
         writer = files.writer(segment.name, 0)
@@ -182,10 +172,8 @@ def _create(files: Files, segment: Segment) -> Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """A segment file: its offsets, `first` to `end`, its sound records, its bytes, and what is damaged.
-    `missing` has the offsets that were synced and cannot be read; those between `end` and the next segment's
-    `first` were cut by a recovery. Of the last segment the next recovery cuts `torn_bytes`.
-    """
+    """Offsets `first` to `end`. `missing` were synced and cannot be read; those up to the next segment's
+    `first` were cut by a recovery. The next recovery will cut `torn_bytes` of the last segment."""
 
     name: str
     first: int
@@ -199,14 +187,11 @@ class SegmentReport:
 
     @property
     def sound(self) -> bool:
-        """Whether every record is there, and nothing else."""
         return not (self.missing or self.damaged_bytes or self.torn_bytes or self.header_damaged)
 
 
 def verify(files: Files) -> Iterator[SegmentReport]:
-    """A report of each segment, in order, as it has been read: some 300 MB/s. `StorageError` where a file
-    cannot be read.
-    """
+    """One report per segment, in order, some 300 MB/s. `StorageError` for an unreadable file."""
     segments = open_segments(files)
     for number, segment in enumerate(segments):
         end = segments[number + 1].previous_end if number + 1 < len(segments) else None
@@ -225,11 +210,9 @@ def verify(files: Files) -> Iterator[SegmentReport]:
 
 
 def backup(source: Files, target: Files) -> Iterator[int]:
-    """Copy a log into an empty directory, in steps: yields the bytes of each. What is written after the first
-    step is left out, so the copy may end in a record that was being written, which its recovery cuts.
-
-    `StorageError`: "in use" if the target is not empty, "missing" where a segment was removed meanwhile.
-    """
+    """Copy a log into an empty directory; yields the bytes of each step. The copy may end in a torn record,
+    which its recovery cuts. `StorageError`: "in use" if `target` has files, "missing" if a segment was
+    removed meanwhile."""
     if target.names():
         raise StorageError("in use", target.path, "it has files: expected an empty directory for a backup")
     for segment in open_segments(source):

@@ -1,9 +1,7 @@
-"""A segment: one file of a log, with records of ascending offsets, and how these are found again among
-damaged ones.
+"""A segment: one file of a log, with records of ascending offsets, found again behind damage.
 
-There is no index of offsets. A record knows its offset, and one is found from any position on by the marker,
-so an offset is found by bisection: some ten reads of a segment of 64 MiB, no memory, and nothing that a crash
-could damage.
+There is no index: an offset is found by bisection, since the marker finds a record from any position on. That
+takes some ten reads of 64 MiB and no memory, and a crash cannot damage it.
 
 All numbers are little-endian. A segment file is a header and records without space between them.
 
@@ -22,17 +20,17 @@ All numbers are little-endian. A segment file is a header and records without sp
     36  4  CRC-32 of bytes 0 to 35, begun with the record's position in the file
     40     payload
 
-The name of a segment, `00000000000000000042-0-9f3c21aa.segment`, has its first offset, how many offsets
-before that were cut at a recovery, and its marker, in hexadecimal digits. The marker is a random number: what
-a client publishes can so not contain what reads as a record of the segment, not even a copy of one, because
-of the position in its check. Damage to the header of a segment costs no record.
+A name such as `00000000000000000042-0-9f3c21aa.segment` has the first offset, how many offsets before it
+were cut by a recovery, and the marker in hexadecimal. The marker is random, and the header's CRC depends on
+the position, so no published bytes, not even a copy of a record, read as a record. A damaged segment header
+costs no record.
 
-The header of a record is checked apart from its payload, so behind a
-damaged payload the next record's place is known; behind a damaged header the next record is searched by the
-marker. A CRC-32 finds every run of up to 32 wrong bits, and misses other damage once in 2**32 cases.
+A payload has a CRC of its own: behind a damaged payload the next record's place is known; behind a damaged
+header the marker finds it. A CRC-32 finds bursts of up to 32 wrong bits, and misses other damage once in
+2**32 cases.
 
-`synced` tells after a crash what must be there: a damaged record below it was durable and is damage, one
-above it may never have been written whole. A sync mark is a record that says no more than this.
+A damaged record below `synced` was durable; one above may never have been written whole. A sync mark is a
+record that only carries `synced`.
 """
 
 from __future__ import annotations
@@ -58,25 +56,22 @@ _NUMBER = Struct("<I")
 _CHUNK_BYTES = 256 << 10
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes of a segment file from a position on."""
+"""`read(position, size)` of a segment file."""
 _NAME = re.compile(r"(\d{20})-(\d+)-([0-9a-f]{8})\.segment")
 _WALK_BYTES = 128 << 10
-"""A distance at which reading all records is cheaper than another step of a bisection."""
+"""Below this distance reading all records is cheaper than a step of the bisection."""
 _LAST_BYTES = 64 << 10
 
 
 class Record(NamedTuple):
-    """A record of a log: `offset` is its number, `time_ns` what the writer gave it."""
-
     offset: int
     time_ns: int
     payload: bytes
 
 
 class Found(NamedTuple):
-    """A record in a segment whose header is whole; `payload` is None if it is damaged, empty for a sync
-    mark. It takes the file from `position` to `end`.
-    """
+    """A record whose header is whole, from `position` to `end` in the file. `payload` is None if damaged,
+    empty for a sync mark."""
 
     position: int
     end: int
@@ -87,8 +82,6 @@ class Found(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """Bytes of a segment, from `position` to `end`, in which no record begins."""
-
     position: int
     end: int
 
@@ -102,7 +95,7 @@ SEGMENT_HEADER = _segment_header()
 
 
 def check_version(header: bytes, path: str) -> bool:
-    """Whether this is the header of a segment, or a damaged one. `StorageError` for another version."""
+    """Whether this is a whole segment header. `StorageError` for another version."""
     fields = header[: _SEGMENT.size]
     if header[_SEGMENT.size :] == _NUMBER.pack(crc32(fields)) and fields.startswith(_MAGIC):
         _, version = _SEGMENT.unpack(fields)
@@ -112,7 +105,7 @@ def check_version(header: bytes, path: str) -> bool:
 
 
 def encode_records(records: Iterable[Record], marker: int, position: int, synced: int) -> bytes:
-    """Records as they stand in a segment from a position on."""
+    """Records as they stand in a segment from `position` on."""
     parts: list[bytes] = []
     pack, number = _FIELDS.pack, _NUMBER.pack
     for offset, time_ns, payload in records:
@@ -123,7 +116,7 @@ def encode_records(records: Iterable[Record], marker: int, position: int, synced
 
 
 def find_record(read: Read, marker: int, position: int, stop: int) -> tuple[int, int] | None:
-    """The position and offset of the first record with a whole header at a position or behind it."""
+    """Position and offset of the first record with a whole header at `position` or behind it."""
     text, overlap = _NUMBER.pack(marker), RECORD_HEADER_BYTES - 1
     while position + RECORD_HEADER_BYTES <= stop:
         chunk = read(position, min(_CHUNK_BYTES, stop - position))
@@ -140,7 +133,7 @@ def find_record(read: Read, marker: int, position: int, stop: int) -> tuple[int,
 
 
 def scan(read: Read, marker: int, position: int, stop: int) -> Iterator[Found | Unreadable]:
-    """What is in a segment from a position on to another, in its order and without a byte left out."""
+    """The pieces between two positions, in order and without gaps."""
     chunk, start = b"", position
     while position < stop:
         if position + RECORD_HEADER_BYTES > start + len(chunk):
@@ -165,7 +158,7 @@ def scan(read: Read, marker: int, position: int, stop: int) -> Iterator[Found | 
 
 
 def _header(chunk: bytes, place: int, marker: int, position: int) -> tuple[int, int, int, int, int] | None:
-    """Length and check of the payload, time, offset and synced of a record, if one begins at a place."""
+    """Payload length, payload CRC, time, offset, synced; None if no record begins at `place`."""
     body = place + _FIELDS.size
     if body + _NUMBER.size > len(chunk):
         return None
@@ -177,9 +170,8 @@ def _header(chunk: bytes, place: int, marker: int, position: int) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The offsets `first` to `end`, without `end`, that a log cannot serve: removed by retention; damaged,
-    although they were synced; or cut at a recovery, where it is not known that they ever were.
-    """
+    """Offsets `first` to `end` (exclusive) that cannot be served: removed by retention, damaged although
+    synced, or cut by a recovery because they may never have been synced."""
 
     first: int
     end: int
@@ -188,9 +180,8 @@ class Missing:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment file. `first` is the offset of its first record, `size` its bytes without those that are
-    being written, `previous_end` where the offsets of the segment before it end; those between were cut.
-    """
+    """`size` excludes a write under way. Offsets from `previous_end`, the end of the segment before, to
+    `first` were cut."""
 
     name: str
     first: int
@@ -200,19 +191,17 @@ class Segment:
     header_damaged: bool = False
 
     def read(self, files: Files) -> Read:
-        """Reads from its file."""
         return partial(files.read, self.name)
 
 
 def new_segment(first: int, previous_end: int, salt: int) -> Segment:
-    """A segment that has no file yet. `salt` is a secret number of 32 bits."""
+    """A segment without a file yet. `salt` is a secret 32-bit number."""
     marker = crc32(pack("<Q", first), salt) or 1
     name = f"{first:020d}-{first - previous_end}-{marker:08x}.segment"
     return Segment(name, first, marker, 0, previous_end)
 
 
 def open_segments(files: Files) -> list[Segment]:
-    """The segments of a directory, in order. Reads their headers."""
     segments = []
     for name in files.names():
         match = _NAME.fullmatch(name)
@@ -226,7 +215,7 @@ def open_segments(files: Files) -> list[Segment]:
 
 
 def position_of(files: Files, segment: Segment, offset: int) -> int:
-    """A position from which a scan comes to the record of an offset, behind few others."""
+    """A position shortly before the record of `offset`, for `scan`."""
     read = segment.read(files)
     low, high = SEGMENT_HEADER_BYTES, segment.size
     while high - low > _WALK_BYTES:
@@ -240,19 +229,18 @@ def position_of(files: Files, segment: Segment, offset: int) -> int:
 
 
 def _times_ns(files: Files, segment: Segment, position: int) -> Iterator[int]:
-    """The times of the records from a position on that can be read."""
     for piece in scan(segment.read(files), segment.marker, position, segment.size):
         if isinstance(piece, Found) and piece.payload:
             yield piece.time_ns
 
 
 def first_time_ns(files: Files, segment: Segment) -> int:
-    """The time of the first record that can be read, 0 if none can."""
+    """Of the first readable record; 0 if there is none."""
     return next(_times_ns(files, segment, SEGMENT_HEADER_BYTES), 0)
 
 
 def last_time_ns(files: Files, segment: Segment) -> int:
-    """The time of the last record that can be read, 0 if none can."""
+    """Of the last readable record; 0 if there is none."""
     distance = _LAST_BYTES
     while True:
         start = max(SEGMENT_HEADER_BYTES, segment.size - distance)
