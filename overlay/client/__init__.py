@@ -1,4 +1,4 @@
-"""The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
+"""The client library. `from covey.overlay import Client` is the import promised to users."""
 
 from covey.overlay.client.blocking import SyncListeners, SyncSubscription, SyncView
 from covey.overlay.client.client import Client, SyncClient

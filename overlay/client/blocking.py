@@ -1,11 +1,8 @@
-"""Objects of the client library for code that is not asynchronous: the same names, on the loop of a thread.
+"""The client library without `async`: the same names, run on the event loop of a daemon thread.
 
-A client answers its broker while its user computes: with its loop in the user's thread, a long computation
-would be taken for a dead peer. The thread is a daemon, which an interpreter that exits does not wait for.
-
-A `Blocking` object wraps an asynchronous one. Its class lists the names once, and their signatures come from
-the wrapped class: `update = blocking(Subscription.update)`. Invariant: only the thread of the loop touches
-what is wrapped, until that thread has ended.
+The loop has its own thread, since a long computation of the user would make the broker take the client for
+dead. Invariant: until that thread has ended, only it touches the wrapped objects. Signatures come from the
+wrapped class: `update = blocking(Subscription.update)`.
 """
 
 from __future__ import annotations
@@ -37,9 +34,7 @@ B = TypeVar("B")
 
 
 class LoopThread:
-    """Runs coroutines, from any other thread; `stop` waits `patience_s` seconds for those that still run, and
-    cancels the others. A forked process has no such thread: there calls raise `ClosedError`.
-    """
+    """Runs coroutines for other threads. In a forked process calls raise `ClosedError`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,7 +44,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Self:
-        """Once. `RuntimeError` where the system has no thread for it: then it is as before."""
+        """May be called once. `RuntimeError` if the system has no thread for it."""
         self.loop = asyncio.new_event_loop()
         try:
             self._thread.start()
@@ -68,18 +63,18 @@ class LoopThread:
 
     @property
     def started(self) -> bool:
-        """Whether it has run, and may have ended."""
+        """Stays true after the thread has ended."""
         return self._thread.ident is not None
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on this thread."""
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, or its exception. An interrupt cancels it. Before `start` and after
-        `stop` it runs in the caller's thread, as far as it has to wait for nothing; `ClosedError` where it
-        has, or was cancelled.
+        """The coroutine's result or exception; an interrupt cancels it.
+
+        Before `start` and after `stop` the coroutine runs in the caller's thread: `ClosedError` if it has to
+        wait, or is cancelled by `stop`.
         """
         if os.getpid() != self._process:
             coroutine.close()
@@ -108,7 +103,8 @@ class LoopThread:
         raise ClosedError(f"{self.name} is closed")
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """End the thread and return once it has ended. Several threads may call it, and again."""
+        """Cancel coroutines that still run after `patience_s`, and join the thread. Thread-safe and
+        repeatable."""
         with self._lock:
             accepting, self._accepting = self._accepting, False
         if accepting:
@@ -132,9 +128,8 @@ async def _end_all(patience_s: float) -> None:
 
 
 class Blocking(Generic[W]):
-    """What wraps an object whose coroutines run on a thread. Any other thread may call it; within a running
-    event loop, which it would block, calls raise `RuntimeError`.
-    """
+    """Wraps an object whose coroutines run on `thread`. Any other thread may call it; within a running event
+    loop, which they would block, calls raise `RuntimeError`."""
 
     def __init__(self, wrapped: W, thread: LoopThread) -> None:
         self._wrapped = wrapped
@@ -153,9 +148,8 @@ class Blocking(Generic[W]):
 
 
 def check_may_block(thread: LoopThread, instead: str = "`async with Client(...)`") -> None:
-    """`RuntimeError` on the thread itself, and within a running event loop that is not that of a notebook: a
-    notebook's waits for its cell anyway.
-    """
+    """`RuntimeError` on `thread` itself and within a running event loop, except a notebook's, which waits for
+    its cell."""
     if thread.is_current:
         raise RuntimeError(f"{thread.name} was called within its own callback, which it would wait for")
     try:
@@ -170,9 +164,8 @@ def check_may_block(thread: LoopThread, instead: str = "`async with Client(...)`
 
 
 class BlockingIterator(Blocking[AsyncIterator[T]], Iterator[T]):
-    """An iterator of what an asynchronous one yields; several threads may read it. Ctrl-C raises
-    `KeyboardInterrupt` in it and loses nothing: it may be read on.
-    """
+    """Iterates over an async iterator; several threads may read it. After Ctrl-C (`KeyboardInterrupt`) it may
+    be read on without loss."""
 
     def __init__(self, wrapped: AsyncIterator[T], thread: LoopThread) -> None:
         super().__init__(wrapped, thread)
@@ -189,7 +182,8 @@ class BlockingIterator(Blocking[AsyncIterator[T]], Iterator[T]):
                 raise StopIteration
 
     async def _advance(self) -> bool:
-        """Whether that was the end. What is yielded is in `_yielded` at once: no interrupt comes between."""
+        """Returns whether the iterator has ended. The item goes straight to `_yielded`, so an interrupt loses
+        nothing."""
         try:
             self._yielded.append(await self._wrapped.__anext__())
         except StopAsyncIteration:
@@ -198,7 +192,7 @@ class BlockingIterator(Blocking[AsyncIterator[T]], Iterator[T]):
 
 
 class Plain(Generic[T]):
-    """A property of the wrapped object, as it is now. It cannot be set."""
+    """A read-only property of the wrapped object."""
 
     def __set_name__(self, owner: type[Blocking[Any]], name: str) -> None:
         self._name = name
@@ -226,8 +220,6 @@ class Plain(Generic[T]):
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method that runs the coroutine of the wrapped object's and returns its result."""
-
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(method(self._wrapped, *args, **kwargs))
@@ -238,7 +230,7 @@ def blocking(
 def blocking_as(
     kind: Callable[[W, LoopThread], B], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, W]]
 ) -> Callable[Concatenate[Any, P], B]:
-    """As `blocking`, where the result is wrapped as well."""
+    """As `blocking`; wraps the result too."""
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> B:
@@ -250,7 +242,7 @@ def blocking_as(
 def on_loop(
     method: Callable[Concatenate[Any, P], T],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method that is no coroutine, as one: `blocking(on_loop(Client.deliveries))`."""
+    """A synchronous method as a coroutine: `blocking(on_loop(Client.deliveries))`."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -262,14 +254,12 @@ def on_loop(
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], BlockingIterator[T]]:
-    """A method that returns an iterator of what the asynchronous one of the wrapped object yields."""
+    """As `blocking`, for a method that returns an async iterator."""
     return blocking_as(BlockingIterator[T], on_loop(method))
 
 
 class SyncSubscription(BlockingIterator[Event]):
-    """An iterator of events, with the names and errors of `Subscription`. Returned by
-    `SyncClient.subscribe`.
-    """
+    """A blocking `Subscription`, returned by `SyncClient.subscribe`."""
 
     _wrapped: Subscription
 
@@ -293,7 +283,7 @@ class SyncSubscription(BlockingIterator[Event]):
 
 
 class SyncView(BlockingIterator[Change]):
-    """An iterator of changes, with the names and errors of `View`. Returned by `SyncClient.view`."""
+    """A blocking `View`, returned by `SyncClient.view`."""
 
     _wrapped: View
 
@@ -309,9 +299,7 @@ class SyncView(BlockingIterator[Change]):
 
 
 class SyncListeners(BlockingIterator[bool]):
-    """Truthy while there is a matching subscription; an iterator of changes. Returned by
-    `SyncClient.listeners`.
-    """
+    """A blocking `Listeners`, returned by `SyncClient.listeners`."""
 
     _wrapped: Listeners
 

@@ -1,7 +1,6 @@
-"""The client library: publish events, subscribe by content, and move subscriptions while events flow.
+"""The client: publish events, subscribe by content, and move subscriptions while events flow.
 
-`Client` is the public face of `driver.py`. All calls belong on one event loop. `SyncClient` has the same
-names for code without one.
+`Client` must be used on one event loop; `SyncClient` needs none.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.client")
 _WINDOW_BYTES = 1 << 20
 _READERS_END_S = 1.0
-"""How long a client that is closed waits for calls of other threads to end."""
+"""How long `SyncClient.close` waits for calls of other threads."""
 _SILENT_S = 1.0
 """Without a broker for so long, a client that connects logs what it waits for."""
 Columns: TypeAlias = Any
-"""What has `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which before pandas 2.2 has
-neither: pyarrow has no types, and pandas is optional."""
+"""An object with `__arrow_c_stream__` or `__arrow_c_array__`, or a DataFrame of pandas before 2.2, which has
+neither. No type: pyarrow is untyped, pandas optional."""
 P = ParamSpec("P")
 
 
@@ -90,35 +89,32 @@ def _sync(
 class Client:
     """A client of the broker at `address` ("host:port", "unix:path"), to be used as an async context manager.
 
-    `name` identifies the client in the overlay, unique among those connected (random if None, with the owner
-    that its token or certificate names). When it falls
-    behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",
-    "drop_newest" or "disconnect"; `on_gap(gap)` is called for what it drops (`gaps`), and `on_notice(notice)`
-    where a named operator of a filter does not answer (`Subscription.notices`). `window_bytes` bounds
-    the events that wait for readers in this process, `outbox_events` and `outbox_bytes` those that are
-    published and not accepted; a type that the broker holds has as much for itself. `routing` "static" sends
-    updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or "unsubscribe-first"), as
-    in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in seconds; a lost
-    one is re-established without a bound, and `on_state(connected, reason)` is called for both. A call that
-    waits for other brokers for 3 s logs for which (`covey.client`). `session` is
-    a state machine of the protocol to use, in place of one of its own; with that of a client that is closed
-    this one has its subscriptions (`subscription`), such as at another broker.
+    `name` is unique among connected clients (None: random, after the owner in the token or certificate).
+    `slow_consumer` is the broker's policy for this client's full queue: "block" (publishers), "drop_oldest",
+    "drop_newest" or "disconnect". `on_gap(gap)` is called for dropped events, `on_notice(notice)` for a named
+    operator that does not answer, `on_state(connected, reason)` when the connection opens or breaks.
+    `window_bytes` bounds events that wait for readers in this process; `outbox_events` and `outbox_bytes`
+    bound published events not yet accepted, and separately those of each type that the broker holds.
+    `routing` "static" sends updates as re-subscriptions in the order `resubscribe` ("subscribe-first",
+    "unsubscribe-first"), the paper's baseline. `connect_timeout` bounds the first connection, in seconds; a
+    lost one is retried without bound. A call that waits 3 s for other brokers logs which (`covey.client`).
+    `session` is a protocol state machine to use; with that of a closed client, this one takes over its
+    subscriptions (`subscription`), even at another broker.
 
-    `tls` is the path of the authority's certificates that a broker with TLS is verified by, or a `Tls` with a
-    certificate and key of this client as well; its files are read again when they change. `token` is a bearer
-    token, or a function (maybe asynchronous) that returns one: it is called before each connection, so a
-    client goes on with a new token when one has expired, and misses nothing within its lease; where it
-    raises, the client tries again, as where no broker answers. Neither is in any `repr`.
+    `tls` is the path of the authority's certificates, or a `Tls` with this client's certificate and key too;
+    changed files are read again. `token` is a bearer token or a function, maybe asynchronous, that returns
+    one before each connection: an expired token is replaced, without loss within the lease. If it raises, the
+    client retries. No `repr` shows either.
 
-    With `durable` the broker keeps the subscriptions under this client's name while it is away, also over its
-    own restarts, and stores the events of durable types for it (docs/durability.md). After a restart
-    `subscribe` with the same filter returns the subscription of the earlier process, with what has waited.
-    `close` leaves the session where it has subscriptions, `close(end=True)` ends it. With the `ticket` of the
-    earlier process, at whichever broker it was, the session is handed over to this broker first
-    (docs/moving.md); where the overlay has keys for tickets, no session is resumed without.
+    With `durable` the broker keeps the subscriptions under this name while the client is away, across its own
+    restarts, and stores events of durable types for it (docs/durability.md). In a new process `subscribe`
+    with the same filter returns the earlier subscription with its waiting events. `close` keeps a session
+    with subscriptions, `close(end=True)` ends it. The `ticket` of the earlier process moves the session from
+    whichever broker to this one (docs/moving.md); where the overlay has keys for tickets, resuming requires
+    it.
 
-    Where the application has set OpenTelemetry's tracer provider before the client opens, or passes one as
-    `tracer_provider`, publishing, deliveries and updates have spans (docs/operations.md).
+    Publishing, deliveries and updates have spans if the application sets OpenTelemetry's tracer provider
+    before the client opens, or passes `tracer_provider` (docs/operations.md).
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
@@ -204,7 +200,7 @@ class Client:
         await self.close()
 
     async def open(self) -> None:
-        """Connect. Raises `ConnectError` as the class says."""
+        """`ConnectError` as for the class."""
         if not self._named and (owner := await self._credentials.owner()):
             # A broker that knows who this is takes names of that owner alone.
             self.name = f"{owner}/{secrets.token_hex(6)}"
@@ -229,7 +225,7 @@ class Client:
             raise refusal
 
     async def _until_ready(self) -> None:
-        """Until the client is connected, or never will be. A line of the log says what it waits for."""
+        """Wait until the client is connected or has failed; log a slow connection."""
         start, ready = time.monotonic(), self._driver.opened
         with suppress(TimeoutError):
             async with asyncio.timeout(_SILENT_S):
@@ -248,9 +244,8 @@ class Client:
             log.warning("client %s is connected to %s, after %.1f s", self.name, self.address, seconds)
 
     async def close(self, *, grace: float = 5.0, end: bool = False) -> None:
-        """Disconnect once published events are accepted, or `grace` seconds have passed; iteration over
-        events ends. Events that were not accepted are lost: `pending` counts them, and a warning is logged.
-        A durable session stays, with its subscriptions, unless this is its `end`.
+        """Disconnect once published events are accepted or `grace` seconds have passed; iterators end. Events
+        not accepted are lost, counted in `pending` and logged. A durable session stays unless `end` is set.
         """
         if self._durable and self._driver.opened.is_set() and self._driver.error is None:
             for type_name in list(self._core.advertised):
@@ -262,14 +257,13 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
-        """The state machine of the protocol."""
+        """The protocol's state machine."""
         return self._core
 
     @property
     def ticket(self) -> str:
-        """The ticket of a durable session, once it is connected; it changes when the session moves. Who has
-        it may take the session over, at any broker.
-        """
+        """The ticket of a connected durable session; it changes when the session moves. Its holder may take
+        the session over, at any broker."""
         return self._endpoint.ticket
 
     @property
@@ -278,29 +272,27 @@ class Client:
 
     @property
     def error(self) -> Exception | None:
-        """What has ended this client, None while it is open: a lost connection alone does not end it."""
+        """What ended this client; None while it is open, connected or not."""
         return self._driver.error
 
     @property
     def publisher(self) -> str:
-        """The id that identifies this client's events, with their sequence numbers; new for each `Client`."""
+        """Identifies this client's events together with their sequence numbers; new for each `Client`."""
         return self._core.publisher
 
     @property
     def dropped(self) -> int:
-        """Events for this client that its broker dropped, by `slow_consumer` or while it was disconnected."""
+        """Events that the broker dropped by `slow_consumer` or while the client was disconnected."""
         return self._endpoint.link.missed
 
     @property
     def gaps(self) -> list[Gap]:
-        """The last gaps in the stream of events, at most a hundred: of which type, the times at which the
-        first and the last dropped events entered the overlay (ns since the epoch), and how many there were.
-        """
+        """The last gaps, at most 100. Their times are of entry into the overlay, in ns since the epoch."""
         return [*self._endpoint.gaps]
 
     @property
     def broker(self) -> str:
-        """The name of the broker that this client is connected to, or was last."""
+        """The name of the current or last broker."""
         return self._driver.broker
 
     # --- publishing -------------------------------------------------------------------------------
@@ -308,13 +300,12 @@ class Client:
     async def advertise(
         self, event_type: EventType, filter: str | Filter | object = "", /, *, timeout: float | None = None
     ) -> None:
-        """Announce events of this type; returns when the overlay has applied the advertisement.
+        """Announce events of this type; returns when the overlay has applied it.
 
-        A filter (without variables) restricts them: other events are refused, and only interest in matching
-        events reaches this client's broker. A second call with another filter replaces the first, one with
-        more attributes widens the type (`widen`). Raises `RefusedError` (ALREADY_EXISTS) if the overlay has
-        an attribute of this type with another kind, `EventTypeError` if this client has declared it so; an
-        earlier advertisement then stands.
+        Events outside `filter`, which has no variables, are refused, and only interest in matching events
+        reaches this client's broker. Another filter replaces the first, more attributes widen the type
+        (`widen`). `RefusedError` (ALREADY_EXISTS) if the overlay has an attribute with another kind,
+        `EventTypeError` if this client has; the earlier advertisement then stands.
         """
         check_event_type(event_type)
         self._driver.check_open()
@@ -327,10 +318,8 @@ class Client:
         await self._driver.settle(timeout, f"the advertisement of {event_type.name}")
 
     async def listeners(self, type_name: str, *, timeout: float | None = None) -> Listeners:
-        """Whether any subscription matches what this client advertises of a type, kept up to date.
-
-        `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type.
-        """
+        """Whether any subscription matches this client's advertisement of a type, kept up to date.
+        `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type."""
         self._driver.check_open()
         event_type = self._endpoint.publishable(type_name)
         listeners = self._driver.listeners.get(type_name)
@@ -342,15 +331,14 @@ class Client:
         return listeners
 
     async def widen(self, event_type: EventType, /, *, timeout: float | None = None) -> None:
-        """Add attributes to an event type that this client publishes or subscribes to, while events flow;
-        returns when the overlay has applied it.
+        """Add attributes to a type that this client publishes or subscribes to, while events flow; returns
+        when the overlay has applied it.
 
-        Attributes are identified by name: those that the client has declared before stay. From then on its
-        events may have the new ones, and events that it gets do. Other clients, brokers and filters need no
-        change: events that lack an attribute do not have it, and a client gets those that it has declared.
-        Raises `RefusedError`: ALREADY_EXISTS if the overlay has one of the attributes with another kind,
-        FAILED_PRECONDITION if this client neither publishes nor subscribes to the type. Raises
-        `EventTypeError` if this client has declared an attribute with another kind.
+        Declared attributes stay, identified by name. This client's events may then have the new attributes,
+        and received events do. Others need no change: clients get the attributes that they declared, and
+        missing ones are None. `RefusedError`: ALREADY_EXISTS if the overlay has an attribute with another
+        kind, FAILED_PRECONDITION if this client does not use the type. `EventTypeError` if this client has
+        declared an attribute with another kind.
         """
         check_event_type(event_type)
         self._driver.check_open()
@@ -369,7 +357,7 @@ class Client:
         self._core.widen(event_type)
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
-        """Withdraw an advertisement, after the events published before. `EventTypeError` if there is none."""
+        """Withdraw an advertisement behind earlier events. `EventTypeError` if there is none."""
         self._driver.check_open()
         self._driver.unadvertise(type_name)
         await self._driver.settle(timeout, f"the end of the advertisement of {type_name}")
@@ -383,20 +371,19 @@ class Client:
         confirm: bool = False,
         **attributes: object,
     ) -> None:
-        """Publish one event; returns when it is in the outbox, and waits while that is full.
+        """Publish one event; returns when it is in the outbox, waiting while that is full.
 
-        The type is given by its name, or as an `EventType`, of which the name alone counts. With `confirm`,
-        returns when the broker has accepted the event. `values` is for attributes whose names clash with a
-        parameter. Events that gather in the outbox travel as one batch; events of one type keep their order.
+        Of an `EventType` only the name counts. With `confirm`, returns when the broker has accepted the
+        event. `values` is for attributes whose names clash with a parameter. Events that gather in the outbox
+        travel as one batch; events of one type keep their order.
 
-        Raises `EventError` naming the attribute and the value that do not fit, `RefusedError` for an event
-        above the broker's size limit or of a type that is not advertised. What the broker refuses later
-        raises `RefusedError` with `confirm`, else in the next `flush`; it is counted (`refused`) and logged.
+        `EventError` names the attribute and value that do not fit; `RefusedError` for an event above the
+        broker's size limit or of a type not advertised. A later refusal raises `RefusedError` here with
+        `confirm`, else in the next `flush`, and is counted (`refused`) and logged.
 
-        A lost connection delays events, and neither loses nor repeats any. So does the restart of the broker:
-        events that it had not acknowledged are sent again. Without a connection the outbox fills, and then
-        this call waits. The end of the client raises its error in calls that wait. A call that is cancelled
-        while it waits for room publishes nothing; while it waits for the broker, the event is on its way.
+        A lost connection or a restart of the broker delays events, and neither loses nor repeats any. The end
+        of the client raises its error in waiting calls. A call cancelled while it waits for room publishes
+        nothing; one that waits for the broker has sent its event.
         """
         if values:
             attributes = {**dict(values), **attributes}
@@ -410,9 +397,8 @@ class Client:
     def publish_nowait(
         self, type_name: str | EventType, values: Mapping[str, object] | None = None, /, **attributes: object
     ) -> None:
-        """Publish one event without waiting. Raises `OutboxFullError` while the outbox is full, else as
-        `publish` without `confirm`. Events leave when the event loop has its turn.
-        """
+        """As `publish` without `confirm`, but raises `OutboxFullError` instead of waiting. Events leave in
+        the event loop's next turn."""
         self._driver.check_open()
         if isinstance(type_name, EventType):
             type_name = type_name.name
@@ -426,12 +412,11 @@ class Client:
         *,
         confirm: bool = False,
     ) -> None:
-        """Publish many events: an `EventBatch`, a pandas DataFrame, mappings, or whatever has
-        `__arrow_c_stream__` or `__arrow_c_array__`, such as tables of pyarrow, DataFrames of Polars and
-        relations of DuckDB, with a column per attribute.
+        """Publish many events: an `EventBatch`, a pandas DataFrame, mappings, or any object with
+        `__arrow_c_stream__` or `__arrow_c_array__` and a column per attribute (pyarrow, Polars, DuckDB).
 
-        Returns and raises as `publish`, for all of them; no event is sent if any does not fit its type, and
-        an event above the size limit is refused alone. The outbox takes any batch while it is not full.
+        Returns and raises as `publish`. If any event does not fit its type, none is sent; an event above the
+        size limit is refused alone. An outbox that is not full takes any batch.
         """
         self._driver.check_open()
         if isinstance(type_name, EventType):
@@ -455,20 +440,20 @@ class Client:
     async def flush(self) -> None:
         """Wait until the broker has accepted all events published so far.
 
-        Raises the first refusal since the last flush of events published without `confirm`, and says how many
-        events were refused.
+        Raises the first refusal since the last flush of events without `confirm`, with the number of refused
+        events.
         """
         self._driver.check_open()
         await self._driver.publishing.flush()
 
     @property
     def pending(self) -> int:
-        """Published events that the broker has not accepted; after the end of the client, they are lost."""
+        """Published events that the broker has not accepted; lost once the client has ended."""
         return self._endpoint.outbox.pending
 
     @property
     def refused(self) -> int:
-        """Events published without `confirm` that were refused."""
+        """Refused events that were published without `confirm`."""
         return self._endpoint.outbox.refused
 
     # --- subscribing ------------------------------------------------------------------------------
@@ -489,26 +474,25 @@ class Client:
     ) -> Subscription:
         """Subscribe to the events of a type that match a filter; returns when the overlay has applied it.
 
-        `filter` is text, a `Filter`, or an expression of `F`; the keyword arguments set its variables. A
-        type name is looked up at the broker, unless this client subscribes to the type or advertises it:
-        `RefusedError` (NOT_FOUND) if no client has advertised it. An `EventType` works without. Raises
-        `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent, and `NotSettledError`
-        after `timeout` seconds: then the subscription is withdrawn, and one of an earlier process waits for
-        the next call with its filter.
+        `filter` is text, a `Filter` or an expression of `F`; keyword arguments set its variables. The broker
+        resolves a type name that this client does not use yet: `RefusedError` (NOT_FOUND) if nobody has
+        advertised it. An `EventType` needs no advertisement. `FilterSyntaxError`, `FilterError` and
+        `VariableError` come before anything is sent. `NotSettledError` after `timeout` seconds: a new
+        subscription is withdrawn, one of an earlier process can be claimed again.
 
-        With `valid_for` its broker ends it after so many seconds unless it is renewed (`Subscription.renew`),
-        also where this client is gone. `ValueError` for less than 0.001 s and more than ten years.
+        `valid_for` is seconds until the broker ends the subscription, even without this client, unless
+        renewed (`Subscription.renew`). `ValueError` outside of 0.001 s to ten years.
 
-        With `max_rate` each key has at most so many events per second, the newest; what later ones have
-        superseded is counted (`Subscription.conflated`), and told to `on_gap` and in `gaps`. `ValueError`
-        for a type without a key, `SubscriptionError` for a client with `deliveries()`.
+        `max_rate` bounds the events per second of each key to the newest; superseded ones are counted
+        (`Subscription.conflated`) and reported (`on_gap`, `gaps`). `ValueError` for a type without a key,
+        `SubscriptionError` with `deliveries()`.
 
         `language` is that of a text: "covey", "sql" or "eventbridge" (docs/dialects.md).
 
-        With `follow`, an object, variables without a value have that of its field of the same name, and move
-        when it is assigned: `follow=self`. Assignments of one turn of the event loop are one update
-        (docs/moving.md). `VariableError` where a field is lacking, and from the assignment of a value that
-        the variable cannot have.
+        With `follow`, variables without a value take that of the object's field of the same name and follow
+        its assignments: `follow=self`. Assignments in one turn of the event loop are one update
+        (docs/moving.md). `VariableError` if a field is missing, and when a field is assigned a value that
+        does not fit.
         """
         valid_for_ns = 0 if valid_for is None else validity_ns(valid_for)
         compiled = await self._compiled(event_type, filter, language)
@@ -552,7 +536,7 @@ class Client:
     async def _begin(
         self, subscription: Subscription, messages: Sequence[Message], applied: Awaitable[None]
     ) -> None:
-        """Send a new subscription, and withdraw it where the caller does not wait until it is applied."""
+        """Send a new subscription; withdraw it if the wait fails."""
         self._driver.subscriptions[subscription.id] = subscription
         self._driver.transmit(messages)
         try:
@@ -575,14 +559,13 @@ class Client:
         **variables: object,
     ) -> View:
         """A view of the keys whose last event matches a filter (docs/views.md); returns when the overlay has
-        applied it, and what is inside has arrived. With `leave`, a wider filter with all variables of
-        `filter`, keys leave once they do not match that any more.
+        applied it and its content has arrived. `leave` is a wider filter with all variables of `filter`: keys
+        leave once they no longer match it.
 
-        Arguments and errors are those of `subscribe`. `FilterError` for a `leave` that does not accept all
-        that `filter` does, for a type without a key, for calls of
-        named operators, and under routing static; reading raises `CapacityError` where more than `max_keys`
-        keys are inside, which is 1 at least (`ValueError`). A client has either views or `deliveries()`, and
-        a durable one has no views.
+        Arguments and errors as of `subscribe`. `FilterError` if `leave` does not cover `filter`, for a type
+        without a key, for named operators and under static routing. Reading raises `CapacityError` beyond
+        `max_keys`, which is at least 1 (`ValueError`). A client has either views or `deliveries()`; a durable
+        client has no views.
         """
         check_max_keys(max_keys)
         self._driver.check_open()
@@ -604,14 +587,12 @@ class Client:
     async def update_many(
         self, updates: Mapping[Subscription, Mapping[str, object]], /, *, timeout: float | None = None
     ) -> None:
-        """Give variables of many subscriptions new values, as `Subscription.update` for each; returns when
-        all have taken effect. All leave together, in one frame, or in several where they are more than the
-        12 KiB of control that a frame has, some hundred updates.
+        """`Subscription.update` for many; returns when all have taken effect. They leave together, in one
+        frame per 12 KiB of control, some hundred updates.
 
-        Each stands by itself. Raises `UpdateError` at the end with the errors of those that have failed, by
-        subscription id: values that do not fit, subscriptions that have ended, refusals. `ValueError` before
-        anything is sent for what is no subscription of this client, or no mapping; `NotSettledError` after
-        `timeout` seconds.
+        Each succeeds or fails alone: `UpdateError` at the end has the errors by subscription id. `ValueError`
+        before anything is sent for a foreign subscription or values that are no mapping; `NotSettledError`
+        after `timeout` seconds.
         """
         self._driver.check_open()
         for subscription, values in updates.items():
@@ -632,7 +613,7 @@ class Client:
             raise UpdateError(failed, len(updates))
 
     def subscription(self, subscription_id: int) -> Subscription:
-        """The subscription of this id. `SubscriptionError` if this client has none."""
+        """`SubscriptionError` if this client has none of this id."""
         subscription = self._driver.subscriptions.get(subscription_id)
         if subscription is None:
             raise SubscriptionError(f"subscription {subscription_id}: expected the id of one of {self.name}")
@@ -641,9 +622,7 @@ class Client:
     async def _compiled(
         self, event_type: str | EventType, filter: str | Filter | object, language: str
     ) -> Filter:
-        """A filter of an event type: of a name, as this client has it or, where that lacks an attribute, as
-        its broker has.
-        """
+        """A type name resolves to this client's type, or to its broker's if that lacks an attribute."""
         if isinstance(filter, str):
             filter = translate(filter, language)
         self._driver.check_open()
@@ -662,49 +641,44 @@ class Client:
         return _filter(filter, known)
 
     def operator_accounts(self) -> dict[str, dict[str, int]]:
-        """What named operators were asked in this process, by operator: calls of their functions, events
-        asked about and those of them that were true, answers reused (of brokers, too), events that stayed
-        undecided and were dropped, failures, and the time in nanoseconds.
-        """
+        """Counts by named operator in this process: calls, events asked about and true among them, answers
+        reused (also of brokers), undecided events that were dropped, failures, and time in ns."""
         return {name: asdict(account) for name, account in self._core.evaluator.accounts.items()}
 
     def deliveries(self) -> Deliveries:
-        """Queued and future events of all subscriptions in one stream, which replaces their own iterators.
+        """One stream of queued and future events of all subscriptions; it replaces their own iterators.
 
-        For clients with many subscriptions: its cost does not grow with them. Each item has the attributes
-        `batch`, `rows` and `ids`: the event in row `rows[i]` of `batch` is for the subscription whose `id` is
-        `ids[i]`.
+        For clients with many subscriptions, since its cost does not grow with their number. An item has
+        `batch`, `rows` and `ids`: row `rows[i]` of `batch` is for the subscription whose `id` is `ids[i]`.
         """
         self._driver.check_open()
         return self._driver.deliveries()
 
     async def event_type(self, name: str) -> EventType:
-        """The event type of this name at the broker. `RefusedError` (NOT_FOUND) if the broker has none."""
+        """The broker's event type of this name. `RefusedError` (NOT_FOUND) if it has none."""
         self._driver.check_open()
         return await event_type_at(self.address, name, self._credentials)
 
     async def inspect(self, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """The broker's state: as text for people, and as plain values. `listed` as for `inspect_broker`."""
+        """The broker's state as text and as plain values. `listed` as for `inspect_broker`."""
         self._driver.check_open()
         return await inspect_as(self.address, self._credentials, listed)
 
     async def settled(self, *, timeout: float | None = None) -> None:
-        """Wait until everything that this client has sent so far has taken effect.
-
-        Raises `NotSettledError` after `timeout` seconds: it still takes effect, later.
-        """
+        """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds: it
+        still takes effect, later."""
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")
 
 
 class SyncClient(Blocking[Client]):
-    """A `Client` for scripts, notebooks and threads: the same names, arguments and errors, without `await`,
-    and iterators in place of asynchronous ones. Returned by `Client.sync`, to be used as a context manager.
+    """A `Client` for scripts, notebooks and threads: the same names, arguments and errors, without `await`.
+    Returned by `Client.sync`, a context manager.
 
-    It has one thread with an event loop, from `open` to `close`, on which callbacks such as `on_gap` run:
-    these must not call it. Any other thread may. Calls within a running event loop, which they would block,
-    raise `RuntimeError`, save in a notebook. When one thread closes it, iterators of others end, and their
-    other calls raise `ClosedError`. Ctrl-C interrupts a call or an iteration, and leaves the client open.
+    Callbacks such as `on_gap` run on its event loop's thread and must not call it; any other thread may.
+    Calls within a running event loop raise `RuntimeError`, except in a notebook. When a thread closes it,
+    iterators of other threads end, and their other calls raise `ClosedError`. Ctrl-C interrupts a call or
+    iteration and leaves the client open.
     """
 
     def __init__(self, client: Client) -> None:
@@ -719,7 +693,7 @@ class SyncClient(Blocking[Client]):
         self.close()
 
     def open(self) -> None:
-        """Connect. Raises `ConnectError` as `Client` does."""
+        """`ConnectError` as for `Client`."""
         check_may_block(self._thread)
         opened_before = self._thread.started
         if not opened_before:
@@ -772,7 +746,6 @@ class SyncClient(Blocking[Client]):
     def update_many(
         self, updates: Mapping[SyncSubscription, Mapping[str, object]], /, *, timeout: float | None = None
     ) -> None:
-        """As `Client.update_many`."""
         wrapped = {
             each._wrapped if isinstance(each, SyncSubscription) else each: values
             for each, values in updates.items()
@@ -789,7 +762,7 @@ def _filter(filter: object, event_type: EventType) -> Filter:
 
 
 def run_timed(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
-    """Call a named operator of this client's own filters: at once, without limits, with a clock."""
+    """Call a named operator at once, without limits, and time it."""
     start_ns = time.perf_counter_ns()
     outcome = run_at_once(operator, key, events, compute)
     return replace(outcome, took_ns=time.perf_counter_ns() - start_ns)

@@ -1,10 +1,9 @@
-"""Drives the `ClientEndpoint` of one client: keeps a connection to its broker open, decodes what arrives and
-hands it to the endpoint and to readers, and wakes what waits.
+"""Connects one client to its broker: runs its `ClientEndpoint`, hands messages to readers, wakes waiting
+calls.
 
-The stream (`/covey.Broker/Connect`) begins with a hello each way; then the endpoint's frames are exchanged. A
-connection that breaks is opened again after a pause; a status of which no repetition helps ends the client.
-Everything happens on one event loop. Invariant: every message of the broker reaches the session in order, and
-every reader, publisher and waiter hears of the end of the client.
+A stream (`/covey.Broker/Connect`) begins with a hello each way. A broken connection is opened again; a
+permanent status ends the client. Invariant: on one event loop, every message reaches the session in order,
+and the end of the client reaches every reader, publisher and waiter.
 """
 
 from __future__ import annotations
@@ -60,21 +59,19 @@ _ANSWER_WITHIN_S = 10.0
 _GOODBYE_S = 3.0
 _CLOSED = "closed by the client"
 _SILENT_S = 3.0
-"""A call that waits for so long logs what it waits for."""
+"""Then a waiting call logs what it waits for."""
 _REFUSED_TOKENS = 3
-"""So many in a row end a client that has connected before: a new one does not help."""
+"""In a row, after which a client that was connected ends: new tokens do not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
-"""Statuses after which the client tries again; all others end it."""
+"""Statuses after which the client retries; others end it."""
 _UNSETTLED = "has not taken effect everywhere"
 
 
 def _nothing() -> None:
-    """Without a connection there is nothing to wake."""
+    """`wake` without a connection."""
 
 
 class SessionDriver:
-    """One client: its endpoint, its connection, and everything that waits."""
-
     def __init__(
         self,
         address: str,
@@ -93,11 +90,11 @@ class SessionDriver:
         self.core = endpoint.session
         self.reports = reports
         self.broker = ""
-        """The name of the broker that the client is connected to, or was last."""
+        """The name of the current or last broker."""
         self.why = ""
-        """Why the last connection ended, or was not opened."""
+        """Why the last connection ended or failed."""
         self.wake: Callable[[], None] = _nothing
-        """Call when there may be something to write."""
+        """To be called when there may be frames to send."""
         self.publishing = Publishing(name, endpoint, self.wake)
         self.waiters = Waiters()
         self.subscriptions = {
@@ -105,14 +102,13 @@ class SessionDriver:
             for subscription_id, filter in self.core.subscriptions.items()
         }
         self.views: dict[int, ViewSubscription] = {}
-        """Those of the subscriptions that are read by views."""
         self.assigned: set[FollowedFields] = set()
-        """Fields of objects that have new values, which were not announced yet."""
+        """With new values that were not announced yet."""
         self.unclaimed: dict[int, Subscription] = {}
-        """Subscriptions of an earlier process, until this one subscribes with their filter."""
+        """Subscriptions of an earlier process that this one has not claimed."""
         self.listeners: dict[str, Listeners] = {}
         self.opened = asyncio.Event()
-        """Set once the client is connected, or never will be."""
+        """Set once the client is connected or has failed."""
         self.error: Exception | None = None
         self.tracing: ClientTracing | None = None
         self._slow_consumer = slow_consumer
@@ -120,26 +116,25 @@ class SessionDriver:
         self._deliveries: Deliveries | None = None
         self._delivered = 0
         self._call: RpcCall | None = None
-        """That of the connection, once its hellos were exchanged."""
+        """Set between the hellos and the end of a connection."""
         self._timer = LoopTimer()
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
         self._task: asyncio.Task[None] | None = None
         self._calls: dict[Awaitable[object], str] = {}
-        """What calls wait for, the first call first, and how the sentence about it begins."""
+        """What calls wait for, oldest first, and the beginning of the sentence about it."""
         self._patience: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
-        """Asks what calls wait for."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
 
     def rename(self, name: str) -> None:
-        """Before it starts."""
+        """Before `start`."""
         self.name = self.reports.name = self.publishing.name = name
 
     def set_tracing(self, tracing: ClientTracing | None) -> None:
-        """Before it starts: what it publishes, gets and changes has spans."""
+        """Before `start`."""
         self.tracing = self.publishing.tracing = tracing
         self.endpoint.outbox.begin_trace = None if tracing is None else tracing.begin_trace
 
@@ -151,13 +146,13 @@ class SessionDriver:
         self._task.add_done_callback(self._cancelled)
 
     def _cancelled(self, task: asyncio.Task[None]) -> None:
-        """Somebody cancelled all tasks of the loop: calls must not wait for what nobody does."""
+        """If all tasks of the loop were cancelled, waiting calls must end too."""
         if task.cancelled() and self._task is not None:
             error = ClosedError(f"client {self.name}: the task of its connection was cancelled")
             self._end(error, error)
 
     async def close(self, grace_s: float) -> None:
-        """Disconnect once what was published is accepted or `grace_s` has passed."""
+        """Disconnect once published events are accepted or `grace_s` has passed."""
         if self._task is not None:
             for subscription in self.subscriptions.values():
                 subscription._end_following()
@@ -177,7 +172,7 @@ class SessionDriver:
             self._end(ClosedError(f"client {self.name} is closed"), None)
 
     def _say_goodbye(self, task: asyncio.Task[None]) -> None:
-        """The broker then ends the session, and the task of the connection ends, or is cancelled."""
+        """Ends the session; cancels the connection's task after `_GOODBYE_S`."""
         self._closing.set()
         if self._call is not None:
             self._call.close("OK", _CLOSED)
@@ -185,9 +180,7 @@ class SessionDriver:
         task.add_done_callback(lambda _: late.cancel())
 
     async def _drained(self) -> None:
-        """Until the broker has received everything and knows what has arrived here, or the connection
-        breaks.
-        """
+        """Wait until the broker has received all frames and our acknowledgement, or the connection breaks."""
         while self.connected and not self.endpoint.link.idle:
             self.endpoint.link.ask()
             self.wake()
@@ -239,7 +232,7 @@ class SessionDriver:
             raise
 
     async def _attempt(self, backoff: Backoff) -> ConnectError | None:
-        """One connection from beginning to end; the error if no other attempt can succeed."""
+        """Run one connection; returns the error if a retry cannot help."""
         opened = False
         error = None
         try:
@@ -267,7 +260,7 @@ class SessionDriver:
         return error
 
     def _renews(self, status: str) -> bool:
-        """Whether another token may help: this one has expired since the client connected."""
+        """Whether a new token may help, since the old one has expired."""
         self._refused_tokens += 1
         renewable = status == "UNAUTHENTICATED" and self.credentials.renews
         return renewable and self._refused_tokens <= _REFUSED_TOKENS
@@ -367,7 +360,7 @@ class SessionDriver:
         self.wake()
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Cancel a subscription, and drop what waits for it."""
+        """Cancel a subscription and drop its pending events."""
         self.check_open()
         messages = self.core.unsubscribe(subscription.id)
         self._forget(subscription.id)
@@ -375,13 +368,13 @@ class SessionDriver:
         self.transmit(messages)
 
     def _forget(self, subscription_id: int) -> Subscription | None:
-        """The subscription, if it had not ended."""
+        """None if it has ended before."""
         self.views.pop(subscription_id, None)
         self.unclaimed.pop(subscription_id, None)
         return self.subscriptions.pop(subscription_id, None)
 
     def give_up(self, subscription: Subscription) -> None:
-        """Its call has failed: cancel it, unless it has ended, or its client has or closes."""
+        """Cancel a subscription whose call has failed, unless it or the client has ended."""
         if subscription.id in self.subscriptions and self.error is None and self._task is not None:
             self.unsubscribe(subscription)
 
@@ -397,7 +390,7 @@ class SessionDriver:
         return self.settled(self.waiters, self.core.epoch, timeout, f"{what} {_UNSETTLED}")
 
     async def settled(self, waiters: Waiters, epoch: int, timeout: float | None, what: str) -> None:
-        """As `settle`, for an epoch of these waiters; `what` is how the sentence of the error begins."""
+        """As `settle`, for one epoch; `what` begins the error's sentence."""
         future = waiters.wait(epoch)
         try:
             await self._within(timeout, what, future)
@@ -408,9 +401,8 @@ class SessionDriver:
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str
     ) -> dict[int, Exception]:
-        """Wait until each of these epochs, by subscription, has taken effect or was refused; the errors of
-        those that were, by subscription. `NotSettledError` after `timeout` seconds.
-        """
+        """Wait until the epoch of each subscription has settled or was refused; returns errors by
+        subscription. `NotSettledError` after `timeout` seconds."""
         futures = {number: self.waiters.wait(epoch) for number, epoch in epochs.items()}
         try:
             if futures:
@@ -439,12 +431,12 @@ class SessionDriver:
             del self._calls[waiting]
 
     def _be_patient(self) -> None:
-        """Look after a while what the call waits for that has waited longest."""
+        """Check the oldest waiting call after `_SILENT_S`."""
         loop, first = asyncio.get_running_loop(), next(iter(self._calls))
         self._patience = loop.call_later(_SILENT_S, self._late, first)
 
     def _late(self, first: Awaitable[object]) -> None:
-        """Log what this call waits for if it still does, once in a while for all."""
+        """Log what a call still waits for, at a bounded rate over all calls."""
         self._patience = None
         if first in self._calls and self.reports.is_due("what calls wait for"):
             asking = self._log_missing(self._calls[first])
@@ -457,7 +449,7 @@ class SessionDriver:
         log.warning("client %s: %s within %g s: %s; still waiting", self.name, what, _SILENT_S, missing)
 
     async def _missing(self) -> str:
-        """Which broker has not answered, as far as that can be determined."""
+        """Which broker has not answered, as far as known."""
         broker = self.broker
         if not self.connected:
             why = f" ({self.why})" if self.why else ""
@@ -480,17 +472,15 @@ class SessionDriver:
 
     @property
     def reads_deliveries(self) -> bool:
-        """Whether one stream has taken the place of the subscriptions' own."""
         return self._deliveries is not None
 
     def report_conflated(self, gap: Gap) -> None:
-        """A subscription with a maximal rate has skipped events."""
         self.endpoint.gaps.append(gap)
         if self.reports.on_gap is not None:
             self.reports.gap(gap)
 
     def deliveries(self) -> Deliveries:
-        """The stream that takes the place of the subscriptions' own, with what waits for these."""
+        """Moves events that wait in subscriptions to the common stream."""
         if any(each.is_paced for each in self.subscriptions.values()):
             raise SubscriptionError(f"deliveries() of client {self.name} with max_rate: expected it without")
         if self.views:
@@ -545,9 +535,7 @@ class SessionDriver:
             self._report_own_notices()
 
     def _release(self, size: int, resets: int) -> None:
-        """Grant so many bytes of credit again, unless the link was reset since: then the broker has got a
-        whole new window.
-        """
+        """Return credit, unless the link was reset since: then the broker has a whole new window."""
         if resets == self.endpoint.resets:
             self.endpoint.link.consume(size)
             if self.endpoint.link.ready:
@@ -572,7 +560,7 @@ class SessionDriver:
         log.info("client %s was refused: %s", self.name, refused.reason)
 
     def _end(self, error: Exception, shown: Exception | None) -> None:
-        """The client has ended: waiters get `error`; iterators get `shown`, or just end."""
+        """Waiters get `error`; iterators raise `shown`, or end if None."""
         self.error = error
         for each in (self._patience, self._asking):
             if each is not None:
@@ -615,7 +603,6 @@ class SessionDriver:
                 self._expire(action.subscription_id)
 
     def _expire(self, subscription_id: int) -> None:
-        """The validity period of a subscription has ended."""
         subscription = self._forget(subscription_id)
         if subscription is not None:
             subscription._expire()
@@ -626,13 +613,13 @@ class SessionDriver:
             log.info("client %s: subscription %d has ended with its period", self.name, subscription_id)
 
     def _expire_missed(self) -> None:
-        """The broker did not know of some that have ended meanwhile."""
+        """Expire subscriptions that ended while the client was disconnected."""
         expired, self.endpoint.expired = self.endpoint.expired, []
         for subscription_id in expired:
             self._expire(subscription_id)
 
     def _adopted(self) -> None:
-        """The broker has sent the subscriptions of the durable session."""
+        """The broker has sent the durable session's subscriptions."""
         for subscription_id, filter in self.core.subscriptions.items():
             subscription = Subscription(self, subscription_id, filter)
             self.subscriptions[subscription_id] = self.unclaimed[subscription_id] = subscription
@@ -640,7 +627,7 @@ class SessionDriver:
         self.opened.set()
 
     def claim(self, filter: Filter) -> Subscription | None:
-        """The subscription of an earlier process with this filter, once."""
+        """Take the unclaimed subscription with this filter, if any."""
         for subscription_id, subscription in self.unclaimed.items():
             known = subscription.filter
             if known.event_type.name == filter.event_type.name and str(known) == str(filter):
@@ -649,12 +636,12 @@ class SessionDriver:
         return None
 
     def leave_unclaimed(self, subscription: Subscription) -> None:
-        """Who has claimed it could not give it its values: the next one may."""
+        """Return a claimed subscription whose values could not be set."""
         if subscription.id in self.subscriptions:
             self.unclaimed[subscription.id] = subscription
 
     def _report_own_notices(self) -> None:
-        """Report operators that do not answer here, once in a while."""
+        """Report unanswered operators of this process, at a bounded rate."""
         if self.reports.is_due("notices"):
             for notice in self.core.take_notices():
                 self._report_notice(notice)

@@ -1,7 +1,3 @@
-"""Errors of a client whose broker is out of reach or too slow, of a closed one, and of several changes
-at once.
-"""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,8 +6,6 @@ from covey.matcher.errors import CoveyError
 
 
 class ConnectError(CoveyError, ConnectionError):
-    """No broker answers, or the broker refuses this client."""
-
     def __init__(self, reason: str, status: str = "UNAVAILABLE") -> None:
         super().__init__(reason)
         self.status = status
@@ -22,19 +16,16 @@ class ClosedError(CoveyError):
 
 
 class NotSettledError(CoveyError, TimeoutError):
-    """A change has not taken effect everywhere within the timeout. It stands, and will take effect; only a
-    new subscription is cancelled, as its caller has no handle on it.
-    """
+    """A change has not taken effect everywhere within the timeout. It stands and takes effect later; only a
+    new subscription is cancelled, since its caller has no handle."""
 
 
 class OutboxFullError(CoveyError):
-    """The outbox has no room for another event of this type, and the call does not wait."""
+    """The outbox has no room for an event of this type."""
 
 
 class UpdateError(CoveyError):
-    """Some of several updates have failed: `failed` has the error of each, by the id of its subscription. The
-    others stand.
-    """
+    """Some of several updates failed: `failed` has their errors by subscription id. The others stand."""
 
     def __init__(self, failed: Mapping[int, Exception], count: int) -> None:
         reasons = "; ".join(f"subscription {number}: {error}" for number, error in failed.items())

@@ -1,8 +1,4 @@
-"""One event, as a subscriber gets it, and the events of one message for one subscription until they are
-handed out.
-
-Objects exist only where a user reads single events; batches are the cheap form.
-"""
+"""Single events for users, made on demand from parts of messages; batches are cheaper."""
 
 from __future__ import annotations
 
@@ -18,14 +14,14 @@ from covey.matcher.events.trace_contexts import traceparents
 from covey.overlay.core.client.actions import DeliverTo, Matches
 
 StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
-"""As of `ClientSession.strict_reader`."""
+"""See `ClientSession.strict_reader`."""
 
 
 class Event(Mapping[str, Any]):
-    """The attributes of an event by name; an absent one is None. `(publisher, sequence)` identifies it.
+    """Attributes by name; a missing one is None. `(publisher, sequence)` identifies the event.
 
-    `ingress_ns` is when it entered the overlay, in nanoseconds since the epoch by the clock of that broker;
-    `traceparent` is its W3C Trace Context, None if it is in no trace.
+    `ingress_ns` is the time of entry into the overlay, in ns since the epoch by that broker's clock;
+    `traceparent` is the W3C Trace Context, None without a trace.
     """
 
     __slots__ = ("_values", "ingress_ns", "publisher", "sequence", "traceparent", "type_name")
@@ -65,7 +61,6 @@ class Event(Mapping[str, Any]):
 
 
 def events_of(batch: EventBatch) -> list[Event]:
-    """The events of a batch, one object each."""
     name, publisher, ingress_ns = batch.event_type.name, batch.publisher, batch.ingress_ns
     rows = zip(batch.to_pylist(), batch.sequence_numbers(), strict=True)
     if not batch.contexts:
@@ -78,8 +73,7 @@ def events_of(batch: EventBatch) -> list[Event]:
 
 
 class Claim:
-    """Bytes of credit that are granted again once every part of a message is done; messages are numbered as
-    they come."""
+    """Credit of one message, released once all its parts are done. Numbers follow the order of arrival."""
 
     __slots__ = ("_parts", "_release", "number")
 
@@ -99,9 +93,8 @@ class Claim:
 class Part:
     """A batch whose events matched a subscription at `epoch` of its client.
 
-    Single events are evaluated again in chunks: where the subscription has changed, the next chunk is one
-    event, then two, four, ..., so that a reader that moves its subscription after each event does not
-    evaluate the whole rest each time.
+    Events are evaluated again in chunks: of one event after a change of the subscription, then two, four,
+    ..., so a reader that moves it after each event does not evaluate the whole rest each time.
     """
 
     __slots__ = (
@@ -124,34 +117,31 @@ class Part:
         self.epoch = epoch
         self.claim = claim
         self.start = 0
-        """The first row that was not handed out; their number once all were."""
+        """The first row not handed out."""
         self._evaluated_to = 0
-        """The first row that was not evaluated."""
         self._events: deque[tuple[int, Event]] = deque()
         self._evaluated_at = epoch
-        """The epoch at which the rows up to `_evaluated_to` were evaluated."""
+        """The epoch at which the rows before `_evaluated_to` were evaluated."""
         self._chunk = share.batch.count
 
     def rest(self) -> EventBatch:
-        """The events that were not handed out, not evaluated again."""
+        """Events not handed out, as they arrived."""
         return self.batch.slice(self.start) if self.start else self.batch
 
     def skip(self, count: int) -> None:
-        """The next so many events, fewer than are left, were handed out or passed over."""
+        """Skip `count` events, fewer than are left."""
         self.start += count
         self._evaluated_to, self._chunk = self.start, self.batch.count
         self._events.clear()
 
     def matches(self, subscription_id: int) -> Matches:
-        """The rest in undivided form."""
         rest = self.rest()
         ids = np.full(len(rest), subscription_id, dtype=np.int64)
         return Matches(rest, np.arange(len(rest)), ids, {}, self.replayed, self.epoch)
 
     def next_event(self, strict_rows: StrictRows, changed: int) -> tuple[Event | None, int]:
-        """The next event that matches the newest values, None where none is left, and how many events were
-        passed over. `changed` is the epoch of the subscription's last change.
-        """
+        """The next event that matches the newest values (None at the end), and how many were skipped.
+        `changed` is the epoch of the subscription's last change."""
         batch = self.batch
         count = batch.count
         if count == 1:

@@ -1,14 +1,13 @@
 """Variables of a subscription that follow the fields of an object (EventJava; Jayaram et al., 3.2, 5.1).
 
-The paper's compiler adds a message to each assignment. Here the `__setattr__` of the object's class is
-wrapped, once, for all its objects; those that nobody follows pay a look-up in a dict. What it cannot see,
-such as `vars(o)["x"] = 1` and a change inside of a value, is announced with the next assignment.
+The paper's compiler adds a message to each assignment; here the class's `__setattr__` is wrapped once, which
+costs other objects a dict look-up. Changes that it cannot see, such as `vars(o)["x"] = 1`, are announced with
+the next assignment.
 
-The paper protects the assignment and its message by a lock per field, so that two threads do not announce
-their values in another order than they assign them. No lock is needed here: an assignment announces no value
-but that there is one. The event loop reads the fields later, at the end of its turn or before it hands out an
-event, so the last announcement has the last value; and what is assigned within one turn becomes one update.
-Another thread than the loop's may assign as well; only that its assignments may be announced one by one.
+The paper needs a lock per field to announce values in order. Here an assignment only marks the object, and
+the event loop reads the fields later, at the end of its turn or before it hands out an event. So the last
+announcement has the last value, and assignments of one turn are one update. Other threads may assign too;
+their assignments may be announced one by one.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from covey.matcher.errors import VariableError
 from covey.overlay.core.moving.motion import check_values
 
 _FOLLOWED: dict[int, tuple[FollowedFields, ...]] = {}
-"""By the id of an object, who follows it. They refer to the object, so that no other has its id meanwhile."""
+"""Followers by id of the object. They refer to it, so its id is not reused."""
 
 
 class FollowedFields:
-    """The fields of an object that the variables of a filter follow: all but those with `values`.
+    """Fields that the variables without `values` of a filter follow.
 
-    `VariableError` where the object lacks a field, none is left, or its class cannot be changed.
+    `VariableError` if the object lacks a field, no variable is left, or the class cannot be changed.
     """
 
     def __init__(self, followed: object, filter: Filter, values: Mapping[str, object]) -> None:
@@ -50,13 +49,11 @@ class FollowedFields:
         _wrap_assignments(type(followed))
 
     def values(self) -> dict[str, Any]:
-        """The values of the fields now."""
         return {name: getattr(self._followed, name) for name in self._names if hasattr(self._followed, name)}
 
     def start(self, announce: Callable[[Mapping[str, object]], None], waiting: set[FollowedFields]) -> None:
-        """Call `announce` on this event loop with the values after assignments, and once soon. Until then it
-        is in `waiting`.
-        """
+        """Call `announce` with the values, on this event loop, soon and after assignments. While a call is
+        due, this is in `waiting`."""
         self._announce = announce
         self._waiting = waiting
         waiting.add(self)
@@ -65,7 +62,6 @@ class FollowedFields:
         _FOLLOWED[id(self._followed)] = (*_FOLLOWED.get(id(self._followed), ()), self)
 
     def stop(self) -> None:
-        """Announce nothing more."""
         self._loop = None
         self._waiting.discard(self)
         others = tuple(each for each in _FOLLOWED.get(id(self._followed), ()) if each is not self)
@@ -75,7 +71,7 @@ class FollowedFields:
             _FOLLOWED.pop(id(self._followed), None)
 
     def check(self, name: str, value: object) -> None:
-        """`VariableError` before an assignment of a value that the variable cannot have."""
+        """`VariableError` for a value that does not fit a followed variable."""
         if name in self._names:
             check_values(self._filter, {name: value}, partial=True)
 
@@ -87,7 +83,7 @@ class FollowedFields:
                 raise VariableError(f"variable ${name} follows {field}: expected an assignment to the field")
 
     def assigned(self, name: str) -> None:
-        """A field has a new value. Of any thread."""
+        """Thread-safe."""
         loop = self._loop
         if name in self._names and self not in self._waiting and loop is not None:
             self._waiting.add(self)
@@ -95,7 +91,7 @@ class FollowedFields:
                 loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Announce now what was assigned. On the event loop."""
+        """Announce pending assignments now, on the event loop."""
         if self in self._waiting:
             self._waiting.discard(self)  # before the fields are read: what follows is announced, too
             if self._loop is not None:

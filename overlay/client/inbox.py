@@ -1,8 +1,7 @@
-"""Who waits in a client: readers of what has arrived, calls until a change has taken effect, publishers until
-somebody listens.
+"""What tasks of a client wait for: arrived items, settled epochs, listeners.
 
-Invariants: a reader gets all that arrived before it gets the end, which is an error or just the end. Control
-epochs settle cumulatively; a refusal fails one epoch.
+Invariants: a reader gets all that arrived before the end or the error that ended it. Epochs settle
+cumulatively; a refusal fails one epoch.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ Release = Callable[[], None]
 
 
 class Inbox(Generic[T]):
-    """A queue that ends. Several tasks may read it; each item goes to one of them."""
+    """A queue that can end. Several tasks may read it; each item goes to one."""
 
     def __init__(self) -> None:
         self.items: deque[T] = deque()
         self.ended = False
         self._error: BaseException | None = None
         self._readers: dict[asyncio.Future[None], None] = {}
-        """Those that wait."""
 
     def put(self, item: T) -> None:
         self.items.append(item)
@@ -38,9 +36,8 @@ class Inbox(Generic[T]):
                 reader.set_result(None)
 
     def changed(self) -> asyncio.Future[None]:
-        """What is done at the next item, `wake`, or the end. Raises the error that has ended the queue, or
-        `StopAsyncIteration`.
-        """
+        """Done at the next item, `wake` or the end. Raises the error of an ended queue, or
+        `StopAsyncIteration`."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self.ended:
@@ -51,28 +48,25 @@ class Inbox(Generic[T]):
         return reader
 
     def wake(self) -> None:
-        """Something that waits elsewhere has changed."""
+        """Wake readers without an item."""
         for reader in self._readers:
             if not reader.done():
                 reader.set_result(None)
 
     def drain(self) -> list[T]:
-        """Remove all items."""
         items = [*self.items]
         self.items.clear()
         return items
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more will arrive."""
         self.ended = True
         self._error = error
         self.wake()
 
 
 class Reading(AsyncIterator[T]):
-    """An iterator of what `read` returns, until that raises `StopAsyncIteration`. Several tasks may read it,
-    and one that is cancelled while it waits ends nothing, as it would an asynchronous generator.
-    """
+    """Iterates over the results of `read` until `StopAsyncIteration`. Several tasks may read it; unlike an
+    async generator it survives the cancellation of a waiting task."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
@@ -82,14 +76,14 @@ class Reading(AsyncIterator[T]):
 
 
 class Waiters:
-    """Futures by epoch, which callers wait for in ascending order: `settle(n)` ends all up to n."""
+    """Futures by epoch; epochs are added in ascending order. `settle(n)` ends all up to n."""
 
     def __init__(self) -> None:
         self._futures: dict[int, dict[asyncio.Future[None], None]] = {}
         self._settled = 0
 
     def wait(self, epoch: int) -> asyncio.Future[None]:
-        """A future that is done once this epoch has settled; a caller that gives up earlier must `leave`."""
+        """Done once `epoch` has settled; a caller that gives up earlier must `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if epoch <= self._settled:
             future.set_result(None)
@@ -98,7 +92,6 @@ class Waiters:
         return future
 
     def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
-        """Drop a future that no call waits for any more."""
         futures = self._futures.get(epoch, {})
         futures.pop(future, None)
         if not futures:
@@ -112,7 +105,6 @@ class Waiters:
                     future.set_result(None)
 
     def fail(self, epoch: int, error: Exception) -> None:
-        """The message of this epoch was refused."""
         for future in self._futures.pop(epoch, {}):
             if not future.done():
                 future.set_exception(error)
@@ -126,9 +118,7 @@ class Waiters:
 
 
 class Listeners:
-    """Returned by `Client.listeners`: truthy while there is a matching subscription; an async iterator of
-    changes.
-    """
+    """Truthy while a subscription matches; an async iterator of changes. Returned by `Client.listeners`."""
 
     def __init__(self, type_name: str) -> None:
         self.type_name = type_name
@@ -143,7 +133,7 @@ class Listeners:
         return self
 
     async def __anext__(self) -> bool:
-        """The present state first, then each change; ends with the advertisement."""
+        """First the present state, then each change; ends with the advertisement."""
         while self._shown is self.any:
             await self._inbox.changed()
         self._shown = self.any
@@ -161,11 +151,10 @@ class Listeners:
 
 
 class Deliveries(AsyncIterator[Matches]):
-    """An async iterator of `Matches`: a batch, and which of its events are for which subscriptions.
+    """An async iterator of `Matches`, returned by `Client.deliveries`; ends with the client.
 
-    Returned by `Client.deliveries`; iteration ends with the client. Where the validity period of a
-    subscription has ended, behind its last events, it yields one without events that names it
-    (`Matches.expired`).
+    When a subscription's validity period ends, an item without events names it in `Matches.expired`, behind
+    its last events.
     """
 
     def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
@@ -191,7 +180,6 @@ class Deliveries(AsyncIterator[Matches]):
                 return matches
 
     def _expire(self, subscription_id: int, event_type: EventType) -> None:
-        """The validity period of a subscription has ended."""
         none = np.empty(0, np.int64)
         batch = EventBatch.from_pylist(event_type, [])
         self.inbox.put((Matches(batch, none, none, {}, expired=(subscription_id,)), lambda: None))

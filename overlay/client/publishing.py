@@ -1,6 +1,6 @@
-"""Calls that publish: they wait for room in the outbox, and for the broker where they ask for that.
+"""Publishing calls, which wait for room in the outbox and for confirmation.
 
-Invariant: side by side, calls get their place in the order in which they were made.
+Invariant: concurrent calls get room in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from covey.overlay.core.endpoint.outbox import UNTRACED, Confirmation
 log = logging.getLogger("covey.client")
 
 _TURN_EVENTS = 64
-"""After so many events without a turn of the loop a call gives one way, so that frames are read and written
-while a publisher runs."""
+"""After so many events without waiting, a call yields to the loop, so that frames are read and written."""
 _LOG_EVERY_S = 1.0
 
 
 class Publishing:
-    """The publishers of one client. `wake` is called when there is something to write."""
+    """`wake` is called when there are frames to send."""
 
     def __init__(self, name: str, endpoint: ClientEndpoint, wake: Callable[[], None]) -> None:
         self.name = name
@@ -37,14 +36,14 @@ class Publishing:
         self.wake = wake
         self._turn = _TURN_EVENTS
         self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
-        """Calls that wait for room, by event type; any of them may be cancelled."""
+        """Futures of calls that wait for room, by event type; any may be cancelled."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
         self._error: Exception | None = None
         self._logged = 0
         self._log_at = 0.0
 
     def put(self, type_name: str, values: Mapping[str, object]) -> bool:
-        """Publish an event where its call has to wait for nothing and has no span; False where it may."""
+        """Publish without waiting or tracing; False if the call may need either."""
         if self._turn <= 1 or self._room or self.tracing is not None or self._outbox.full(type_name):
             return False
         self._turn -= 1
@@ -53,7 +52,7 @@ class Publishing:
         return True
 
     def publish_nowait(self, type_name: str, values: Mapping[str, object]) -> None:
-        """Publish an event without waiting. `OutboxFullError` where its call would wait for room."""
+        """`OutboxFullError` instead of waiting for room."""
         if self._room.get(type_name) or self._outbox.full(type_name):
             self._endpoint.row(type_name, values)
             raise OutboxFullError(
@@ -67,9 +66,7 @@ class Publishing:
             self._put(type_name, values, traceparent)
 
     def _span(self, type_name: str, count: int | None = None) -> AbstractContextManager[str]:
-        """The traceparent of an event, or of a batch of so many; for the duration of its call, if it has a
-        span of its own.
-        """
+        """The traceparent of an event, or of a batch of `count`; within it, a span of the call if any."""
         if self.tracing is None:
             return nullcontext(UNTRACED)
         traceparent = self.tracing.of_event() if count is None else None
@@ -115,7 +112,7 @@ class Publishing:
         await self._finished(confirmation)
 
     async def drained(self) -> None:
-        """Until no event waits to be accepted, or the client has failed."""
+        """Wait until no event is pending, or the client has failed."""
         while self._outbox.pending and self._error is None:
             with suppress(CoveyError):
                 await self.flush()
@@ -145,7 +142,7 @@ class Publishing:
                 asyncio.get_running_loop().call_soon(self._grant_room)
 
     def _grant_room(self) -> None:
-        """Let the first call of each type go on for which there is room."""
+        """Wake the first call of each type that has room."""
         for type_name, waiting in self._room.items():
             if waiting and not self._outbox.full(type_name):
                 room, _ = waiting.popitem(last=False)
@@ -165,7 +162,7 @@ class Publishing:
     # --- what the client calls ------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Frames were received or sent: wake what this finishes."""
+        """Frames were received or sent: wake calls that are done."""
         if self._outbox.finished:
             for confirmation in self._endpoint.take_finished():
                 future = self._confirming.get(confirmation)
@@ -177,7 +174,6 @@ class Publishing:
             self._log_refusals()
 
     def fail(self, error: Exception) -> None:
-        """No more events will be sent."""
         self._error = error
         if self._outbox.pending:
             count = self._outbox.pending

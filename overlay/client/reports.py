@@ -1,9 +1,8 @@
-"""What a client reports: by callbacks or else its log its state, gaps, and operators that do not answer; by
-spans what it publishes, gets, and how its subscriptions move.
+"""What a client reports: state, gaps and operator notices by callback or log; publishing, deliveries and
+updates by span.
 
-Invariant: where nothing takes them, lines of the log are bounded in time; an exception of a callback is
-logged and stops nothing. Spans go to the tracer provider that is passed, or to the one that the application
-has set; without either, or without opentelemetry, there are none. Importing this module imports no
+Invariants: the log is bounded in time; an exception of a callback is logged and stops nothing. Without a
+tracer provider, passed or set by the application, there are no spans. Importing this module does not import
 opentelemetry.
 """
 
@@ -31,8 +30,6 @@ _LOG_EVERY_S = 10.0
 
 
 class Reports:
-    """The callbacks of one client, None for those that its user has not given."""
-
     def __init__(
         self,
         name: str,
@@ -43,12 +40,12 @@ class Reports:
         self.name = name
         self.on_state, self.on_gap, self.on_notice = on_state, on_gap, on_notice
         self._due: dict[str, float] = {}
-        """When the next line of the log about something may be written."""
+        """The earliest time of the next log line, by subject."""
         self._missed = 0
-        """Events of gaps that the log has no line for yet."""
+        """Dropped events not logged yet."""
 
     def is_due(self, subject: str) -> bool:
-        """Whether the log may have another line about this; there is none for the next 10 s then."""
+        """Whether `subject` may be logged now; then not again for 10 s."""
         now = time.monotonic()
         due = now >= self._due.get(subject, 0.0)
         if due:
@@ -56,12 +53,10 @@ class Reports:
         return due
 
     def state(self, connected: bool, reason: str) -> None:
-        """The connection has opened or broken."""
         if self.on_state is not None:
             self._call("on_state", self.on_state, connected, reason)
 
     def gap(self, gap: Gap) -> None:
-        """Events were dropped."""
         if self.on_gap is not None:
             self._call("on_gap", self.on_gap, gap)
         else:
@@ -71,7 +66,6 @@ class Reports:
                 log.warning("client %s did not get %d events, last of %s", self.name, count, gap.type_name)
 
     def notice(self, notice: Notice) -> None:
-        """A named operator of a filter does not answer."""
         if self.on_notice is not None:
             self._call("on_notice", self.on_notice, notice)
         elif self.is_due(f"operator {notice.operator}"):
@@ -85,7 +79,7 @@ class Reports:
 
 
 class ClientTracing:
-    """The spans of one client, under its name, at the broker of an address."""
+    """The spans of one client."""
 
     def __init__(self, provider: TracerProvider, name: str, address: str) -> None:
         from opentelemetry import trace
@@ -96,32 +90,28 @@ class ClientTracing:
         self._spans = spans.Spans(provider, {"messaging.client.id": name, "server.address": address})
 
     def of_event(self) -> str | None:
-        """What a call that publishes one event does: None if it has a span of its own, because it is within
-        one that is recorded; `GATHERED` if its batch may begin a trace; `UNTRACED` if it is within a span
-        that is not recorded. 0.7 µs.
-        """
+        """For one event: None if its call has a span of its own, within a recorded one; `GATHERED` if its
+        batch may begin a trace; `UNTRACED` within a span that is not recorded. 0.7 µs."""
         current = self._trace.get_current_span()
         if current is self._trace.INVALID_SPAN:
             return GATHERED
         return None if current.is_recording() else UNTRACED
 
     def begin_trace(self, type_name: str, count: int) -> str:
-        """The traceparent of a batch of events that were published one by one: a trace of their own,
-        whatever the caller does now.
-        """
+        """The traceparent of a batch of singly published events: a new trace."""
         span = self._spans.begin("send", type_name, self._trace.SpanKind.PRODUCER, _sent(count), "")
         traceparent = self._lib.traceparent_of(span) if span.is_recording() else UNTRACED
         span.end()
         return traceparent
 
     def sending(self, type_name: str, count: int) -> AbstractContextManager[str]:
-        """A span of a call that publishes; its traceparent, `UNTRACED` if it is not sampled."""
+        """The traceparent of a publishing call's span, `UNTRACED` if not sampled."""
         return self._spanning(
             self._spans.begin("send", type_name, self._trace.SpanKind.PRODUCER, _sent(count))
         )
 
     def updating(self, type_name: str, subscription_id: int) -> AbstractContextManager[str]:
-        """A span of a call that moves a subscription; its traceparent, `UNTRACED` if it is not sampled."""
+        """The traceparent of an update's span, `UNTRACED` if not sampled."""
         attributes = {"covey.subscription.id": subscription_id}
         return self._spanning(self._spans.begin("update", type_name, self._trace.SpanKind.CLIENT, attributes))
 
@@ -136,9 +126,8 @@ class ClientTracing:
     def received(
         self, batch: EventBatch, release: Callable[[], None]
     ) -> tuple[EventBatch, Callable[[], None]]:
-        """Spans of a delivery, from its arrival until all of it was read: the batch with them as parents, and
-        what ends them and calls `release`.
-        """
+        """Spans of a delivery until all of it was read: the batch with them as parents, and a function that
+        ends them and calls `release`."""
         attributes = {"messaging.operation.type": "receive"}
         batch, spans = self._spans.begin_batch(batch, "receive", self._trace.SpanKind.CONSUMER, attributes)
 
@@ -157,7 +146,7 @@ def _sent(count: int) -> dict[str, str | int]:
 
 
 def client_tracing(provider: TracerProvider | None, name: str, address: str) -> ClientTracing | None:
-    """The spans of a client, None where nothing takes them."""
+    """None if there is no tracer provider."""
     if provider is None:
         trace = sys.modules.get("opentelemetry.trace")
         if trace is None:

@@ -1,12 +1,11 @@
-"""A subscription as its user holds it: a stream of events that can be moved.
+"""A user's handle of a subscription: a stream of events that can be moved.
 
-Invariant (STRICTNESS, Jayaram et al., Fig. 5): what is handed out matches the filter under the newest values,
-also where it was waiting here when they changed. What waits here counts against the credit that the client
-has granted its broker: a user who does not read blocks the broker and does not fill this process's memory.
+Invariant (STRICTNESS, Jayaram et al., Fig. 5): events handed out match the filter under the newest values,
+even if they were waiting when these changed. Waiting events count against the broker's credit, so a user who
+does not read blocks the broker instead of filling memory.
 
-With a maximal rate, what has arrived waits until it may leave. What waits so, an event per key, has given its
-credit back, up to a bound; beyond it parts keep theirs. So who reads slowly gets the newest of each key, and
-one with more keys than fit holds its broker as without a rate.
+With a maximal rate, one event per key waits without credit, up to `_MOST_BYTES`; further ones keep theirs. A
+slow reader gets the newest of each key; with more keys than fit, the broker is blocked as without a rate.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Message, Notice
 _MOST_BYTES = 1 << 20
 """Of events that wait without credit."""
 _FREE = Claim(0, 0, lambda: None)
-"""That of all these: it releases nothing."""
+"""The claim of events without credit."""
 Table: TypeAlias = Any
-"""A `pyarrow.Table`: to type checkers, which find no types in pyarrow, a result of it would be unknown."""
+"""A `pyarrow.Table`. pyarrow is untyped, so type checkers would see an unknown result."""
 _NOTICES = 20
 _UNTRACED = nullcontext("")
 
 
 class Pacer:
-    """Fills the inbox of a subscription. `on_lost` is called with what was superseded."""
+    """Fills the inbox of a subscription at a rate. `on_lost` gets the superseded events."""
 
     def __init__(self, rate: float, key: str, inbox: Inbox[Part], on_lost: Callable[[Gap], None]) -> None:
         self._gate: RateGate[Part] = RateGate(rate, lambda parts: _conflated(parts, key), _size)
@@ -57,7 +56,7 @@ class Pacer:
         self._timer: asyncio.TimerHandle | None = None
 
     def arrived(self, part: Part) -> None:
-        """Events that are out of their order pass at once: they supersede nothing."""
+        """Replayed events pass at once, since they supersede nothing."""
         if part.replayed or self._key not in part.batch.event_type.attributes:
             self._inbox.put(part)
             return
@@ -68,7 +67,7 @@ class Pacer:
         self.let_go()
 
     def let_go(self) -> None:
-        """Let what waits leave if it is time and the reader has taken what left before."""
+        """Release events that are due, if the reader has taken the earlier ones."""
         if self._inbox.items:
             return
         if self._gate.pending_bytes > _MOST_BYTES:
@@ -84,7 +83,7 @@ class Pacer:
         self.let_go()
 
     def end(self) -> None:
-        """Nothing more arrives: what waits leaves."""
+        """Release everything."""
         if self._timer is not None:
             self._timer.cancel()
         self._depart(self._gate.flush())
@@ -106,7 +105,7 @@ class Pacer:
 
 
 def _conflated(parts: Sequence[Part], key: str) -> tuple[list[Part], list[tuple[Part, int]]]:
-    """The parts without events that later ones of their key supersede."""
+    """The parts without events superseded by later ones of their key, and how many each part lost."""
     codes = key_codes([part.batch for part in parts], key)
     count = len(codes)
     stays = last_of_each(codes, np.zeros(count, np.int64), np.arange(count), count) | (codes < 0)
@@ -130,8 +129,6 @@ def _size(part: Part) -> int:
 
 
 class Owner(Protocol):
-    """What a subscription uses of its client."""
-
     core: ClientSession
     tracing: ClientTracing | None
     assigned: set[FollowedFields]
@@ -150,13 +147,12 @@ class Owner(Protocol):
 
 
 class Subscription:
-    """An async iterator of events; `batches()` iterates over whole batches instead, and `read` returns the
-    next events as a table. Returned by `Client.subscribe`.
+    """An async iterator of events. `batches()` iterates over whole batches, `read` returns a table. Returned
+    by `Client.subscribe`.
 
-    `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values,
-    `conflated` those that later ones of their keys have superseded here (`max_rate`).
-    `notices` has the last notices of named operators of its filter that did not answer, at most 20. `expired`
-    says whether its validity period has ended: then iteration ends once what had arrived was handed out.
+    `delivered` counts events handed out, `spurious` events that arrived and did not match the newest values,
+    `conflated` events superseded here (`max_rate`). `notices` has the last 20 notices of named operators that
+    did not answer. `expired`: the validity period has ended, and iteration ends after the arrived events.
     """
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter) -> None:
@@ -183,7 +179,6 @@ class Subscription:
 
     @property
     def values(self) -> dict[str, Scalar]:
-        """The newest values of the variables."""
         self._announce_fields()
         return dict(self._values)
 
@@ -198,18 +193,18 @@ class Subscription:
         timeout: float | None = None,
         **variables: object,
     ) -> None:
-        """Give variables new values, all at once; returns when every broker on the way has applied them.
+        """Set variables, all at once; returns when every broker on the way has applied them.
 
-        A value may be a `Motion(value, rate)`, which changes by itself every second, without any message,
-        until it is given another value; time is that of the events' entry into the overlay. `values` is for
-        variables whose names are no Python names or clash with a parameter. `gapless` also delivers what was
-        published since the call and only the new values match, out of order, as far back as brokers keep
-        events (`replay_events` of the overlay) and clocks agree. Raises `VariableError` at once for values
-        that do not fit, `SubscriptionError` after `unsubscribe`, and `NotSettledError` after `timeout`
-        seconds: then the new values stand and take effect when the missing broker answers.
+        A `Motion(value, rate)` changes by itself every second, without messages, by the time of the events'
+        entry into the overlay. `values` is for variables whose names are no Python names or clash with a
+        parameter. `gapless` also delivers events published since the call that only the new values match, out
+        of order, as far back as brokers keep events (`replay_events` of the overlay) and clocks agree. A
+        variable that follows a field (`Client.subscribe`) cannot be set; without values, waits for those of
+        the fields.
 
-        Of variables that follow a field (`Client.subscribe`) none can be given; without values, it waits for
-        those of the fields.
+        `VariableError` at once for values that do not fit, `SubscriptionError` after `unsubscribe`,
+        `NotSettledError` after `timeout` seconds: the new values stand and take effect when the missing
+        broker answers.
         """
         given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
@@ -219,7 +214,7 @@ class Subscription:
     def update_nowait(
         self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
-        """As `update`, without waiting: the new values are in force in this client, and on their way."""
+        """As `update`, without waiting: the new values apply in this client at once."""
         given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
@@ -229,7 +224,7 @@ class Subscription:
         return _UNTRACED if tracing is None else tracing.updating(self.event_type.name, self.id)
 
     def _move(self, values: Mapping[str, object], gapless: bool, traceparent: str) -> None:
-        """Nothing is sent if no value differs."""
+        """Sends nothing if no value differs."""
         owner, core = self._owner, self._owner.core
         owner.check_open()
         now_ns = time.time_ns()
@@ -246,8 +241,6 @@ class Subscription:
         self._changed = core.epoch
 
     def _follow(self, fields: FollowedFields) -> None:
-        """Move with the fields of an object until its end."""
-
         def announce(values: Mapping[str, object]) -> None:
             with self._span() as traceparent:
                 self._move(values, False, traceparent)
@@ -256,7 +249,7 @@ class Subscription:
         fields.start(announce, self._owner.assigned)
 
     def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """These values, after those of the fields that are followed."""
+        """Announces the fields that are followed first. `VariableError` for a variable that follows one."""
         if self._fields is not None:
             self._fields.check_others(values)
         self._announce_fields()
@@ -267,20 +260,18 @@ class Subscription:
             self._fields.flush()
 
     async def renew(self, valid_for: float, *, timeout: float | None = None) -> None:
-        """Have the subscription end in so many seconds, counted anew from the arrival at the broker; returns
-        when the broker has applied it, of a durable session stored. `ValueError` for less than 0.001 s and
-        more than ten years, `SubscriptionError` after its end, `RefusedError` (NOT_FOUND) if it ends
-        meanwhile, `NotSettledError` after `timeout` seconds.
-        """
+        """End the subscription in `valid_for` seconds from arrival at the broker; returns when the broker has
+        applied it, for a durable session stored it. `ValueError` outside of 0.001 s to ten years,
+        `SubscriptionError` after its end, `RefusedError` (NOT_FOUND) if it ends meanwhile, `NotSettledError`
+        after `timeout` seconds."""
         valid_for_ns = validity_ns(valid_for)
         self._owner.check_open()
         self._owner.transmit(self._owner.core.renew(self.id, valid_for_ns, time.monotonic_ns()))
         await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Cancel the subscription: nothing more is handed out, iteration ends. A second call does nothing.
-        `SubscriptionError` for one that has ended by itself.
-        """
+        """Cancel: nothing more is handed out, iteration ends. Repeated calls have no effect.
+        `SubscriptionError` if the subscription has ended by itself."""
         if self._cancelled:
             return
         self._owner.unsubscribe(self)
@@ -314,18 +305,18 @@ class Subscription:
                 return event
 
     def batches(self) -> AsyncIterator[EventBatch]:
-        """The events batch by batch, as they arrived."""
+        """Batches as they arrived, without spurious events."""
         return Reading(self._next_whole_batch)
 
     async def read(
         self, *, until: float | Callable[[Event], bool] | None = None, limit: int | None = None
     ) -> Table:
-        """The next events as an Arrow table, a row each, in the columns of the event type.
+        """The next events as an Arrow table in the columns of the event type.
 
-        Returns after `until` seconds (0: with what has arrived), or behind the first event of which the
-        function `until` is true; after `limit` events; and at the end of the subscription. Events behind
-        those are left for the next reader. `ValueError` with neither, for seconds that are negative or not
-        finite, and for a limit below 1. An interrupt, or an error, loses what the call has read.
+        Returns after `until` seconds (0: what has arrived), or behind the first event for which `until` is
+        true; after `limit` events; and at the end of the subscription. Later events stay for the next reader.
+        `ValueError` with neither argument, for negative or infinite seconds, and for a limit below 1. An
+        interrupt or error loses what the call has read.
         """
         seconds, condition = _check_reading(until, limit)
         batches: list[EventBatch] = []
@@ -358,9 +349,7 @@ class Subscription:
         return batch
 
     async def _next_batch(self, take: Callable[[EventBatch], int]) -> EventBatch:
-        """The events of what has arrived first that match the newest values, and of these as many as `take`
-        returns; the others stay.
-        """
+        """The first `take(batch)` matching events of the oldest part; the others stay."""
         items = self._inbox.items
         while True:
             if self._pacer is not None:
@@ -386,7 +375,7 @@ class Subscription:
         return batch if count == len(batch) else batch.slice(0, count)
 
     def _set_max_rate(self, rate: float | None) -> None:
-        """Of each key from now on; None for any."""
+        """Events per second and key; None: unbounded."""
         if self._pacer is not None:
             self._pacer.end()
         key = self.event_type.key
@@ -413,7 +402,6 @@ class Subscription:
             self._inbox.put(part)
 
     def _discard(self) -> None:
-        """Drop what waits."""
         self._follow_nothing()
         if self._pacer is not None:
             self._pacer.discard()
@@ -421,14 +409,14 @@ class Subscription:
             part.claim.done()
 
     def _end(self, error: BaseException | None) -> None:
-        """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
+        """Waiting events are still handed out, unless the subscription was cancelled."""
         self._follow_nothing()
         if self._pacer is not None and not self._inbox.ended:
             self._pacer.end()
         self._inbox.end(error)
 
     def _end_following(self) -> None:
-        """Announce what was assigned, and nothing from now on."""
+        """Announce pending assignments, then stop following."""
         with suppress(CoveyError):
             self._announce_fields()
         self._follow_nothing()
@@ -447,7 +435,7 @@ class Subscription:
 
 
 def validity_ns(valid_for: float) -> int:
-    """A validity period in nanoseconds. `ValueError` unless it is seconds from 0.001 to ten years."""
+    """Nanoseconds. `ValueError` unless 0.001 s to ten years."""
     number = isinstance(valid_for, int | float) and not isinstance(valid_for, bool)
     longest_s = MAX_VALIDITY_NS // 1_000_000_000
     if not number or not 0.001 <= valid_for <= longest_s:
@@ -459,7 +447,7 @@ def validity_ns(valid_for: float) -> int:
 def _check_reading(
     until: float | Callable[[Event], bool] | None, limit: int | None
 ) -> tuple[float | None, Callable[[Event], bool] | None]:
-    """The seconds and the condition of `Subscription.read`. `ValueError` as there."""
+    """The seconds and condition of `Subscription.read`. `ValueError` as there."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ValueError(f"limit is {limit!r}: expected a number of events, from 1 on")
     if until is None:
@@ -474,7 +462,7 @@ def _check_reading(
 
 
 def check_max_rate(rate: object, event_type: EventType) -> None:
-    """`ValueError` for no rate, or one of an event type without a key."""
+    """`ValueError` unless a rate, for an event type with a key."""
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or not 0.001 <= rate <= 1_000_000:  # type: ignore[operator]
         raise ValueError(f"max_rate is {rate!r}: expected events per second and key, from 0.001 to 1000000")

@@ -1,11 +1,5 @@
-"""Single calls to brokers, without a session: the state of one, and walks through an overlay.
-
-A broker names its neighbours and their addresses, so one address leads to all. `explain` walks from a
-subscription to the publishers: where an event would stop on its way, and why. Each broker evaluates the slot
-of the broker before it. `follow` goes the way of one event, by what each broker's ring of recent events has
-of it. `OverviewReader` reads all brokers at one moment: what is counted becomes a rate by the reading before,
-and what is wrong a sentence with the page that says what to do. A broker that does not answer ends its
-branch, and the result says so.
+"""Single calls to brokers without a session, and walks through an overlay from one address, since a broker
+names its neighbours' addresses. A broker that does not answer ends its branch, and the result has the reason.
 """
 
 from __future__ import annotations
@@ -35,13 +29,13 @@ Step = dict[str, Any]
 MOST_BROKERS = 1_000
 """Further ones are counted and not read."""
 _LEAST_FREE_BYTES = 64 << 20
-"""A segment of a log: a disk with less is nearly full."""
+"""Below it a disk counts as nearly full: a segment of a log."""
 _AT_ONCE = 32
 _SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
 _FULL_PAGE = "durability.md#a-full-disk"
 _RUN_PAGE = "operations.md#run"
 _NEIGHBOURS_ALONE = 0
-"""Items of each list that are asked for: neighbours are listed in any case."""
+"""Neighbours are listed with any `listed`."""
 State = Mapping[str, Any]
 
 
@@ -52,7 +46,7 @@ async def call_broker(
     credentials: Credentials = PLAIN,
     within_s: float = _ANSWER_WITHIN_S,
 ) -> R:
-    """The reply of a broker. `ConnectError` if none answers there, `RefusedError` for an error status."""
+    """`ConnectError` if no broker answers, `RefusedError` for an error status."""
     try:
         async with Channel(address, credentials=credentials) as channel:
             reply = await channel.unary(method.path, request.SerializeToString(), within_s)
@@ -64,7 +58,7 @@ async def call_broker(
 
 
 async def event_type_at(address: str, name: str, credentials: Credentials) -> EventType:
-    """The event type of a name, as a broker has it. `RefusedError` (NOT_FOUND) if it has none."""
+    """A broker's event type. `RefusedError` (NOT_FOUND) if it has none."""
     request = DESCRIBE.request(type_name=name)
     return event_type_of(await call_broker(address, DESCRIBE, request, credentials))
 
@@ -76,11 +70,10 @@ async def inspect_broker(
     tls: Tls | str | Path | None = None,
     token: Token | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The state of the broker at an address: as text for people, and as plain values. `tls` and `token` as
-    for `Client`.
+    """The state of the broker at `address`, as text and as plain values. `tls` and `token` as for `Client`.
 
-    It has `listed` items of each list (types, clients, subscriptions and slots), 100 if it is None, 1,000 at
-    most, and the numbers of those left off. `ConnectError` if none answers there.
+    At most `listed` items of each list (types, clients, subscriptions, slots) and the number left off; None
+    is 100, the maximum 1,000. `ConnectError` if no broker answers.
     """
     return await inspect_as(address, credentials(tls, token), listed)
 
@@ -88,7 +81,6 @@ async def inspect_broker(
 async def inspect_as(
     address: str, credentials: Credentials, listed: int | None
 ) -> tuple[str, dict[str, Any]]:
-    """As `inspect_broker`."""
     if listed is not None and listed < 0:
         raise ValueError(f"listed is {listed}: expected 0 to 1,000")
     request = INSPECT.request(listed=listed)
@@ -103,11 +95,12 @@ async def explain(
     event: Mapping[str, object],
     credentials: Credentials = PLAIN,
 ) -> tuple[list[Step], list[str]]:
-    """The answer of each broker, from the subscription to the publishers, and the verdicts: one sentence for
-    each place where events enter or the walk ends.
+    """Where an event would stop between the publishers and a subscription, and why: each broker's answer,
+    starting at the subscription, and one verdict for each place where events enter or the walk ends.
 
-    `RefusedError` (NOT_FOUND) if the broker at `address` has no such client or subscription, or
-    INVALID_ARGUMENT for an event that does not fit its type; `ConnectError` if it does not answer.
+    Each broker evaluates the slot of the one before it. `RefusedError` if the broker at `address` has no such
+    subscription (NOT_FOUND), or the event does not fit its type (INVALID_ARGUMENT); `ConnectError` if it does
+    not answer.
     """
     text = json.dumps(event)
     steps: list[Step] = []
@@ -173,11 +166,10 @@ async def follow(
     *,
     seconds: float = 2.0,
 ) -> AsyncIterator[Step]:
-    """What each broker did with an event, from the broker at `address` on, while the event travels.
+    """What each broker did with an event, by its ring of recent events, from `address` on.
 
-    A broker that the event was sent to is polled until it has the event, for at most `seconds`; then `seen`
-    of its step is false. `error` is why a broker does not answer; for the first broker that is raised, as
-    `ConnectError` or `RefusedError`.
+    A broker to which the event was sent is polled for up to `seconds`; then its step has `seen` false.
+    `error` is why a broker does not answer; the first one raises `ConnectError` or `RefusedError`.
     """
     request = FOLLOW.request(type_name=type_name, publisher=publisher, sequence=sequence)
     loop = asyncio.get_running_loop()
@@ -204,14 +196,14 @@ async def follow(
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One broker. Rates are events per second since the reading before, 0 in the first; None is unknown."""
+    """Rates are events per second since the last reading, 0 in the first. None is unknown."""
 
     broker: str
     address: str
     state: str
-    """`serving`, `not ready`, or `no answer`."""
+    """"serving", "not ready" or "no answer"."""
     links: str
-    """Connected ones of all."""
+    """Connected and all, as "2/3"."""
     events_in: float = 0.0
     events_out: float = 0.0
     updates: float = 0.0
@@ -227,7 +219,7 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong at a broker, and the page of the documents that says what to do."""
+    """`page` is the page of the documents that says what to do."""
 
     broker: str
     text: str
@@ -236,10 +228,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The brokers by name; what is wrong; the connections for which most bytes wait, the sessions with most
-    subscriptions, both with their broker. `others` are neighbours of these that were not read, since there
-    are more than `MOST_BROKERS`.
-    """
+    """`slowest`: connections with most waiting bytes; `largest`: sessions with most subscriptions; both with
+    their broker. `others` counts neighbours beyond `MOST_BROKERS`, which were not read."""
 
     brokers: list[BrokerRow]
     problems: list[Problem]
@@ -249,7 +239,7 @@ class Overview:
 
 
 class OverviewReader:
-    """Reads an overlay again and again, from the broker at an address on."""
+    """Reads all brokers of an overlay repeatedly, from one address on."""
 
     def __init__(self, address: str, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
@@ -261,9 +251,8 @@ class OverviewReader:
         """The last state of each broker that has answered."""
 
     async def read(self) -> Overview:
-        """The overlay now. `CoveyError` if no broker answers at first; later, those that
-        were found before are rows without an answer.
-        """
+        """`CoveyError` if no broker answers at first; later, known brokers that do not answer have a row
+        without values."""
         states, failed = await self._walk()
         now = time.monotonic()
         before, self._before = self._before, {name: (now, state) for name, state in states.items()}
@@ -281,7 +270,7 @@ class OverviewReader:
         return Overview(rows, problems, slowest, largest, len(self._others))
 
     def _silent(self, name: str, why: str, states: Mapping[str, State]) -> Problem:
-        """A broker that does not answer: why, by its goodbye to a neighbour, or by its last state."""
+        """The reason is a goodbye to a neighbour, or a full disk in the last state."""
         partings = [each["partings"][name] for each in states.values() if name in each["partings"]]
         stored = next((each for each in partings if CANNOT_STORE in each), None)
         if stored is not None:
@@ -290,11 +279,10 @@ class OverviewReader:
         return Problem(name, f"{why}; {full}", _FULL_PAGE) if full else Problem(name, why, _RUN_PAGE)
 
     async def read_json(self) -> str:
-        """As `read`, for a page."""
         return json.dumps(asdict(await self.read()))
 
     async def _walk(self) -> tuple[dict[str, State], dict[str, str]]:
-        """The state of each broker that answers, and why others do not."""
+        """The states of brokers that answer, and the errors of others."""
         states: dict[str, State] = {}
         failed: dict[str, str] = {}
         if not self._addresses:
@@ -333,7 +321,7 @@ class OverviewReader:
 
 
 def row_of(address: str, state: State, now: float, before: tuple[float, State] | None) -> BrokerRow:
-    """A broker by its state, with rates since an earlier one."""
+    """Rates are since `before`."""
     neighbours = state["neighbours"].values()
 
     def rate(count: Callable[[State], int]) -> float:
@@ -361,7 +349,7 @@ def row_of(address: str, state: State, now: float, before: tuple[float, State] |
 
 
 def problems_of(state: State, before: State) -> list[Problem]:
-    """What is wrong at a broker by its state and an earlier one, most serious first."""
+    """Most serious first."""
     name = state["broker"]
     cut = {f"broker/{neighbour}" for neighbour, link in state["neighbours"].items() if not link["connected"]}
     found = [
@@ -396,7 +384,7 @@ def problems_of(state: State, before: State) -> list[Problem]:
 
 
 def full_disk_of(state: State) -> str:
-    """The sentence on a disk that is nearly full; "" if it is not, or the broker stores nothing."""
+    """Empty unless the disk is nearly full."""
     free = state.get("free_bytes")
     if free is None or free >= _LEAST_FREE_BYTES:
         return ""

@@ -1,7 +1,7 @@
-"""A view as its user holds it: the last event of each key inside of a filter, and how that changes.
+"""A user's handle of a view: the last event of each key that matches a filter, and its changes.
 
-Reading applies what has arrived, in order, to the view's state (`core/client/view_reader.py`).
-What was not read counts against the credit that the client has granted its broker, as for a subscription.
+Reading applies arrived events, in order, to the state (`core/client/view_reader.py`). Unread ones count
+against the broker's credit, as for a subscription.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from covey.overlay.core.client.view_reader import KINDS, Changes, ViewReader
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`kind` is "enter", "change" or "leave". `event` is the newest event of the key, or, where it leaves
-    because the bounds have moved, the last one inside.
-    """
+    """`kind` is "enter", "change" or "leave". `event` is the key's newest event; if the key leaves because
+    the bounds moved, its last one inside."""
 
     kind: str
     event: Event
 
 
 class ViewSubscription(Subscription):
-    """The subscription of a view: what comes for it goes to the view's reader.
+    """The subscription of a view; events go to the view's reader.
 
-    Who waits for an update of the view may be its only reader, so meanwhile what arrives is applied at once,
-    as for a snapshot: what is inside may be more than the credit granted to the broker.
+    A task that waits for an update may be the view's only reader, so meanwhile events are applied on arrival,
+    even beyond the granted credit.
     """
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter, max_keys: int) -> None:
@@ -48,9 +47,8 @@ class ViewSubscription(Subscription):
         self._over_bound: CapacityError | None = None
 
     async def complete(self, timeout: float | None, what: str) -> None:
-        """Wait until all that is inside, by what was sent so far, has arrived. `NotSettledError` after
-        `timeout` seconds.
-        """
+        """Wait until the content of the view, by what was sent so far, has arrived. `NotSettledError` after
+        `timeout` seconds."""
         self._awaited += 1
         try:
             self._apply()
@@ -60,15 +58,12 @@ class ViewSubscription(Subscription):
             self._awaited -= 1
 
     def moved(self) -> None:
-        """Its bounds have moved."""
         self._tell(self.reader.moved)
 
     def begun_anew(self) -> None:
-        """As `ViewReader.begun_anew`."""
         self._tell(self.reader.begun_anew)
 
     def answered(self, epoch: int) -> None:
-        """As `ViewReader.answered`."""
         self._tell(lambda: self.reader.answered(epoch))
         self.waiters.settle(epoch)
 
@@ -96,7 +91,7 @@ class ViewSubscription(Subscription):
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
-        """A view with too many keys ends; whoever reads it afterwards gets the same error."""
+        """Ends a view with too many keys; later reads raise the same error."""
         if self._over_bound is not None:
             raise self._over_bound.with_traceback(None)
         try:
@@ -119,11 +114,8 @@ class ViewSubscription(Subscription):
 
 
 class View:
-    """An async iterator of changes; `batches()` iterates over them in columns, `snapshot()` is what is
-    inside. Returned by `Client.view`.
-
-    Several tasks may read it; each change goes to one of them.
-    """
+    """An async iterator of changes, returned by `Client.view`. `batches()` iterates over them in columns,
+    `snapshot()` is the content. Several tasks may read it; each change goes to one."""
 
     def __init__(self, subscription: ViewSubscription) -> None:
         self._subscription = subscription
@@ -141,7 +133,6 @@ class View:
 
     @property
     def values(self) -> dict[str, object]:
-        """The newest values of the variables."""
         return dict(self._subscription.values)
 
     async def update(
@@ -152,10 +143,10 @@ class View:
         timeout: float | None = None,
         **variables: object,
     ) -> None:
-        """Give variables new values, all at once; returns when every broker on the way has applied them and
-        what is inside now has arrived: it is in `snapshot()`, and its changes wait for the reader.
+        """Set variables, all at once; returns when every broker on the way has applied them and the new
+        content is in `snapshot()`; its changes wait for the reader.
 
-        `values`, `timeout` and errors are those of `Subscription.update`; a value may not be a `Motion`.
+        Arguments and errors as of `Subscription.update`; a value may not be a `Motion`.
         """
         self.update_nowait(values=values, **variables)
         await self._subscription.complete(timeout, f"the update of view {self._subscription.id}")
@@ -166,13 +157,12 @@ class View:
         self._subscription.moved()
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Cancel the view: nothing more is handed out, iteration ends. A second call does nothing."""
+        """Cancel: nothing more is handed out, iteration ends. Repeated calls have no effect."""
         await self._subscription.unsubscribe(timeout=timeout)
 
     def snapshot(self) -> pa.Table:
-        """What is inside by all that has arrived, an event per key; its changes still wait for a reader.
-        Where many wait, those of a key become one, or a leave and an enter.
-        """
+        """The content by all that has arrived, one row per key. Changes still wait for a reader; many of one
+        key become one, or a leave and an enter."""
         with self._subscription.bounded():
             return pa.Table.from_batches([self._reader.batch().record_batch])
 
@@ -188,7 +178,7 @@ class View:
             return self._events.popleft()
 
     def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The changes batch by batch: the columns of the events, and `change`: enter, change or leave."""
+        """The events' columns, and `change`: enter, change or leave."""
         return Reading(self._next_records)
 
     async def _next_records(self) -> pa.RecordBatch:
@@ -208,6 +198,5 @@ class View:
 
 
 def check_max_keys(max_keys: object) -> None:
-    """`ValueError` for what is no number of keys."""
     if type(max_keys) is not int or max_keys < 1:
         raise ValueError(f"max_keys is {max_keys!r}: expected an integer from 1 on")
