@@ -1,6 +1,5 @@
-"""Addresses of brokers: "host:port" for TCP, "unix:path" for a socket file of this machine; and how a call to
-one ends that does not succeed.
-"""
+"""Broker addresses: "host:port" for TCP, "unix:path" for a socket file of this machine; and errors of
+calls."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from typing import NamedTuple
 
 _UNIX = "unix:"
 _LONGEST_LABEL = 63
-"""Of a host's name, whose labels have dots between them."""
+"""Of a label between the dots of a host name."""
 _LONGEST_PATH = 107
 """`sun_path` of Linux without its final zero."""
 
 
 def split_addresses(text: str) -> list[str]:
-    """The addresses of a text with commas between them."""
+    """Splits at commas."""
     return [address.strip() for address in text.split(",")]
 
 
@@ -29,9 +28,7 @@ class UnixAddress(NamedTuple):
 
 
 def is_local(address: TcpAddress | UnixAddress) -> bool:
-    """Whether only this machine can reach it: loopback, or a socket file. A name other than localhost may be
-    that of any machine.
-    """
+    """Whether only this machine can reach it: loopback or a socket file. Of names, only localhost counts."""
     if isinstance(address, UnixAddress):
         return True
     try:
@@ -43,7 +40,7 @@ def is_local(address: TcpAddress | UnixAddress) -> bool:
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
-    """`ValueError`, with what was expected, for a text that is no address."""
+    """`ValueError`, with what was expected, if this is no address."""
     if "\0" in text:
         raise ValueError("expected text without null characters")
     if text.startswith(_UNIX):
@@ -65,7 +62,7 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
 
 
 def _is_host(host: str) -> bool:
-    """Whether sockets and TLS take the name; for another they raise what is no `OSError`."""
+    """Whether sockets and TLS accept the name; others raise more than `OSError`."""
     if host.isascii():
         return all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split("."))
     try:
@@ -75,7 +72,7 @@ def _is_host(host: str) -> bool:
 
 
 class CallError(Exception):
-    """A gRPC call that ends without success; `status` is the name of a gRPC status."""
+    """A failed gRPC call; `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)

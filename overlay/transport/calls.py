@@ -1,13 +1,10 @@
-"""gRPC calls on the event loop, at either end, and their connection: it feeds `RpcConnection`, drains it and
-re-arms its timer. The messages of a call are read one by one, or are the frames of a link, which brokers and
-clients exchange alike.
+"""gRPC calls and their connection on the event loop, at either end: feeds and drains `RpcConnection`.
 
-Frames are handled in the turn of the loop in which they arrive, those that arrived together in one call. What
-its end leaves of them waits, unread by flow control, until the loop has served what else is ready, and as
-long as the end says. What is woken or sent in one turn is written at its end, in one piece of about 256 KiB
-at most; while the transport takes no more, nothing is taken from the connection. With a `TlsLayer` all bytes
-pass it. Nothing polls, and nothing is decided here: an idle connection costs nothing. The exchange ends with
-its call; the link outlives it.
+A call's messages are read one by one, or are the frames of a link. Frames are handled in the turn of the loop
+in which they arrive, together. Frames that the link's end leaves wait until the loop has served other
+connections; flow control counts them as unread. Output of a turn is written at its end, about 256 KiB at
+most; while the transport is full, nothing is taken from the connection. No decision is made here. The
+exchange ends with its call; the link outlives it.
 """
 
 from __future__ import annotations
@@ -35,22 +32,21 @@ T = TypeVar("T")
 
 _QUEUED_BYTES = 64 << 10
 _OFFERED = 256
-"""Messages that are offered to a link at once, however many a window holds."""
+"""Messages offered to a link at once."""
 _GOODBYE_S = 1.0
 _RETURNED_BYTES = 16 << 10
-"""Of messages that were processed, from which on they are given back to the windows of the peer: what all
-calls of a connection keep so is a tenth of its window."""
+"""Processed bytes from which on a call returns them to the peer's windows: over all calls, at most a tenth of
+the connection's window is kept back."""
 _UNCUT = 64 << 10
-"""Bytes of messages, of a peer whose turn it is not always, from which on no more are read."""
+"""Bytes of uncut messages from which on reading pauses, for an untrusted peer."""
 _FLUSH_S = 2.0
-"""How long a connection that has ended waits for a peer that does not read the last of it."""
+"""How long a connection that has ended waits for a peer to read the rest."""
 
 
 class RpcCall:
-    """Messages wait for `read`, or are frames that `exchange` passes on. A call that has ended has a `status`
-    and `details`; what is sent on it then is lost. One task at a time waits. `authorization` is that metadata
-    of a client.
-    """
+    """A call whose messages wait for `read`, or are frames for `exchange`. `status` and `details` are set
+    when it has ended; what is sent then is lost. One task at a time may wait. `authorization` is the client's
+    header."""
 
     def __init__(
         self, connection: RpcProtocol, call_id: int, path: str, authorization: Secret = NO_SECRET
@@ -65,15 +61,15 @@ class RpcCall:
         self._stream = self._http2.stream(call_id)
         self._held = False
         self._processed = 0
-        """Bytes of messages that were processed, and not yet given back to the windows of the peer."""
+        """Bytes of processed messages, not yet returned to the peer's windows."""
         self._reader: MessageReader | None = None
         self._unread: list[bytes] = []
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
         self._end: LinkEnd | None = None
-        """What gets the frames, while they are exchanged."""
+        """Receives the frames during `exchange`."""
         self._left: list[Frame[WireMessage]] = []
-        """The first of the unread messages, decoded."""
+        """The first unread messages, decoded."""
         self._error: Exception | None = None
         """Why this end ends the exchange."""
 
@@ -83,32 +79,31 @@ class RpcCall:
 
     @property
     def host(self) -> str:
-        """The address of the peer without its port; "unix:" for a socket file."""
+        """The peer's address without port; "unix:" for a socket file."""
         return self._connection.host
 
     @property
     def certified(self) -> Certified | None:
-        """What the verified certificate of the peer says; None without one."""
         return self._connection.certified
 
     def trust(self) -> None:
-        """The peer has proven who it is, or everybody may do everything."""
+        """For a peer that has proven its identity, or where everybody has all rights."""
         self._http2.budget.trust()
 
     def charge(self, permits: float) -> None:
-        """What the peer has sent has made so much work, and brought nothing (`core/budget.py`)."""
+        """Charge the peer for work that brought nothing (`core/budget.py`)."""
         if self.status is None:
             asyncio.get_running_loop().call_soon(self._connection.charge, permits)
 
     # --- reading --------------------------------------------------------------------------------------------
 
     async def answer(self, answer: Callable[[], T]) -> T:
-        """What is computed for a client, when it is its turn."""
+        """Compute an answer in the client's turn."""
         line = self._connection.line
         return answer() if line is None else await line.run(answer)
 
     async def read(self) -> bytes | None:
-        """The next message; None once the peer sends no more. For one reader, before frames are exchanged."""
+        """The next message; None once the peer has ended. One reader, before `exchange`."""
         while not self._cut():
             if self._complete:
                 return None
@@ -119,12 +114,12 @@ class RpcCall:
         return message
 
     async def drain(self) -> None:
-        """Until the peer sends no more. Messages that come meanwhile are dropped."""
+        """Drop messages until the peer has ended."""
         while await self.read() is not None:
             pass
 
     async def ended(self) -> None:
-        """Until the call has a status."""
+        """Wait until the call has a status."""
         while self.status is None:
             await self._wait()
 
@@ -137,13 +132,13 @@ class RpcCall:
 
     @property
     def unbegun(self) -> bool:
-        """Whether this end closed the connection before the peer had begun HTTP/2."""
+        """Whether this end closed the connection before the peer began HTTP/2."""
         closed = self._http2.closed
         return closed is not None and closed.ours and not self._http2.begun
 
     @property
     def uncut_bytes(self) -> int:
-        """Of messages that have arrived, if one is whole: else none could be cut before more is read."""
+        """Bytes that have arrived if a message is whole; else 0, since only reading on makes it whole."""
         return 0 if self._reader is None or not self._reader.waiting else self._reader.size
 
     @property
@@ -151,7 +146,7 @@ class RpcCall:
         return bool(self._unread) or (self._reader is not None and self._reader.waiting)
 
     def _cut(self) -> bool:
-        """Have some of the messages that have arrived; whether there are any."""
+        """Whether there are unread messages; cuts some if necessary."""
         if not self._unread and self._reader is not None and self._reader.waiting:
             self._unread = self._connection.cut(self.id, self._reader, _OFFERED)
         return bool(self._unread)
@@ -159,11 +154,11 @@ class RpcCall:
     # --- frames ---------------------------------------------------------------------------------------------
 
     async def exchange(self, end: LinkEnd, *, await_end: bool = False) -> None:
-        """Pass all messages, those that have not been read included, to the end of a link, and send its
-        frames, until the call ends. Raises the error that ended it, if it is known.
+        """Pass messages, unread ones included, to `end` and send its frames until the call ends. Raises the
+        error that ended it, if known.
 
-        One that is closed sends a goodbye, and with `await_end` waits a little for the peer to end the call.
-        The end is not touched afterwards: another call may use it.
+        `close` makes it send a goodbye and, with `await_end`, wait a little for the peer to end the call.
+        `end` is not touched afterwards, so another call may use it.
         """
         from covey.overlay.transport.packets import (
             Goodbye,
@@ -218,7 +213,6 @@ class RpcCall:
             self._finish_exchange()
 
     def _resume(self) -> None:
-        """Offer the end of the link what it has not received."""
         self._held = False
         if self._end is not None and self._reader is not None:
             self._received(self._reader, time.monotonic_ns())
@@ -227,13 +221,12 @@ class RpcCall:
             self._finish_exchange()
 
     def _resume_later(self) -> None:
-        """As `_resume`, once the loop has served others."""
+        """After the loop has served other connections."""
         self._connection.later(self._resume)
 
     def _received(self, reader: MessageReader, now_ns: int) -> None:
-        """Messages have arrived: the end of the link gets some, in order. What it leaves fills the window of
-        the peer until it is offered again, with what comes meanwhile.
-        """
+        """Pass messages to the link's end, in order. What it leaves stays in the peer's window until it is
+        offered again."""
         self._reader, end = reader, self._end
         if end is None:
             self._wake_reader()
@@ -283,22 +276,21 @@ class RpcCall:
 
     @property
     def writable(self) -> bool:
-        """Whether less is queued than the peer should be sent at once."""
         return self._stream is not None and self._stream.queued_bytes < _QUEUED_BYTES
 
     @property
     def wake(self) -> Callable[[], None]:
-        """Sends the frame that the link has, at the end of this turn of the loop."""
+        """Requests the link's next frame at the end of this turn of the loop."""
         return partial(self._connection.flush_soon, self)
 
     def send(self, message: bytes) -> None:
-        """Queue a message, however much is queued."""
+        """Queue a message, without bound."""
         if self._stream is not None:
             self._http2.send_message(self._stream, message)
             self._connection.flush_soon()
 
     async def sent(self) -> None:
-        """Until little is queued, or the call has ended."""
+        """Wait until little is queued, or the call has ended."""
         while self.status is None and not self.writable:
             await self._connection.wait_for_room()
 
@@ -324,7 +316,7 @@ class RpcCall:
     # --- what the protocol calls ----------------------------------------------------------------------------
 
     def _drop(self) -> None:
-        """Drop what has arrived and was not read, and give it back to the windows."""
+        """Drop unread messages and return their bytes to the windows."""
         unread = sum(map(len, self._unread)) + (0 if self._reader is None else self._reader.drop())
         self._unread, self._left = [], []
         self._held = False
@@ -356,10 +348,9 @@ class RpcCall:
 
 
 class RpcProtocol(asyncio.Protocol):
-    """`started` gets the calls of a client; `opened` and `closed` are called when the connection begins and
-    has ended. A server's has its `line`. `unreached` is why calls fail if the peer never answers.
-    `established` has a result, the sentence of a failure or "", once TLS is, or at once without it.
-    """
+    """`started` is called with a client's new call, `opened` and `closed` with the connection's begin and
+    end. `line` is a server's. `unreached` is why calls fail if the peer never answers. `established` resolves
+    once TLS is, or at once without it: "" or the failure."""
 
     def __init__(
         self,
@@ -376,7 +367,7 @@ class RpcProtocol(asyncio.Protocol):
         self._http2 = rpc.http2
         self.line = line
         self._ample = rpc.http2.budget.ample
-        """Whether what the client of a server sends is handled at once."""
+        """Whether the peer's bytes are handled at once."""
         self.tls = tls
         self.peer = ""
         self.host = ""
@@ -392,15 +383,15 @@ class RpcProtocol(asyncio.Protocol):
         self._timer = LoopTimer()
         self._paused = False
         self._pending: bytes | None = None
-        """Bytes that wait for their turn in the line, None while none do."""
+        """Bytes that wait in the line; None if none do."""
         self._waits = False
-        """Whether nothing is read."""
+        """Whether reading is paused."""
         self._writable = False
-        """Whether bytes may be written: the connection is established, and does not end."""
+        """Whether the connection is established and not ending."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
         self._blocked: dict[int, RpcCall] = {}
-        """Calls that are woken once they are writable."""
+        """Calls to wake once they are writable."""
         self._room: asyncio.Future[None] | None = None
 
     # --- what the transport calls ---------------------------------------------------------------------------
@@ -423,7 +414,7 @@ class RpcProtocol(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes, *, served: bool = False) -> None:
-        """Bytes have arrived; or, `served`, it is their turn in the line."""
+        """`served`: it is the bytes' turn in the line."""
         now_ns = time.monotonic_ns()
         if self._pending is not None or not (served or self.line is None or self._ample(now_ns)):
             self._wait(data)
@@ -454,7 +445,7 @@ class RpcProtocol(asyncio.Protocol):
                 self._close_transport()
 
     def _wait(self, data: bytes) -> None:
-        """Handle bytes when it is their turn, and read no more before."""
+        """Queue bytes in the line and pause reading."""
         line, transport = self.line, self._transport
         if transport is None or transport.is_closing():
             return
@@ -480,14 +471,14 @@ class RpcProtocol(asyncio.Protocol):
         self._read_on()
 
     def later(self, call: Callable[[], None]) -> None:
-        """Call something once the loop has served others: what has arrived on other connections."""
+        """Call after the loop has served other connections."""
         if self.line is None or self._ample(time.monotonic_ns()):
             self._loop.call_soon(self._loop.call_soon, call)
         else:
             self.line.join(call)
 
     def _read_on(self) -> None:
-        """Read while nothing waits for its turn: what has not been read is bounded by the system."""
+        """Pause reading while bytes wait for their turn, else resume: the system bounds what is unread."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -523,13 +514,12 @@ class RpcProtocol(asyncio.Protocol):
 
     @property
     def certified(self) -> Certified | None:
-        """What the verified certificate of the peer says; None without one."""
         return None if self.tls is None else self.tls.certified
 
     # --- what calls use -------------------------------------------------------------------------------------
 
     def start(self, path: str, timeout_s: float | None, authorization: bytes = b"") -> RpcCall | None:
-        """A new call of a client; None if the connection takes no more."""
+        """A client's new call; None if the connection takes no more."""
         timeout_ns = None if timeout_s is None else int(timeout_s * 1e9)
         now_ns = time.monotonic_ns()
         call_id = self.rpc.start(path, timeout_ns=timeout_ns, authorization=authorization, now_ns=now_ns)
@@ -544,7 +534,6 @@ class RpcProtocol(asyncio.Protocol):
         self._handle(self.rpc.charge(permits, time.monotonic_ns()))
 
     def cut(self, call_id: int, reader: MessageReader, most: int) -> list[bytes]:
-        """As `RpcConnection.cut`."""
         messages = self.rpc.cut(call_id, reader, most, time.monotonic_ns())
         if self._waits:
             self._read_on()
@@ -562,13 +551,13 @@ class RpcProtocol(asyncio.Protocol):
         self.flush_soon()
 
     async def wait_for_room(self) -> None:
-        """Until something was written, or a call has ended."""
+        """Wait until something was written or a call has ended."""
         if self._room is None:
             self._room = self._loop.create_future()
         await asyncio.shield(self._room)
 
     def shut_down(self) -> None:
-        """Take no more calls, and close once those that are open have ended."""
+        """Accept no more calls; close once open ones have ended."""
         self._http2.shut_down()
         self.flush_soon()
 
@@ -579,9 +568,8 @@ class RpcProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def forget_transport(self) -> None:
-        """The attempt to connect was given up, maybe after it had succeeded: uvloop then closes the transport
-        and does not say so.
-        """
+        """For an abandoned attempt to connect. If it had succeeded, uvloop closes the transport without
+        notice."""
         self._transport = None
         self._writable = False
         self._timer.cancel()
@@ -594,7 +582,6 @@ class RpcProtocol(asyncio.Protocol):
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _fail(self, why: str) -> None:
-        """TLS has failed, or is missing."""
         why = f"{'the connection broke' if self._http2.begun else self._unreached}: {why}"
         self._handle(self.rpc.lost(why))
         self._establish(why)
@@ -610,7 +597,7 @@ class RpcProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def _handle(self, events: list[RpcEvent], now_ns: int = 0) -> None:
-        """Events; messages among them have arrived now."""
+        """`now_ns` is when messages among the events arrived."""
         for event in events:
             if isinstance(event, MessagesReceived):
                 receiver = self._calls.get(event.call_id)
@@ -643,7 +630,7 @@ class RpcProtocol(asyncio.Protocol):
         return self._calls.pop(call_id, None)
 
     def flush_soon(self, woken: RpcCall | None = None) -> None:
-        """Write at the end of this turn what is due, and what a woken call has."""
+        """Write pending output at the end of this turn, and the next frame of `woken`."""
         if woken is not None and woken.status is None:  # or an ended connection would keep the call
             self._woken[woken.id] = woken
         if not self._flushing:

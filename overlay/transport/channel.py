@@ -1,8 +1,5 @@
-"""A client's gRPC connection to a broker.
-
-Connections are direct, never through a proxy of the environment, and never shared, so that each attempt to
-connect opens a new one. A dead peer (a pulled cable, a stopped machine) is detected within five seconds.
-"""
+"""A client's gRPC connection to a broker: direct, past the environment's proxies, and never shared, so each
+attempt opens a new one. A dead peer (pulled cable, stopped machine) is detected within five seconds."""
 
 from __future__ import annotations
 
@@ -29,10 +26,8 @@ def max_message_bytes(max_frame_bytes: int) -> int:
 
 
 class Channel:
-    """One connection, for the duration of an `async with` block, which raises `CallError` if nobody answers.
-
-    Without `max_frame_bytes` no message is bounded: a client learns it from the hello of the broker.
-    """
+    """One connection within an `async with` block; entering raises `CallError` if nobody answers. Without
+    `max_frame_bytes` messages are unbounded: a client learns the bound from the broker's hello."""
 
     def __init__(
         self, address: str, max_frame_bytes: int | None = None, *, credentials: Credentials = PLAIN
@@ -99,7 +94,7 @@ class Channel:
             await asyncio.wait({self._protocol.lost}, timeout=_CLOSE_WITHIN_S)
 
     def call(self, path: str, timeout_s: float | None = None) -> RpcCall:
-        """Begin a call. `CallError` if the connection has ended."""
+        """`CallError` if the connection has ended."""
         assert self._protocol is not None
         call = self._protocol.start(path, timeout_s, self._authorization)
         if call is None:
@@ -108,7 +103,7 @@ class Channel:
         return call
 
     async def unary(self, path: str, request: bytes, timeout_s: float | None = None) -> bytes:
-        """The reply to one request. `CallError` if there is none, or after `timeout_s` seconds."""
+        """The reply to one request. `CallError` if there is none within `timeout_s`."""
         call = self.call(path, timeout_s)
         call.send(request)
         call.end_request()
@@ -123,7 +118,7 @@ class Channel:
 
 
 def error_of(call: RpcCall, address: str) -> CallError:
-    """Why a call has ended, in one clear sentence."""
+    """Why a call has ended, in one sentence."""
     status = call.status or "UNKNOWN"
     if status == "UNIMPLEMENTED":
         return CallError(status, f"the server at {address} is not a Covey broker")

@@ -1,8 +1,7 @@
-"""The messages of the core on the wire (proto/broker.proto), one encoder and one decoder each, with the
-values and the events in them; `packets.py` has the packets they travel in.
+"""Core messages on the wire (proto/broker.proto), one encoder and one decoder each.
 
 Invariants: decoding an encoded message gives an equal one; the bytes of a batch pass through unchanged; a
-message that does not make sense raises `MessageError`, never anything else.
+message that makes no sense raises `MessageError`, never anything else.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UINT32 = struct.Struct("<I")
 _UINT32S = np.dtype("<u4")
 _OF_ONE = np.array((0, 1))
-"""The offsets of one event for one subscription."""
+"""Offsets of one event for one subscription."""
 _OF_ONE.flags.writeable = False
 _STEPS = {step.value for step in MoveStep}
 _ALIKE: dict[str, Any] = {
@@ -88,23 +87,22 @@ _ALIKE: dict[str, Any] = {
     "sync_end": SyncEnd,
     "refuse": Refuse,
 }
-"""Messages whose fields are the same on the wire."""
+"""Messages with the same fields on the wire."""
 _MOVE_ALIKE = [
     field.name
     for field in fields(SessionMove)
     if field.name not in ("step", "offsets", "subscriptions", "records")
 ]
 _PUBLISHER_CHARACTERS = 400
-"""Of a client's events: an id has 200 at most. Neither credit nor the bound of a queue counts them, and they
-are the keys of watermarks."""
+"""Of a client's events; an id has at most 200. No credit or queue bound counts them, and they are keys of
+watermarks."""
 SCHEMA_BYTES = 64 << 10
-"""Of an event type that a client names, since types are bounded by their number."""
+"""Of a client's event type, since types are bounded only in number."""
 _COUNTED_BYTES = 128
 _OF_CLIENTS = (
     *("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "publish", "hold"),
     *("sync_begin", "sync_end"),
 )
-"""The kinds of messages that a client sends."""
 
 
 def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
@@ -134,7 +132,7 @@ def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> N
 
 
 def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
-    """The values by variable, in the order of their names: a map has none on the wire."""
+    """Ordered by variable name, since a map on the wire has no order."""
     values: dict[str, Scalar] = {}
     for name in sorted(wire):
         value = wire[name]
@@ -158,7 +156,7 @@ def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
 
 
 def encode_values(values: Mapping[str, Scalar]) -> bytes:
-    """Values of broker variables, on their own."""
+    """Values of broker variables on their own."""
     wire = pb.Update()
     fill_values(wire.values, values)
     data: bytes = wire.SerializeToString(deterministic=True)
@@ -166,7 +164,6 @@ def encode_values(values: Mapping[str, Scalar]) -> bytes:
 
 
 def decode_values(data: bytes) -> dict[str, Scalar]:
-    """The inverse of `encode_values`."""
     return values_of(pb.Update.FromString(data).values)
 
 
@@ -191,7 +188,7 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
 
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
-    """A batch of a client, or one `checked` by a broker: only that may have results."""
+    """`checked`: by a broker. Only such a batch may have results."""
     event_type, schema = lookup(wire.type_name), wire.schema
     if event_type is None:
         raise UnknownTypeError(wire.type_name)
@@ -231,7 +228,7 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
 
 
 def bytes_of_events(wire: pb.Events) -> int:
-    """What `EventBatch.nbytes` would be of events that cannot be decoded."""
+    """As `EventBatch.nbytes`, for events that cannot be decoded."""
     return (len(wire.packed_columns) or len(wire.record_batch)) + bytes_of_results(wire.results)
 
 
@@ -294,7 +291,7 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
 
 
 def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
-    """The ids of each event: mostly all have the same, which are written once. None where they differ."""
+    """The ids that all events share, as is usual; None if they differ."""
     count = m.batch.count
     each = len(m.ids) // count if count else 0
     if (
@@ -374,7 +371,7 @@ def _decode_update(wire: pb.Message, lookup: TypeLookup) -> Update:
 
 @lru_cache(1024)
 def _only_id(data: bytes) -> npt.NDArray[np.int64]:
-    """The id of a Deliver that has one. Nobody may write to what messages share."""
+    """The id of a Deliver that has one. Shared between messages, so not writable."""
     ids = np.frombuffer(data, _UINT32S).astype(np.int64)
     ids.flags.writeable = False
     return ids
@@ -429,7 +426,7 @@ def _decode_session_move(wire: pb.Message, lookup: TypeLookup) -> SessionMove:
 
 
 def _decode_record(deliver: pb.Deliver) -> Deliver:
-    """Of a type that a broker on the way may not know."""
+    """Decodes by the record's own schema, since a broker on the way may not have the type."""
     schema = decode_event_type(deliver.events.schema)
     return _decode_deliver(pb.Message(deliver=deliver), {schema.name: schema}.get)
 
@@ -472,10 +469,9 @@ for _kind, _message in _ALIKE.items():
 
 
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
-    """`MessageError` for kinds that brokers alone send, which are not decoded: a Deliver of 1 MB may name as
-    many subscriptions for each of thousands of events. A filter of more bytes is not parsed, nor a schema of
-    more than `SCHEMA_BYTES`, and texts among values count like those in a filter.
-    """
+    """`MessageError`, before decoding, for kinds that only brokers send, for a filter or texts among values
+    over `filter_bytes`, and for a schema over `SCHEMA_BYTES`. An undecoded Deliver of 1 MB may name as many
+    subscriptions for each of thousands of events."""
     if kind in ("subscribe", "update") and (body := getattr(wire, kind)).ByteSize() > filter_bytes:
         size = sum(len(value.string.encode()) for value in body.values.values())
         if size > filter_bytes:
@@ -500,10 +496,9 @@ def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) ->
 def decode_message(
     wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
 ) -> Message:
-    """A core message; of a client one that it may send, with a filter of at most `filter_bytes`. Events from
-    a broker were checked where they entered the overlay. Raises `MessageError`, with the answer to send, for
-    one that does not make sense here.
-    """
+    """A core message. `filter_bytes` is set for clients: only their kinds, and filters up to this size.
+    Events of brokers were checked where they entered the overlay. `MessageError`, with the answer to send,
+    for a message that makes no sense here."""
     kind = wire.WhichOneof("kind")
     if filter_bytes is not None and kind != "publish":
         _check_from_client(wire, kind, filter_bytes)
@@ -527,8 +522,8 @@ def decode_message(
 
 
 def weight(wire: pb.Message) -> int:
-    """As how many messages one of a client counts in its turn: to parse and index a filter takes about a
-    millisecond per KiB, an ordinary subscription 80 us."""
+    """How many messages a client's message counts as in its turn: parsing and indexing a filter takes about 1
+    ms per KiB, an ordinary subscription 80 us."""
     kind = wire.WhichOneof("kind")
     if kind in ("subscribe", "advertise"):
         return 1 + len(getattr(wire, kind).filter) // _COUNTED_BYTES
@@ -536,7 +531,7 @@ def weight(wire: pb.Message) -> int:
 
 
 def event_bytes(wire: pb.Message) -> int:
-    """What `size_of` would say of the events of a message that could not be decoded."""
+    """As `size_of`, for the events of a message that could not be decoded."""
     kind = wire.WhichOneof("kind")
     if kind == "publish":
         return FIXED_BYTES + bytes_of_events(wire.publish.events)

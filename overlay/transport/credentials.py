@@ -1,7 +1,5 @@
-"""What a side proves itself with when it opens a connection: TLS with or without a certificate, and a token.
-
-Secrets are in no `repr` and in no error.
-"""
+"""How a side proves its identity when it connects: TLS, with or without a certificate, and a token. Secrets
+are in no `repr` and no error."""
 
 from __future__ import annotations
 
@@ -17,18 +15,18 @@ from covey.overlay.transport.address import CallError, TcpAddress, UnixAddress, 
 from covey.overlay.transport.tls import Tls, TlsContexts, TlsError, TlsLayer, certified
 
 Token = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or what returns one; it is called before each connection."""
+"""A bearer token, or a function that returns one, called before each connection."""
 _MOST_TOKEN_BYTES = 8_192
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token in a file, which is read before each connection: it may be renewed."""
+    """A token file, read before each connection."""
 
     path: str | Path
 
     def __call__(self) -> str:
-        """`CallError` for a file that cannot be read."""
+        """`CallError` if the file cannot be read."""
         try:
             return Path(self.path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -38,17 +36,15 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of one client, or of a broker that dials. A broker verifies names itself, without `check_host`.
-
-    A Unix socket has no TLS: the permissions of its file say who may open it.
-    """
+    """Of a client or a broker that dials; a broker verifies names itself, without `check_host`. A Unix socket
+    has no TLS: the permissions of its file control access."""
 
     tls: TlsContexts | None = None
     token: Token | None = field(default=None, repr=False)
     check_host: bool = True
 
     def layer(self, address: TcpAddress | UnixAddress) -> TlsLayer | None:
-        """TLS for a new connection; `TlsError` for files that cannot be used."""
+        """TLS for a new connection; `TlsError` for unusable files."""
         if self.tls is None or isinstance(address, UnixAddress):
             return None
         context = self.tls.client(check_host=self.check_host)
@@ -56,13 +52,12 @@ class Credentials:
 
     @property
     def renews(self) -> bool:
-        """Whether there may be another token."""
+        """Whether the next connection may have another token."""
         return callable(self.token)
 
     async def owner(self) -> str | None:
-        """The owner of this client's names (`core/access/rights.py`), as far as this side can tell: the
-        subject of a JWT, which is not verified here, or the client that the certificate names.
-        """
+        """The owner of this client's names (`core/access/rights.py`): the subject of a JWT, not verified
+        here, or the client in the certificate; None if unknown."""
         subject = None
         if self.token is not None:
             try:
@@ -79,9 +74,8 @@ class Credentials:
         return owner_named(subject) if isinstance(subject, str) and subject else None
 
     async def authorization(self, address: TcpAddress | UnixAddress) -> bytes:
-        """The value of that metadata; empty without a token. `CallError` for a token that is no text, or that
-        would cross a network in the clear.
-        """
+        """The header's value; empty without a token. `CallError` for a token that is no text, or would cross
+        a network in the clear."""
         if self.token is None:
             return b""
         if self.tls is None and not is_local(address):
@@ -114,7 +108,7 @@ PLAIN = Credentials()
 
 
 def credentials(tls: Tls | str | Path | None, token: Token | None) -> Credentials:
-    """Those of a client; `tls` may be the path of its authority alone. `TlsError` for what is neither."""
+    """`tls` may be the authority's path alone. `TlsError` for another type."""
     if tls is not None and not isinstance(tls, Tls):
         tls = Tls(tls)
     if token is not None and not isinstance(token, str) and not callable(token):

@@ -1,15 +1,11 @@
-"""What Covey's processes have of an event loop: the loop, a timer for a state machine, pauses between
-attempts to connect, and a waiting line.
+"""The event loop of Covey's processes, a timer, pauses between attempts to connect, and a waiting line.
 
-Pauses double up to a bound and vary at random, so that peers that lost the same broker do not reconnect at
-the same moment. Only a connection that lasted starts them over: one that opens and breaks at once, because
-its peer cannot take what it is sent, is a failure like any other.
+Pauses double up to a bound, with random variation so that peers do not reconnect together. Only a connection
+that lasted resets them: one that breaks at once is a failure like any other.
 
-The waiting line is for those whom a server does not trust yet, and for those who bring too little: one after
-the other. In it stand the bytes of connections that have not proven who they are, the rest of what was more
-than a turn of a connection, and requests of single calls. However many they are, all together have at most
-half of the loop's time, in slices of about `_SLICE_S`: what else is ready waits for one slice, or for the one
-thing in it that takes longer, a TLS handshake or a request.
+The waiting line serves, one after the other, bytes of unauthenticated connections, the rest of what exceeds a
+connection's turn, and requests of single calls. Together they take at most half of the loop's time, in slices
+of about `_SLICE_S`; a TLS handshake or a request may take longer.
 """
 
 from __future__ import annotations
@@ -28,13 +24,13 @@ _NEVER = 1 << 63
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 HEALTHY_AFTER_S = 5.0
-"""How long a connection lasts before the next pause is the first one again."""
+"""After so long a connection resets the pauses."""
 _SLICE_S = 0.0005
 _MOST_BYTES = 32 << 20
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`."""
+    """As `asyncio.run`, on uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -44,20 +40,19 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopTimer:
-    """Calls `fire` with the time when it is due, in nanoseconds of the monotonic clock. A call may come
-    early: the deadline it was armed for may have passed away meanwhile. Event loops have that clock.
+    """Calls `fire` with the time in ns of the monotonic clock, which event loops use too. It may fire early,
+    since the deadline may have been withdrawn.
 
-    Holds `fire`, a method of its owner, only while it is armed: else the two were a reference cycle, and the
-    owner would stay in memory until a full garbage collection.
+    Keeps `fire`, a method of its owner, only while armed: a reference cycle would keep the owner in memory
+    until a full garbage collection.
     """
 
     def __init__(self) -> None:
         self._handle: asyncio.TimerHandle | None = None
         self.due_ns = _NEVER
-        """When it fires."""
 
     def arm(self, due_ns: int | None, fire: Callable[[int], None]) -> None:
-        """Fire at that time at the latest; None asks for nothing, as does a time behind `due_ns`."""
+        """Fire at `due_ns` at the latest. No effect for None, or a time behind the current `due_ns`."""
         if due_ns is None or self.due_ns <= due_ns:
             return
         if self._handle is not None:
@@ -76,18 +71,15 @@ class LoopTimer:
 
 
 class Backoff:
-    """The pauses of one connection."""
-
     def __init__(self) -> None:
         self._pause_s = _FIRST_PAUSE_S
         self._connected_s: float | None = None
 
     def connected(self) -> None:
-        """A connection has opened."""
         self._connected_s = time.monotonic()
 
     def pause_s(self) -> float:
-        """Seconds to wait before the next attempt; about twice as long each time, up to 1 s."""
+        """Seconds before the next attempt: doubling, up to 1 s."""
         if self._connected_s is not None and time.monotonic() - self._connected_s >= HEALTHY_AFTER_S:
             self._pause_s = _FIRST_PAUSE_S
         self._connected_s = None
@@ -96,7 +88,7 @@ class Backoff:
 
 
 class WaitingLine:
-    """That of one server. `bytes` of those who wait are bounded (`full`)."""
+    """A server's waiting line. `bytes` of those in it are bounded (`full`)."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -105,18 +97,17 @@ class WaitingLine:
 
     @property
     def full(self) -> bool:
-        """Whether those who wait have as many bytes as all together may have."""
         return self.bytes >= _MOST_BYTES
 
     def join(self, serve: Callable[[], None]) -> None:
-        """Call `serve` when it is its turn."""
+        """Call `serve` in its turn."""
         self._waiting.append(serve)
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._serve)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What a call returns or raises, when it is its turn."""
+        """Make a call in its turn."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.join(partial(_settle, result, call))
         try:
@@ -148,7 +139,7 @@ class WaitingLine:
 
 
 def _settle(result: asyncio.Future[T], call: Callable[[], T]) -> None:
-    """Make the call for who waits for its result, unless he has gone."""
+    """Make the call unless its caller has gone."""
     try:
         if not result.done():
             result.set_result(call())

@@ -1,14 +1,12 @@
-"""What the broker's methods carry (proto/broker.proto): the packets of a connection, which are greetings,
-frames and goodbyes, and the requests and replies of single calls.
+"""Packets of a connection (hello, frame, goodbye) and bodies of single calls (proto/broker.proto).
 
-A decoded frame has its messages in wire form: `codec.py` decodes these one by one, since the meaning of a
-message may depend on the schema that the one before it declared. Those of a large frame are not even parsed:
-to make objects of all messages of a frame of 4 MiB takes 20 ms for 40,000 subscriptions, and 14 s for two
-million empty messages, which a hostile client may send. On the wire a message within a frame is a field of
-bytes: read as such, the largest frame takes at most 40 ms, and a turn parses the messages that it handles.
+A decoded frame has its messages in wire form: `codec.py` decodes one by one, since a message may depend on
+the schema that the one before declared. Messages of a large frame stay bytes until a turn handles them: to
+make objects of all messages in 4 MiB takes 20 ms for 40,000 subscriptions, but 14 s for two million empty
+messages of a hostile client; as bytes the largest frame takes at most 40 ms.
 
-Invariants: decoding an encoded packet gives an equal one; bytes of a peer raise `MalformedPacketError`, or
-`LinkError` where a message of a large frame is read, never anything else.
+Invariants: decoding an encoded packet gives an equal one; a peer's bytes raise `MalformedPacketError`, or
+`LinkError` when a message of a large frame is read, never anything else.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ from covey.proto import broker_pb2 as pb
 SERVICE = "covey.v1.Broker"
 CONNECT = f"/{SERVICE}/Connect"
 PROTOCOL = 2
-"""The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
-is used (`_check_protocol`)."""
+"""The only version spoken here. A connection uses the older of both sides' newest versions
+(`_check_protocol`)."""
 _READ_BYTES = 16 << 10
-"""Frames of up to so many bytes are parsed whole, in at most 0.6 ms: a little less work per message."""
+"""Smaller frames are parsed whole, in at most 0.6 ms, which costs less per message."""
 _DECODED_BYTES = 32 << 10
-"""Of frames, from which on no further frame is decoded before those are received."""
+"""Bytes of frames that are decoded together."""
 _SLOW_OF = {pb.SlowConsumer.Value(f"SLOW_CONSUMER_{policy.name}"): policy for policy in SlowConsumer}
 B = TypeVar("B", bound=WireBody)
 Q = TypeVar("Q", bound=WireBody)
@@ -46,7 +44,7 @@ R = TypeVar("R", bound=WireBody)
 
 
 def _unread_packet() -> Any:
-    """The class of packets as in broker.proto, but for the messages of a frame, which are bytes."""
+    """The packet class of broker.proto, with a frame's messages as bytes."""
     file = descriptor_pb2.FileDescriptorProto()
     pb.DESCRIPTOR.CopyToProto(file)
     (frame,) = (each for each in file.message_type if each.name == "Frame")
@@ -64,7 +62,7 @@ _read_large: Callable[[bytes], Any] = UnreadPacket.FromString
 
 
 class UnreadMessages(Sequence[WireMessage]):
-    """Those of a frame of an `UnreadPacket`. To get one raises `LinkError` if its bytes are no message."""
+    """The messages of a large frame, parsed on access. `LinkError` for bytes that are no message."""
 
     __slots__ = ("_bytes",)
 
@@ -98,7 +96,7 @@ class StreamClosedError(CallError):
 
 
 class PeerClosedError(StreamClosedError):
-    """The peer ended the connection deliberately, with a goodbye."""
+    """The peer ended the connection with a goodbye."""
 
 
 class Role(Enum):
@@ -108,7 +106,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first packet of a connection, each way."""
+    """The first packet each way."""
 
     role: Role
     id: str
@@ -118,12 +116,12 @@ class Greeting:
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, str] = field(default_factory=dict)
     durable: bool = False
-    """Of a client: its session outlives its connections, and the life of the broker."""
+    """Of a client: the session outlives its connections and the broker's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The last packet of a side that ends the connection on purpose; `status` names a gRPC status."""
+    """The last packet before a deliberate end; `status` is the name of a gRPC status."""
 
     status: str
     reason: str
@@ -149,7 +147,7 @@ def encode_greeting(greeting: Greeting) -> bytes:
 
 
 def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
-    """The bytes of a frame; `schemas` lets every subscription carry its event type (clients want that)."""
+    """`schemas`: subscriptions carry their event types, as clients need."""
     packet = pb.Packet()
     wire = packet.frame  # filled in place: a packet copies a frame that it is given
     wire.sequence = frame.sequence
@@ -167,9 +165,8 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
 
 
 def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
-    """The frames of the first messages, of about 32 KiB. Raises for a message that ends the connection once
-    it is the first: what comes before it counts.
-    """
+    """Frames of the first messages, up to about 32 KiB. Raises for a message that ends the connection once it
+    is the first, since those before it count."""
     frames: list[Frame[WireMessage]] = []
     size = 0
     for message in messages:
@@ -196,12 +193,11 @@ def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """The endpoint of an interface, and its codec. Times are nanoseconds of the monotonic clock.
+    """The endpoint of an interface with its codec. Times are ns of the monotonic clock.
 
-    `receive` gets frames and when they arrived, and returns how many it is done with: the others are to be
-    received again. What it raises ends the connection. `next_frame` has the frame to send, if there is one;
-    with `schemas` its subscriptions carry their event types. `delay_ns` is how long what has arrived by now
-    has to wait, 0 if it may be received.
+    `receive(frames, now_ns)` returns how many frames are done; the others must be received again. Its errors
+    end the connection. `next_frame` returns the frame to send, if any; with `schemas` its subscriptions carry
+    event types. `delay_ns(now_ns)` is how long arrived frames must wait.
     """
 
     receive: Callable[[list[Frame[WireMessage]], int], int]
@@ -213,7 +209,6 @@ class LinkEnd:
 
 
 def _end_of(packet: Greeting | Frame[WireMessage] | Goodbye) -> StreamClosedError:
-    """Why a packet that is no frame ends the connection."""
     if isinstance(packet, Goodbye):
         return PeerClosedError(packet.status, packet.reason)
     assert isinstance(packet, Greeting)
@@ -225,7 +220,7 @@ def encode_goodbye(goodbye: Goodbye) -> bytes:
 
 
 def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
-    """A packet from a peer. `MalformedPacketError` for anything else."""
+    """`MalformedPacketError` if this is no packet."""
     try:
         packet = _read_small(data) if len(data) <= _READ_BYTES else _read_large(data)
     except DecodeError as error:
@@ -272,7 +267,7 @@ def _decode_greeting(hello: pb.Hello) -> Greeting:
 
 
 def _check_protocol(hello: pb.Hello) -> None:
-    """`MalformedPacketError` unless there is a version that both sides speak."""
+    """`MalformedPacketError` unless both sides speak a common version."""
     oldest = hello.oldest_protocol or hello.protocol
     if hello.protocol < PROTOCOL or oldest > PROTOCOL:
         spoken = str(oldest) if oldest == hello.protocol else f"{oldest} to {hello.protocol}"
@@ -283,7 +278,7 @@ def _check_protocol(hello: pb.Hello) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """A method of single calls. `request` and `reply` are made from the fields of broker.proto."""
+    """A unary method; `request` and `reply` are classes of broker.proto."""
 
     path: str
     request: type[Q]
@@ -299,7 +294,7 @@ ReloadReply = pb.ReloadReply
 
 
 def read_body(kind: type[B], data: bytes) -> B:
-    """The request or reply of a single call. `MalformedPacketError` for bytes that are none."""
+    """`MalformedPacketError` if this is no `kind`."""
     try:
         return kind.FromString(data)
     except DecodeError as error:

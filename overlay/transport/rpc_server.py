@@ -26,19 +26,19 @@ from covey.overlay.transport.tls import TlsLayer
 _REQUEST_WITHIN_S = 10.0
 _BACKLOG = 1_024
 _REFUSALS = 64
-"""Connections over a limit that may wait for their refusal; more are closed without one."""
+"""Excess connections that wait for their refusal; further ones are closed without."""
 _REFUSED_S = 1.0
 _OTHER_DESCRIPTORS = 100
-"""Descriptors of a broker that are no accepted connections: listeners, dialled links, files, refusals."""
+"""Descriptors for everything but accepted connections: listeners, dialled links, files, refusals."""
 
 log = logging.getLogger("covey.broker")
 
 Handler = Callable[[RpcCall], Awaitable[None]]
-"""Answers one call. The call ends when it returns, with the status of a `CallError` if it raises one."""
+"""Answers one call, which ends when it returns or with the status of the `CallError` that it raises."""
 
 
 def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
-    """A handler of calls with one request and one reply, which may take its time."""
+    """A handler for calls with one request and one reply."""
 
     async def handle(call: RpcCall) -> None:
         try:
@@ -56,21 +56,21 @@ def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections a server has at once, and how many of one address (a host, or a socket file)."""
+    """Bounds on concurrent connections, in total and per address (a host or socket file)."""
 
     total: int = 10_000
     per_address: int = 5_000
 
     def within(self, descriptors: int) -> ConnectionLimits:
-        """These limits, for a process that may open so many descriptors: some are left for all else."""
+        """Leave some of a process's `descriptors` for everything else."""
         return replace(self, total=max(1, min(self.total, descriptors - _OTHER_DESCRIPTORS)))
 
 
 class RpcServer:
-    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke.
+    """Serves `handlers` by method path. `faults` counts broken HTTP/2 rules of peers.
 
-    `refused` is called for each connection over a limit: its calls end with RESOURCE_EXHAUSTED; `denied` for
-    each whose TLS handshake failed.
+    `refused` is called per connection over a limit, whose calls end with RESOURCE_EXHAUSTED; `denied` per
+    failed TLS handshake.
     """
 
     def __init__(
@@ -98,10 +98,8 @@ class RpcServer:
         self._line = WaitingLine()
 
     async def listen(self, address: str, *, tls: Callable[[], SSLContext] | None = None) -> None:
-        """Accept connections at one more address. `OSError` if it cannot be bound.
-
-        `tls` returns the context for a new connection; it needs the ALPN protocol h2.
-        """
+        """Accept connections at one more address. `OSError` if it cannot be bound. `tls` returns the context
+        for a new connection, with ALPN h2."""
         protocol = partial(self._protocol, tls)
         loop = asyncio.get_running_loop()
         where = parse_address(address)
@@ -193,7 +191,7 @@ class RpcServer:
             call.finish("INTERNAL", "the handler failed")
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and end those that have not ended after `grace_s` seconds."""
+        """Accept no more calls; end those still open after `grace_s` seconds."""
         for server in self._servers:
             server.close()
         for path in self._socket_files:
@@ -212,7 +210,7 @@ class RpcServer:
 
 
 async def _remove_stale(path: str) -> None:
-    """Remove a socket file that nobody listens at. `OSError` if somebody does, or for another file."""
+    """Remove a socket file without a listener. `OSError` if it has one, or is another file."""
     if not os.path.lexists(path):
         return
     if stat.S_ISSOCK(os.stat(path).st_mode):

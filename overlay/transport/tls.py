@@ -1,13 +1,8 @@
-"""TLS: one end without I/O, and the files and contexts that it is made of.
+"""TLS without I/O (`TlsLayer`), and the contexts made of files.
 
-A `TlsLayer` is an `ssl.SSLObject` over two buffers in memory: bytes of the transport go in, those of the
-connection come out, and the other way. A failure is one sentence about the peer or this side's certificate;
-what is in `take_output` then is the alert for the peer.
-
-TLS 1.2 or newer, ALPN h2. Every handshake verifies certificates afresh: no session is resumed. A server asks
-for a certificate and takes connections without one; one that the authority has not signed ends the handshake.
-Contexts are made anew when a file has changed. Files of which none can be made, or with a certificate that
-peers would refuse, leave the old ones in use.
+TLS 1.2 or newer, ALPN h2. Every handshake verifies certificates; no session is resumed. A server accepts a
+missing certificate and refuses one that the authority has not signed. Changed files are read again; unusable
+ones, or a certificate that peers would refuse, leave the old contexts in use.
 """
 
 from __future__ import annotations
@@ -43,23 +38,25 @@ _ALERTS = {
 }
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _ALERT = b"\x15\x03"
-"""How a TLS alert begins."""
+"""The beginning of a TLS alert."""
 _PROTOCOL_VERSION = b"\x15\x03\x01\x00\x02\x02\x46"
 NOT_TLS = "the peer does not speak TLS"
 EXPECTS_TLS = "it expects TLS: give its authority"
 log = logging.getLogger("covey.tls")
 RETRY_S = 60.0
-"""After so long files that could not be used are tried again: a certificate may have become valid."""
+"""When to retry unusable files: a certificate may have become valid."""
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 def is_alert(data: bytes) -> bool:
-    """Whether a peer that was sent plain text answers with an alert of TLS."""
+    """Whether a peer answers plain text with a TLS alert."""
     return data.startswith(_ALERT)
 
 
 class TlsLayer:
-    """One end. `certified` is what the peer's verified certificate says, once `established`."""
+    """One end, over two buffers: bytes of the transport in, of the connection out, and back. `certified` is
+    the content of the peer's verified certificate, once `established`. `failure` is a sentence; `take_output`
+    then has the alert for the peer."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, host: str | None = None) -> None:
         self._arrived, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -71,11 +68,11 @@ class TlsLayer:
         self.certified: Certified | None = None
 
     def start(self) -> None:
-        """A client begins."""
+        """Begin the handshake, as client."""
         self._handshake()
 
     def receive(self, data: bytes) -> bytes:
-        """What some bytes of the transport contain for the connection."""
+        """Decrypt bytes of the transport."""
         if self.failure or self.ended:
             return b""
         self._arrived.write(data)
@@ -98,7 +95,7 @@ class TlsLayer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes) -> None:
-        """Encrypt bytes of the connection, once established."""
+        """Encrypt bytes, once `established`."""
         if not self.failure:
             self._ssl.write(data)
 
@@ -107,7 +104,7 @@ class TlsLayer:
         return self._output.read()
 
     def end(self) -> None:
-        """Tell the peer that no more bytes come."""
+        """Send the peer our end."""
         if self.established and not self.failure:
             with suppress(ssl.SSLError):  # it waits for the peer's own end
                 self._ssl.unwrap()
@@ -163,9 +160,9 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files: the certificates of the `authority` by which peers are verified, and the
-    `certificate` (with intermediate ones behind it) and `key` of this side, which a client may lack.
-    """
+    """Paths of PEM files: the `authority` that verifies peers, and this side's `certificate` (followed by
+    intermediate ones) and `key`, which a client may omit. `TlsError` for other values, or one of the two
+    alone."""
 
     authority: str | Path
     certificate: str | Path | None = None
@@ -185,15 +182,14 @@ class Tls:
 
     @property
     def paths(self) -> list[tuple[str, Path]]:
-        """The files, each with its field."""
+        """By field."""
         fields = (("authority", self.authority), ("certificate", self.certificate), ("key", self.key))
         return [(field, Path(path)) for field, path in fields if path is not None]
 
 
 class TlsContexts:
-    """The contexts of one side. `TlsError`, one sentence, for files that cannot be used the first time.
-    `check` raises one for changed files that are not to be used.
-    """
+    """The contexts of one side. `TlsError`, one sentence, if the first files cannot be used. `check` raises
+    it for changed files that must not be used."""
 
     def __init__(self, tls: Tls, check: Callable[[Tls], object] = lambda _: None) -> None:
         self.tls = tls
@@ -206,15 +202,13 @@ class TlsContexts:
         self._by_name: ssl.SSLContext | None = None
 
     def server(self) -> ssl.SSLContext:
-        """For a connection that a peer opens. Certificate and key are needed."""
+        """For connections that peers open. Needs certificate and key."""
         self._refresh()
         assert self._server is not None
         return self._server
 
     def client(self, *, check_host: bool = True) -> ssl.SSLContext:
-        """For a connection that this side opens. Without `check_host` the caller verifies whose certificate
-        it is.
-        """
+        """For connections that this side opens. Without `check_host` the caller verifies the peer's name."""
         self._refresh()
         context = self._by_name if check_host else self._client
         assert context is not None
@@ -250,9 +244,8 @@ class TlsContexts:
 
 
 def certified(tls: Tls) -> Certified:
-    """What the certificate of this side says, verified by its own authority as peers will verify it: a
-    handshake in memory. `TlsError`, one sentence, where they would refuse it.
-    """
+    """The content of this side's certificate, verified by its own authority in a handshake in memory.
+    `TlsError`, one sentence, where peers would refuse it."""
     if tls.certificate is None:
         raise TlsError("tls: no certificate: expected one with its key")
     server, client = _context(tls, server=True), _context(tls, server=False)
@@ -270,7 +263,7 @@ def certified(tls: Tls) -> Certified:
 
 
 def is_for(tls: Tls, host: str) -> bool:
-    """Whether clients that dial this host accept the certificate, which `certified` has accepted."""
+    """Whether clients that dial `host` accept the certificate, which `certified` has accepted."""
     server, client = _context(tls, server=True), _context(tls, server=False)
     client.check_hostname = True
     return not _handshake(client, server, host)[0].failure
@@ -279,7 +272,7 @@ def is_for(tls: Tls, host: str) -> bool:
 def _handshake(
     client: ssl.SSLContext, server: ssl.SSLContext, host: str | None = None
 ) -> tuple[TlsLayer, TlsLayer]:
-    """Both ends after a handshake in memory, the client's first."""
+    """Client and server after a handshake in memory."""
     ends = (TlsLayer(client, server=False, host=host), TlsLayer(server, server=True))
     ends[0].start()
     for turn in range(6):
@@ -289,9 +282,8 @@ def _handshake(
 
 
 def check_broker(tls: Tls, overlay: str, broker: str) -> None:
-    """`TlsError` unless the certificate is one that neighbours of this broker accept: its key fits, the
-    authority has signed it, it is valid now and names the broker.
-    """
+    """`TlsError` unless neighbours would accept the certificate: signed by the authority, valid now, with its
+    key and the broker's name."""
     if neighbour_denial(overlay, broker, certified(tls)) is not None:
         raise TlsError(
             f"certificate {tls.certificate} does not name broker {broker}: expected "
@@ -324,9 +316,8 @@ def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
 
 
 def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
-    """Load PEM files, by the fields of `Tls`; without `key`, the file of the certificate contains it.
-    `TlsError`, one sentence with the file, for one that cannot be used.
-    """
+    """Load PEM files by fields of `Tls`; without `key`, the certificate's file contains it. `TlsError`, one
+    sentence with the file, for an unusable one."""
     for field, path in files.items():
         try:
             path.read_bytes()

@@ -1,9 +1,8 @@
-"""Event types on the wire, the trace contexts of events and the results of named operators; and what is wrong
-with what a peer sent.
+"""Event types, trace contexts and operator results on the wire, and errors of what a peer sent.
 
-Invariant: what cannot be decoded raises a `CoveyError`. What is no W3C traceparent of an event that is traced
-is ignored, as that standard demands, and no batch has more than `MOST_CONTEXTS`. Results that were encoded
-decode to equal ones, and have as many bytes as in their message, so both ends of a link count alike.
+Invariant: undecodable bytes raise a `CoveyError`; malformed traceparents are ignored, as W3C demands, and a
+batch has at most `MOST_CONTEXTS`. Decoded results equal the encoded ones and count as many bytes, so both
+ends of a link count alike.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 _MOST_SEQUENCE = 1 << 63
 WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
 _ITEMS = frozenset(kind.arrow for kind in Kind)
-"""The types of values that a free variable may have."""
+"""Types of a free variable's values."""
 TypeLookup = Callable[[str], EventType | None]
 _KINDS = {kind: pb.Kind.Value(f"KIND_{kind.name}") for kind in Kind}
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
 WIRE = "wire"
-"""The key of a type's bytes in its cache."""
+"""The key of a type's wire bytes in its cache."""
 _SCHEMAS, _CACHED_LENGTH = 1024, 16_384
-"""How many schemas of events are cached, and the bytes of the longest one."""
+"""Cached schemas, and the bytes of the longest one."""
 
 
 class MalformedPacketError(CoveyError):
@@ -45,7 +44,7 @@ class MalformedPacketError(CoveyError):
 
 
 class MessageError(CoveyError):
-    """A message that cannot be taken; `refuse` is the answer to its sender."""
+    """`refuse` is the answer to the sender."""
 
     def __init__(self, refuse: Refuse) -> None:
         super().__init__(refuse.reason)
@@ -53,7 +52,7 @@ class MessageError(CoveyError):
 
 
 class UnknownTypeError(CoveyError):
-    """The name of an event type that is not known here."""
+    """The name of an event type that this process does not have."""
 
 
 def fill_contexts(wire: pb.Events, contexts: TraceContexts) -> None:
@@ -62,7 +61,6 @@ def fill_contexts(wire: pb.Events, contexts: TraceContexts) -> None:
 
 
 def contexts_of(wire: pb.Events) -> TraceContexts:
-    """The contexts of a batch."""
     return tuple(
         TraceContext(each.first_sequence, each.last_sequence, each.traceparent)
         for each in wire.contexts[:MOST_CONTEXTS]
@@ -71,7 +69,7 @@ def contexts_of(wire: pb.Events) -> TraceContexts:
 
 
 def traceparent_of(text: str) -> str:
-    """The text, if it is a traceparent, else nothing."""
+    """The text if it is a traceparent, else ""."""
     return text if _TRACEPARENT.fullmatch(text) else ""
 
 
@@ -85,7 +83,7 @@ def fill_results(wire: pb.Events, results: Results) -> None:
 
 
 def results_of(wire: WireResults, count: int) -> Results:
-    """The results of a batch of so many events."""
+    """`count` is the number of events in the batch."""
     answers: dict[int, Answers] = {}
     for result in wire:
         if result.key in answers:
@@ -95,7 +93,7 @@ def results_of(wire: WireResults, count: int) -> Results:
 
 
 def bytes_of_results(wire: WireResults) -> int:
-    """What `Results.nbytes` would be of results that cannot be decoded."""
+    """As `Results.nbytes`, for results that cannot be decoded."""
     return sum(RESULT_BYTES + len(result.rows) + len(result.solutions) for result in wire)
 
 
@@ -169,7 +167,7 @@ def encode_event_type(event_type: EventType) -> bytes:
 
 
 def decode_event_type(data: bytes) -> EventType:
-    """The event type in the answer to Describe. `MalformedPacketError` or `EventTypeError`."""
+    """`MalformedPacketError` or `EventTypeError` for a malformed one."""
     try:
         return event_type_of(pb.EventType.FromString(data))
     except DecodeError as error:
