@@ -1,11 +1,9 @@
-"""Who a client is, by the token or the certificate that its call comes with, and so what it may do; and the
-keys that tokens and tickets are verified with.
+"""Identifies clients by token or certificate, and gives them their rights.
 
-Tokens are JWT, signed by a key that a file has, which is read again when it changes. A PEM file has a public
-key, a JSON file a set of keys (JWKS), any other file the secret of an HMAC. The kind of key decides which
-algorithms are accepted, never the token: a public key is no secret. A token without an end or a subject is
-refused. No error contains a token or a key. Tickets of durable sessions are signed with secrets in files, the
-same at all brokers.
+Tokens are JWT; their key file is read again when it changes. PEM is a public key, JSON a set of keys (JWKS),
+anything else an HMAC secret. The kind of key decides the algorithms, never the token, since a public key is
+no secret. Expiry and subject are required. No error contains a token or key. Secrets that sign tickets of
+durable sessions are in files, equal at all brokers.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ _OF_KIND = {
 _MOST_BYTES = 8_192
 _MOST_KEY_BYTES = 1 << 20
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-"""With which some editors begin a text in UTF-8 and UTF-16."""
+"""Byte order marks of UTF-8 and UTF-16."""
 _OPENSSH = (b"ssh-", b"ecdsa-", b"sk-")
-"""With which the kinds of keys begin that OpenSSH has; before them there may be options and comments."""
+"""Prefixes of OpenSSH key types; options and comments may precede them."""
 _LAST_S = 1 << 33
 LEAST_BYTES = 32
 _BEARER = b"bearer "
@@ -52,9 +50,8 @@ _BEARER = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
-    """The file of the key, the claim that names the client, and the issuer and audience that a token must
-    have, where they are not empty.
-    """
+    """`key` is the key file, `subject` the claim that names the client; `issuer` and `audience` are required
+    in tokens unless empty."""
 
     key: str
     subject: str = "sub"
@@ -63,7 +60,7 @@ class TokenOptions:
 
 
 class TokenVerifier:
-    """`ConfigError`, one sentence, for a file that cannot be used the first time."""
+    """`ConfigError`, one sentence, if the first file cannot be used."""
 
     def __init__(self, options: TokenOptions) -> None:
         self._options = options
@@ -72,7 +69,7 @@ class TokenVerifier:
         self._refresh()
 
     def verify(self, token: str) -> dict[str, Any]:
-        """The claims of a token that is valid now. `DeniedError` (UNAUTHENTICATED) for any other."""
+        """The claims of a valid token; else `DeniedError` (UNAUTHENTICATED)."""
         import jwt
 
         self._refresh()
@@ -125,7 +122,7 @@ class TokenVerifier:
         return str(claims[self._options.subject])
 
     def _candidates(self, key_id: object, algorithm: object) -> list[tuple[Any, list[str]]]:
-        """The keys that may have signed a token: that of its key id, else all of its algorithm."""
+        """The key with the token's key id, else all keys of its algorithm."""
         fitting = [(name, key, found) for name, key, found in self._keys if algorithm in found]
         named = [each for each in fitting if key_id is not None and each[0] == key_id]
         return [(key, list(found)) for _, key, found in named or fitting]
@@ -158,7 +155,7 @@ def _refusal(why: str) -> DeniedError:
 
 
 def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
-    """Each key with its id, if it has one, and its algorithms."""
+    """Keys with their id, if any, and algorithms."""
     try:
         import jwt
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -210,9 +207,8 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
 
 
 def _is_public(content: bytes) -> bool:
-    """Whether it is a public key or certificate in another form (DER, bare base64, OpenSSH). Taken for a
-    secret it would let everybody sign who knows it.
-    """
+    """Whether it is a public key or certificate in DER, bare base64 or OpenSSH form. As an HMAC secret,
+    anyone who has it could sign."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_ssh_public_key
     from cryptography.x509 import load_der_x509_certificate
@@ -235,9 +231,8 @@ def _is_public(content: bytes) -> bool:
 
 
 def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
-    """The keys of these files: of text without the white space around it, of other bytes all of them.
-    `ConfigError`, one sentence, for a file that has none.
-    """
+    """Keys from files; of text without surrounding white space. `ConfigError`, one sentence, for an unusable
+    file."""
     keys = []
     for path in paths:
         try:
@@ -255,18 +250,15 @@ def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientRules:
-    """How clients are recognised, besides certificates, and what they may do. The first rules that apply
-    count together.
-    """
+    """How clients are identified, besides certificates, and their rights: the first rules that apply,
+    together."""
 
     tokens: TokenOptions | None = None
     rules: tuple[Rule, ...] = ()
 
 
 class Authentication:
-    """Of one broker; without `ClientRules` every client may do everything. `ConfigError` for a key that
-    cannot be used.
-    """
+    """Of one broker; without `ClientRules` every client has all rights. `ConfigError` for an unusable key."""
 
     def __init__(self, overlay: str, clients: ClientRules | None, denials: Denials) -> None:
         self._overlay = overlay
@@ -274,20 +266,19 @@ class Authentication:
         self.set_clients(clients)
 
     def set_clients(self, clients: ClientRules | None) -> None:
-        """From now on other rules. `ConfigError`, and no change, for a key that cannot be used."""
+        """`ConfigError`, without a change, for an unusable key."""
         tokens = None if clients is None else clients.tokens
         self._verifier = None if tokens is None else TokenVerifier(tokens)
         self._clients = clients
 
     @property
     def open(self) -> bool:
-        """Whether every client may do everything."""
+        """Whether every client has all rights."""
         return self._clients is None
 
     def rights(self, call: RpcCall, name: str | None = None) -> Rights | None:
-        """What the client of a call may do, None for everything; with its `name` for a session. `CallError`
-        (UNAUTHENTICATED, or PERMISSION_DENIED for a name that is another's).
-        """
+        """A client's rights, None for all; `name` is its session's. `CallError`: UNAUTHENTICATED, or
+        PERMISSION_DENIED for another client's name."""
         if self._clients is None:
             return None
         try:
@@ -319,9 +310,8 @@ class Authentication:
         raise DeniedError("UNAUTHENTICATED", f"expected {expected}")
 
     def answer_with(self, answer: Callable[[bytes, Rights | None], bytes | Awaitable[bytes]]) -> Handler:
-        """A handler of calls with one request and one reply, which depends on the client's rights. What
-        `answer` raises about a request ends the call with a status.
-        """
+        """A handler for one request and reply that depends on the client's rights. Errors of `answer` about a
+        request become a status."""
 
         async def handle(call: RpcCall) -> None:
             rights = self.rights(call)

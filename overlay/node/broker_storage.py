@@ -1,9 +1,9 @@
-"""The storage of one broker: a log per durable type, whose records (`proto/storage.proto`) are batches and
-who gets what of them, and its state in SQLite.
+"""A broker's storage: one log per durable type, whose records (`proto/storage.proto`) are batches and their
+receivers, and state in SQLite.
 
-Invariant: cursors and watermarks that are saved cover synced records alone, so a crash that loses the rest
-leaves none of them ahead of the logs. What all receivers have acknowledged is removed, segment by segment;
-beyond the bounds of retention the oldest segments are, whoever has not read them, and that is counted.
+Invariant: saved cursors and watermarks cover synced records only, so after a crash none is ahead of the logs.
+Segments that all receivers have acknowledged are removed; beyond retention the oldest are removed unread, and
+counted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from covey.proto import storage_pb2 as pb
 
 _SCAN_BYTES = 4 << 20
 _RECORD_BYTES = 1 << 30
-"""Of one event with the numbers of all subscriptions that it matches: a log that took no such record would
-end the broker, at each restart anew."""
+"""Of one event with the ids of all matching subscriptions. A smaller bound would stop the broker at each
+restart."""
 RESTORED_BYTES = 64 << 20
-"""Of the log of a type with a key, of which a restarted broker reads the last events of keys, and up to a
-segment more."""
+"""What a restarted broker reads of a log to restore the last events of keys, plus up to a segment."""
 _JOINED_EVENTS = 4_096
 _MOST_DAMAGE = 10_000
-"""Runs of damaged records of a type that are counted."""
+"""Counted runs of damaged records of a type."""
 _NONE: Mapping[str, int] = {}
 
 
@@ -58,7 +57,7 @@ def encode_stored(batch: EventBatch, receivers: Sequence[Receiver]) -> bytes:
 
 
 def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatch | None, list[Receiver]]:
-    """A batch and its receivers. With `only` no other receivers, and no batch if it is none of them."""
+    """A batch and its receivers. With `only`, just that receiver; no batch if it is not among them."""
     stored = pb.StoredBatch.FromString(data)
     receivers = [_receiver(wire) for wire in stored.receivers if only in (None, wire.interface)]
     if only is not None and not receivers:
@@ -68,13 +67,13 @@ def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatc
 
 
 class PublishedRecords:
-    """Decodes records one after the other; the schemas that they have in common once."""
+    """Decodes records in sequence and caches their schemas."""
 
     def __init__(self) -> None:
         self._types: dict[bytes, EventType] = {}
 
     def decode(self, data: bytes) -> tuple[str, EventBatch] | None:
-        """A batch with the receiver that begins with `KEYS` or `ENDED`, None if it has none."""
+        """The batch and its `KEYS` or `ENDED` receiver; None without one."""
         stored = pb.StoredBatch.FromString(data)
         name = next((wire.interface for wire in stored.receivers if _is_publisher(wire.interface)), None)
         if name is None:
@@ -100,7 +99,7 @@ def _receiver(wire: pb.StoredReceiver) -> Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept at most for receivers that have not read it: bytes, and seconds."""
+    """Bounds on what is kept for receivers that have not read it."""
 
     max_bytes: int = 1 << 30
     max_age_s: float = 7 * 86_400.0
@@ -108,19 +107,17 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The log of a durable type: its bytes, segments and records on disk and in memory."""
+    """The log of a durable type. `appended` counts records since its creation, `unread` those that retention
+    removed before all receivers had acknowledged them; `oldest_s` is the age of the oldest."""
 
     event_type: str
     bytes: int
     segments: int
     appended: int
-    """Records so far, those of earlier lives among them."""
     unsynced: int
     oldest_s: float
-    """How long ago the oldest record was appended that is kept."""
     damaged: int
     unread: int
-    """Records that retention has removed before all receivers had acknowledged them."""
 
 
 class _TypeLog:
@@ -130,18 +127,17 @@ class _TypeLog:
         self.log = log
         self.retention = retention
         self._damage: dict[int, int] = {}
-        """Damaged records that were found, at the start or by a reader: the first of a run, and their
-        number."""
+        """Damaged records found so far: first offset and length of each run."""
         self.note_damage(log.recovery.missing)
         self.unread = 0
-        """Records that retention has removed before all receivers had acknowledged them."""
+        """Records that retention removed before all receivers had acknowledged them."""
         self.marks, self.marked = state.watermarks(name)
         self.changed: dict[str, int] = {}
-        """The watermarks of synced records that are not saved, ..."""
+        """Watermarks of synced records, not saved yet."""
         self.syncing: dict[str, int] = {}
-        """... of those that are being synced, ..."""
+        """Watermarks of records in the current sync."""
         self.unsynced: dict[str, int] = {}
-        """... and of those that wait for it."""
+        """Watermarks of records not in a sync yet."""
         self.published = False
         """Whether it has last events of keys."""
         self._replay_marks()
@@ -151,19 +147,19 @@ class _TypeLog:
         return sum(self._damage.values())
 
     def note_damage(self, missing: Iterable[Missing]) -> None:
-        """Several receivers may find the same."""
+        """Several receivers may find the same run."""
         for each in missing:
             if each.reason == "damaged" and len(self._damage) < _MOST_DAMAGE:
                 self._damage[each.first] = max(self._damage.get(each.first, 0), each.end - each.first)
 
     def _replay_marks(self) -> None:
-        """The watermarks of the records that came after the last save."""
+        """Watermarks of records after the last save."""
         for batch in self.batches(max(self.marked, self.log.first)):
             _raise(self.changed, batch)
         self.marks |= self.changed
 
     def batches(self, offset: int) -> Iterator[EventBatch]:
-        """All from an offset on, but for copies."""
+        """All batches from `offset` on, except copies."""
         while offset < self.log.end:
             reading = self.log.read(offset, _SCAN_BYTES)
             for record in reading.records:
@@ -175,8 +171,8 @@ class _TypeLog:
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
-    """Whether a record was stored for a session at another broker, or since keys have left, and did not come
-    by routing."""
+    """Whether no receiver came by routing: stored for a session at another broker, or after keys have
+    left."""
     return all(receiver.interface.startswith((COPIES, ENDED)) for receiver in receivers)
 
 
@@ -186,7 +182,7 @@ def _raise(marks: dict[str, int], batch: EventBatch) -> None:
 
 
 class _Run:
-    """Batches that a client has published one after the other, to be joined, and when they were stored."""
+    """Consecutive batches of a client that can be joined, with their times."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -220,10 +216,9 @@ class _Run:
 
 
 class BrokerStorage:
-    """`Storage` on files. `files` returns those of a type's directory; `salt` is another number of 32 bits at
-    each opening; `now_ns` the time of the clock that stamps events; `lock` a locked directory, unlocked at
-    the end. `StorageError` if a directory cannot be used.
-    """
+    """`Storage` on files. `files` returns the files of a type's directory; `salt` is a new 32-bit number at
+    each opening; `now_ns` is the clock that stamps events; `lock` is a locked directory, unlocked by `close`.
+    `StorageError` if a directory cannot be used."""
 
     def __init__(
         self,
@@ -256,7 +251,7 @@ class BrokerStorage:
             raise
         self._syncing: list[tuple[_TypeLog, Commit]] = []
         self._state_syncing: int | None = None
-        """What the state had written when a sync of it began."""
+        """`StateStore.written` at the beginning of the current sync."""
 
     # --- records --------------------------------------------------------------------------------------------
 
@@ -291,7 +286,7 @@ class BrokerStorage:
         return records, reading.next, lost
 
     def batches(self, type_name: str) -> Iterator[EventBatch]:
-        """All that are stored of a type, in order, but for copies."""
+        """All stored batches of a type, in order, except copies."""
         of_type = self._logs[type_name]
         return of_type.batches(of_type.log.first)
 
@@ -327,8 +322,7 @@ class BrokerStorage:
     # --- syncing --------------------------------------------------------------------------------------------
 
     def begin_sync(self) -> None:
-        """All that was appended or changed is to be synced: call `run_sync`, in a thread or not, then
-        `end_sync`."""
+        """Begin to sync all appended and changed data: then `run_sync`, in any thread, then `end_sync`."""
         self._state_syncing = self._state.written if self._state.unsynced else None
         for of_type in self._logs.values():
             commit = of_type.log.begin_sync()
@@ -337,14 +331,14 @@ class BrokerStorage:
                 of_type.syncing, of_type.unsynced = of_type.unsynced, {}
 
     def run_sync(self) -> None:
-        """Write and sync; blocks, and touches nothing that other calls use."""
+        """Write and sync; blocks. Touches nothing that other calls use."""
         for _, commit in self._syncing:
             commit.run()
         if self._state_syncing is not None:
             self._state.sync()
 
     def end_sync(self) -> None:
-        """Take the outcome. `StorageError` if a write has failed: the storage takes nothing more."""
+        """`StorageError` if a write has failed; the storage then accepts no more."""
         syncing, self._syncing = self._syncing, []
         if self._state_syncing is not None:
             self._state.synced(self._state_syncing)
@@ -364,7 +358,7 @@ class BrokerStorage:
             self._cursors.setdefault(interface, {})[name] = offset
 
     def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None:
-        """And the watermarks that have changed."""
+        """Saves changed watermarks too."""
         changed = {name: each for name, each in self._logs.items() if each.changed}
         if changed or cursors:
             self._state.save(
@@ -378,7 +372,7 @@ class BrokerStorage:
         self._note_cursors(cursors)
 
     def trim(self, type_name: str, before: int) -> None:
-        """Remove what every receiver has acknowledged, and what retention does not keep."""
+        """Remove what all receivers have acknowledged, and what exceeds retention."""
         of_type = self._logs[type_name]
         kept_from = of_type.log.newest(RESTORED_BYTES) if of_type.published else before
         of_type.log.trim(min(before, kept_from))
@@ -389,13 +383,12 @@ class BrokerStorage:
         of_type.unread += max(0, removed.stop - max(removed.start, before))
 
     def not_found(self) -> Iterator[tuple[str, Missing]]:
-        """What the opening did not find in the logs, by type."""
+        """By type, what opening the logs did not find."""
         for name, of_type in self._logs.items():
             for missing in of_type.log.recovery.missing:
                 yield name, missing
 
     def log_states(self) -> Iterator[LogState]:
-        """The logs as they are, by type."""
         now_ns = self._now_ns()
         for name, of_type in self._logs.items():
             log = of_type.log
@@ -429,14 +422,14 @@ class BrokerStorage:
         self._state.save_arrival(interface, arrival)
 
     def _forget_cursors(self, interface: Interface) -> None:
-        """Those of a session, and of what it has brought, before it is forgotten."""
+        """Of a session and of the events that it brought."""
         self._cursors.pop(interface, None)
         self._cursors.pop(self._state.copies_of(interface), None)
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync and close everything. `StorageError` if that fails, when all is closed."""
+        """Sync and close everything. `StorageError` if that fails, after closing."""
         failed: StorageError | None = None
         for of_type in self._logs.values():
             try:

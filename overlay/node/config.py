@@ -1,8 +1,5 @@
-"""The configuration of a broker: the YAML file that all brokers of an overlay share, plus the environment.
-
-Every mistake is a `ConfigError` of one sentence that names the file, the field, the value and what was
-expected.
-"""
+"""A broker's configuration: the overlay file that all brokers share, and the environment. Every mistake is a
+`ConfigError` of one sentence with the file, the field, the value and what was expected."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from covey.overlay.transport.tls import TlsError, check_broker
 
 
 def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
-    """The overlay of a file; COVEY_ROUTING overrides its routing, COVEY_STORAGE its storage.
-    `ConfigError` for any mistake."""
+    """COVEY_ROUTING and COVEY_STORAGE override the file's routing and storage. `ConfigError` for any
+    mistake."""
     return parse_overlay(read_text(path, ConfigError), path, environment)
 
 
 def parse_overlay(text: str, path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
-    """As `load_overlay`, of the text of a file."""
+    """As `load_overlay`; `path` is for messages and relative paths."""
     environment = os.environ if environment is None else environment
     file = validated(OverlayFile, parse_document(text, path, ConfigError), path, ConfigError)
     overlay = file.content(Path(path).parent)
@@ -50,9 +47,8 @@ def parse_overlay(text: str, path: str | Path, environment: Mapping[str, str] | 
 
 
 def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | None = None) -> BrokerAddress:
-    """The broker of this name; COVEY_LISTEN overrides its address. `ConfigError` if the overlay has none, or
-    if it would listen beyond this machine in plain text.
-    """
+    """COVEY_LISTEN overrides the broker's address. `ConfigError` for an unknown broker, or one that would
+    listen beyond this machine in plain text."""
     environment = os.environ if environment is None else environment
     broker = overlay.brokers.get(name)
     if broker is None:
@@ -76,9 +72,7 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
 
 
 def check_certificate(overlay: Overlay, name: str) -> None:
-    """`ConfigError` unless the broker's certificate, if the overlay has TLS, is one that its neighbours
-    accept.
-    """
+    """`ConfigError` unless neighbours would accept the broker's certificate; without TLS there is none."""
     if overlay.tls is None:
         return
     try:
@@ -88,13 +82,13 @@ def check_certificate(overlay: Overlay, name: str) -> None:
 
 
 def check_tokens(overlay: Overlay) -> None:
-    """`ConfigError` unless the key of tokens, if clients have tokens, can be used."""
+    """`ConfigError` if the key of tokens cannot be used."""
     if overlay.clients is not None and overlay.clients.tokens is not None:
         TokenVerifier(overlay.clients.tokens)
 
 
 def check_tickets(overlay: Overlay) -> None:
-    """`ConfigError` unless the keys of tickets, if there are any, can be used."""
+    """`ConfigError` if a key of tickets cannot be used."""
     read_ticket_keys(overlay.tickets)
 
 
@@ -108,21 +102,18 @@ def check_storage(overlay: Overlay) -> None:
 
 
 def tracing_installed() -> bool:
-    """Whether spans can be made here."""
     # find_spec imports the package around a module, so it is looked for first.
     return find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None
 
 
 def check_tracing(overlay: Overlay) -> None:
-    """`ConfigError` for a collector without the packages that spans need."""
+    """`ConfigError` for a collector without OpenTelemetry."""
     if overlay.tracing and not tracing_installed():
         raise ConfigError("tracing has a collector: expected OpenTelemetry; pip install 'covey[otel]'")
 
 
 def import_operators(overlay: Overlay) -> None:
-    """Import the modules of the overlay file whose operators filters may call. `ConfigError` for one that
-    cannot be imported; code comes from this machine alone, never from another broker.
-    """
+    """Import the modules with operators. `ConfigError` if one fails. Code comes from this machine only."""
     for name in overlay.operator_modules:
         try:
             importlib.import_module(name)

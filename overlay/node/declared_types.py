@@ -1,8 +1,7 @@
-"""Event types of the overlay files of two linked brokers, compared when their hellos are exchanged.
+"""Compares the event types in the overlay files of two linked brokers, at the hellos.
 
-A type may have more attributes in one file than in the other: whoever declares more widens it. Two kinds of
-one attribute, or two keys, let no event with them pass the link: a broker refuses what the other advertises.
-The link opens all the same, since other types pass it.
+More attributes in one file widen the type. If an attribute has two kinds, or the type two keys, the broker
+refuses what the other advertises. The link opens all the same, since other types pass it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ _KEY = "*"
 
 
 def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
-    """The types as options of a hello: of `Quote` the option `event_types.Quote`, such as `firm:string*
-    price:float64`, where the key has a star. Those for which 16,384 characters have no room are left out.
-    """
+    """Types as options of a hello: `event_types.Quote` is `firm:string* price:float64`, a star marks the key.
+    Types beyond 16,384 characters are left out."""
     options: dict[str, str] = {}
     room = _MOST_CHARACTERS
     for event_type in sorted(event_types, key=lambda each: each.name):
@@ -39,9 +37,8 @@ def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
 def conflicts(
     own: str, event_types: Iterable[EventType], neighbour: str, options: Mapping[str, str]
 ) -> list[str]:
-    """A sentence for each type of the file of the broker `own` that does not agree with that of a neighbour,
-    by the options of its hello, at most 20. Both brokers get the same sentences.
-    """
+    """One sentence per type that differs from the neighbour's, at most 20; the same at both brokers.
+    `options` are from its hello."""
     found = []
     for event_type in sorted(event_types, key=lambda each: each.name):
         text = options.get(f"{_PREFIX}{event_type.name}")
@@ -69,7 +66,7 @@ def _at_both(what: str, *values: tuple[str, str]) -> str:
 
 
 def _parsed(text: str) -> tuple[dict[str, str], str]:
-    """The kinds by attribute, and the key, "" for none."""
+    """Kinds by attribute, and the key ("": none)."""
     kinds, key = {}, ""
     for word in text.split():
         name, _, kind = word.partition(":")

@@ -1,8 +1,6 @@
-"""Keeps the connections to neighbours open: dials, waits longer after each failure, dials again; gives links
-that move their time (`core/endpoint/repairing.py`), and probes brokers.
-
-A probe is a call of the health service: a process that was stopped takes connections and does not answer.
-"""
+"""Dials neighbours, with growing pauses between failures, and drives links that move
+(`core/endpoint/repairing.py`), for which it probes brokers. A probe is a health check, since a stopped
+process still accepts connections."""
 
 from __future__ import annotations
 
@@ -40,20 +38,17 @@ from covey.overlay.transport.wire_values import MalformedPacketError
 _CHECK = f"/{HEALTH_SERVICE}/Check"
 _PROBED_WITHIN_S = 1.0
 _AT_ONCE = 8
-"""How many brokers are probed at the same time."""
+"""Concurrent probes."""
 log = logging.getLogger("covey.broker")
 _REPAIR = ""
-"""In place of a neighbour, the task that sees to links that move."""
+"""Key of the task that repairs links, in place of a neighbour."""
 _ANSWER_WITHIN_S = 5.0
 _LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
-"""Statuses of versions, overlay files and certificates that do not agree: no other attempt succeeds until
-somebody acts."""
+"""For versions, overlay files or certificates that disagree: retries fail until somebody acts."""
 
 
 async def keep_repaired(node: Node, repairing: Repairing, changed: Callable[[], None]) -> None:
-    """See to the links of a broker until it drains; `changed` is called when there may be somebody to
-    dial.
-    """
+    """Repair links until the broker drains; `changed` is called when there may be a neighbour to dial."""
     probes: asyncio.Task[None] | None = None
     try:
         while not node.draining:
@@ -68,7 +63,6 @@ async def keep_repaired(node: Node, repairing: Repairing, changed: Callable[[], 
 
 
 async def _probe(node: Node, repairing: Repairing) -> None:
-    """Ask whom there is to ask."""
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(name: str) -> None:
@@ -95,9 +89,8 @@ async def _answers(node: Node, name: str) -> bool:
 
 
 class Dialers:
-    """One task per neighbour that this broker dials. `failed` is called where one ends by a defect: the
-    broker must not go on without its link.
-    """
+    """One task per neighbour that this broker dials. `failed` is called for a defect in one: a broker must
+    not run without its link."""
 
     def __init__(self, node: Node, failed: Callable[[BaseException], None]) -> None:
         self._node = node
@@ -109,7 +102,7 @@ class Dialers:
         return list(self._tasks.values())
 
     def update(self) -> None:
-        """Dial whom the overlay file names and nobody dials yet. Other tasks end by themselves."""
+        """Start missing tasks; others end by themselves."""
         node = self._node
         self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
         if node.repairing is not None and _REPAIR not in self._tasks:
@@ -128,7 +121,7 @@ class Dialers:
 
 
 async def keep_connected(node: Node, neighbour: str) -> None:
-    """Dial a neighbour for as long as this broker is to."""
+    """Dial a neighbour as long as this broker has to."""
     backoff = Backoff()
     why = logged = status = ""
     interface = f"broker/{neighbour}"
@@ -153,7 +146,6 @@ async def keep_connected(node: Node, neighbour: str) -> None:
 
 
 async def _connection(node: Node, interface: Interface, address: str, backoff: Backoff) -> None:
-    """One connection, from hello to its end."""
     limits = node.overlay.limits
     async with Channel(address, limits.max_frame_bytes, credentials=node.credentials) as channel:
         queue = node.queues.get(interface)

@@ -1,9 +1,7 @@
-"""The standard gRPC services: health (grpc.health.v1), and reflection (grpc.reflection.v1alpha), by which
-tools learn the contract from the broker.
+"""The standard gRPC services health (grpc.health.v1) and reflection (grpc.reflection.v1alpha).
 
-The status of a service is computed when it is asked for, and for all who watch by one timer: most of it is
-state of the core, which calls nobody when it changes. So what watchers cost does not grow with them until a
-status changes.
+A status is computed on request, and for all watchers by one timer, since the core does not report changes. So
+watchers cost nothing until a status changes.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from covey.overlay.transport.calls import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
 
 _POLL_S = 0.5
-"""How often statuses are computed while somebody watches. A broker that stops leaves calls longer than it."""
+"""Interval while there are watchers. A broker that stops leaves calls open for longer."""
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION_SERVICE: str = reflection.SERVICE_NAME
@@ -37,17 +35,15 @@ class Status(IntEnum):
 
 
 class Health:
-    """The health of some services, by name."""
-
     def __init__(self, statuses: Mapping[str, Callable[[], Status]]) -> None:
         self._statuses = statuses
         self._watchers: dict[RpcCall, str] = {}
-        """The service that each watches."""
+        """The watched service."""
         self._known: dict[str, Status] = {}
-        """What watchers were sent last; empty while the timer does not run."""
+        """Last sent to watchers; empty while the timer is off."""
 
     def handlers(self) -> dict[str, Handler]:
-        """The handlers of the calls, by path."""
+        """By path."""
         handlers: dict[str, Handler] = {
             f"/{HEALTH_SERVICE}/Check": answer_with(self._check),
             f"/{HEALTH_SERVICE}/Watch": self._watch,
@@ -81,7 +77,7 @@ class Health:
             del self._watchers[call]
 
     def _compute(self) -> None:
-        """Send what has changed, now and again until nobody watches."""
+        """Send changed statuses; repeats while there are watchers."""
         before, self._known = self._known, {name: status() for name, status in self._statuses.items()}
         if before != self._known:
             for call, name in self._watchers.items():
@@ -97,7 +93,7 @@ class Health:
 
 
 def is_serving(reply: bytes) -> bool:
-    """Whether the reply to a Check says so."""
+    """`reply` is of a Check."""
     try:
         status: int = health_pb2.HealthCheckResponse.FromString(reply).status
     except DecodeError:
@@ -118,7 +114,7 @@ def _response(status: Status) -> bytes:
 
 
 def reflection_handlers(services: Iterable[str]) -> dict[str, Handler]:
-    """The handler of the one call, by its path; it describes these services."""
+    """By path; the one call describes `services`."""
     servicer = reflection.ReflectionServicer(services)
 
     async def answer(call: RpcCall) -> None:

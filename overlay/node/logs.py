@@ -1,13 +1,12 @@
-"""The lines of a broker's log: plain text or JSON, with times in UTC, and how many of a kind there may be.
+"""A broker's log lines: plain text or JSON, with UTC times and a bounded rate.
 
-`LINES` names each line's event, a word that stays when its text changes, and what its arguments are. A line
-of another library has the event `other`.
+`LINES` has each line's event, a word that stays when the text changes, and the names of its arguments. Lines
+of other libraries have the event `other`.
 
-Invariants: what a peer sends adds at most `LONGEST` characters per argument to a line, and in plain text none
-that is not printable, so that nobody can forge a line. In a window of `WINDOW_S` seconds at most
-`LINES_OF_A_SUBJECT` lines of one kind about one subject pass, and `LINES_OF_A_KIND` about all. The kind is
-that of a warning (`core/warnings.py`), else the text of the message without its arguments; the subject is its
-first argument: an interface, an address.
+Invariants: a peer adds at most `LONGEST` characters per argument, and in plain text only printable ones, so
+it cannot forge a line. In `WINDOW_S` seconds at most `LINES_OF_A_SUBJECT` lines of a kind about a subject
+pass, and `LINES_OF_A_KIND` in all. The kind is a warning's (`core/warnings.py`), else the message without
+arguments; the subject is the first argument.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 FORMATS = ("plain", "json")
 LONGEST = 2_000
-"""Characters of a message, or of one argument of it."""
+"""Characters of a message or an argument."""
 LONGEST_TRACEBACK = 10_000
 
 LINES: dict[str, tuple[str, ...]] = {
@@ -88,7 +87,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "compiling the matching kernels %s; this takes about a minute, and filters are evaluated without "
     "them until then": ("kernels_compiling", "where"),
 }
-"""By text, the event and the names of the arguments."""
+"""By text: the event, then names of arguments."""
 WINDOW_S = 10.0
 LINES_OF_A_SUBJECT = 10
 LINES_OF_A_KIND = 100
@@ -96,7 +95,7 @@ LINES_OF_A_KIND = 100
 
 class _Formatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """In UTC, as ISO 8601 has it."""
+        """UTC, ISO 8601."""
         when = datetime.fromtimestamp(record.created, UTC)
         return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -105,8 +104,6 @@ class _Formatter(logging.Formatter):
 
 
 class PlainFormatter(_Formatter):
-    """Time, broker, level and text."""
-
     def __init__(self, broker: str) -> None:
         super().__init__("%(asctime)s %(broker)s %(levelname)s %(message)s", defaults={"broker": broker})
 
@@ -116,9 +113,8 @@ class PlainFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object per line: `time`, `level`, `broker`, `event`, `message`, the arguments by name, and
-    `exception` where there is one.
-    """
+    """One JSON object per line: `time`, `level`, `broker`, `event`, `message`, arguments by name, and
+    `exception` if any."""
 
     def __init__(self, broker: str) -> None:
         super().__init__()
@@ -157,14 +153,15 @@ def _plain(value: object) -> object:
 
 
 def configure_log(broker: str, level: str, format: str) -> None:
-    """Write the log of this process to standard error. `format` is one of `FORMATS`."""
+    """Log to standard error. `format` is one of `FORMATS`."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(broker) if format == "json" else PlainFormatter(broker))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 class LogLimit(logging.Filter):
-    """A filter of one logger. `defer` calls a function after some seconds; by default on the running loop."""
+    """Bounds the lines of one logger. `defer` calls a function after some seconds; by default on the running
+    loop."""
 
     def __init__(
         self,

@@ -1,14 +1,12 @@
-"""The broker process: configuration in, a serving broker, an orderly end.
+"""The broker process, from configuration to an orderly end.
 
-SIGTERM and SIGINT drain it: it refuses new connections, takes nothing more, sends accepted events to the next
-hop (for at most `DRAIN_S` seconds), says goodbye to its peers, and exits with 0; so it does when it has left
-the overlay, but with 3 where neighbours have not got all that it stores.
-SIGHUP has it read the overlay file again (`reload.py`), once it serves. A mistake in the configuration is one
-line and exit status 2; an address that cannot be bound, or a directory that cannot be used, is one line and
-exit status 1.
-An exception that nobody expected stops it (fail-stop): it takes and acknowledges nothing more, so that its
-peers send again what it has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits
-with 3.
+SIGTERM and SIGINT drain: refuse connections and events, send accepted events to the next hop for at most
+`DRAIN_S`, say goodbye, exit with 0; so does leaving the overlay, but with 3 if neighbours lack stored
+records. SIGHUP reloads the overlay file (`reload.py`). A mistake in the configuration is one line and exit
+status 2, an unusable address or directory one line and 1.
+
+An unexpected exception stops the broker (fail-stop): it acknowledges nothing more, so peers send again what
+was not handled; queued frames are sent for at most `FAILED_DRAIN_S`; exit status 3.
 """
 
 from __future__ import annotations
@@ -54,10 +52,10 @@ log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
 LEAVE_S = 600.0
-"""How long a broker that leaves the overlay drains what goes to other brokers."""
+"""How long a leaving broker drains to other brokers."""
 FAILED_DRAIN_S = 1.0
 EXPORT_S = 2.0
-"""How long a broker that stops exports spans."""
+"""How long a stopping broker exports spans."""
 _PARENT_POLL_S = 1.0
 
 
@@ -67,11 +65,11 @@ def run_broker(
     parent: int | None = None,
     overview: NewOverview | None = None,
 ) -> int:
-    """Run one broker until a signal stops it, or until the process `parent` has ended that started it;
-    returns the exit status of the process. With a parent, Ctrl-C in a terminal is for that alone.
+    """Run a broker until a signal, or the end of the process `parent` that started it; returns the exit
+    status. With a parent, Ctrl-C in a terminal reaches only that.
 
-    COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None. `overview` reads all brokers, for the
-    page at the address of the metrics.
+    COVEY_CONFIG and COVEY_BROKER replace arguments that are None. `overview` reads all brokers for the page
+    at the metrics address.
     """
     if parent is not None and os.name == "posix" and os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
@@ -118,9 +116,8 @@ class _NoPandas(MetaPathFinder):
 
 
 def _leave_out_pandas() -> None:
-    """Convert a first list while pandas cannot be imported: pyarrow imports it then if it is installed, which
-    takes 50 MB. Operators that import it later still get it.
-    """
+    """Convert a first list while pandas cannot be imported, since pyarrow would import it, which takes 50 MB.
+    Operators can still import it later."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -130,7 +127,7 @@ def _leave_out_pandas() -> None:
 
 
 def _set_level(level: str) -> None:
-    """The level of the overlay file; COVEY_LOG overrides it."""
+    """COVEY_LOG overrides `level`."""
     logging.getLogger().setLevel(os.environ.get("COVEY_LOG", "").upper() or level)
 
 
@@ -202,7 +199,7 @@ async def _serve(
 
 
 def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
-    """The spans of a broker, if the overlay file or the environment has a collector for them."""
+    """None without a collector in the overlay file or the environment."""
     of_environment = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT"
     )
@@ -221,7 +218,7 @@ def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
 def _serve_metrics(
     node: Node, suppressed: Mapping[str, int], overview: NewOverview | None
 ) -> MetricsServer | None:
-    """The server of the metrics, if the overlay file has an address for it and that can be bound."""
+    """None if the overlay file has no address for it, or it cannot be bound."""
     address = node.overlay.metrics.get(node.name)
     if address is None:
         return None
@@ -239,7 +236,7 @@ def _serve_metrics(
 
 
 async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
-    """A process that was killed cannot stop its brokers, which would keep their addresses."""
+    """A killed process cannot stop its brokers, which would keep their addresses."""
     if parent is None or os.name != "posix":
         return
     while os.getppid() == parent:
@@ -249,7 +246,7 @@ async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
 
 
 def _fail_on_end(node: Node) -> Callable[[asyncio.Task[None]], None]:
-    """A task that ends by a defect stops the broker."""
+    """A defect in a task stops the broker."""
 
     def done(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -259,7 +256,7 @@ def _fail_on_end(node: Node) -> Callable[[asyncio.Task[None]], None]:
 
 
 def _fail_on_error(node: Node) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """An exception in a callback stops the broker. One in a connection's protocol ends that connection."""
+    """An exception in a callback stops the broker; one in a connection's protocol ends that connection."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -1,11 +1,9 @@
-"""What a broker's metrics are, and their values at one moment.
+"""A broker's metrics, and their values at one moment.
 
-The values come from state that the broker keeps in any case, so the data path pays nothing; `Timings` alone
-is there for them. No label grows without bound: neighbours come from the overlay file, event types are at
-most `MOST_TYPES`, operators are those installed, and the rest are words of this code.
-
-Invariant: a counter never decreases while the broker runs; `METRICS` has every metric, and the
-site of the documents shows it as a table.
+Values come from existing state, so the data path pays nothing, except for `Timings`. No label grows without
+bound: neighbours are from the overlay file, event types at most `MOST_TYPES`, operators those installed.
+Invariant: counters never decrease while the broker runs; `METRICS` has every metric, and the documents show
+it as a table.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
     from covey.overlay.core.routing.type_state import TypeState
 
 MOST_TYPES = 100
-"""Event types with series of their own; the others are one, `other`."""
+"""Event types with their own series; others share `other`."""
 LONGEST_LABEL = 100
-"""Characters of an event type's name that are kept."""
+"""Characters kept of an event type's name."""
 OTHER = "other"
 _SLICE = 1_000
-"""Queues that are looked at between two turns of the event loop."""
+"""Queues visited between two turns of the event loop."""
 
 _LINK = ("neighbour",)
 _CLASS = ("class",)
@@ -152,9 +150,8 @@ METRICS = (
 
 
 async def snapshot(node: Node, lag: Histogram, suppressed: Mapping[str, int]) -> Samples:
-    """The values of all metrics; `suppressed` counts lines of the log by level. The event loop runs on after
-    each thousand sessions; all counters are of one moment.
-    """
+    """The values of all metrics; all counters are of one moment, although the event loop gets a turn after
+    each 1,000 sessions. `suppressed` counts log lines by level."""
     values: Samples = {metric.name: {} for metric in METRICS}
     overlay = node.overlay
     labels = (node.name, overlay.name, version("covey"), overlay.routing, overlay.engine)
@@ -195,7 +192,7 @@ def _links(node: Node, values: Samples) -> None:
 
 
 def _totals(node: Node, values: Samples) -> None:
-    """Sums over sessions, those that have ended among them."""
+    """Sums over sessions, ended ones included."""
     endpoint, tables = node.endpoint, node.core.tables
     ended = tables.peers.ended_sessions
     received, sent, subscriptions = ended.events_received, ended.events_sent, 0
@@ -280,7 +277,6 @@ _BACKLOG = ("covey_backlog_records", "covey_backlog_largest_records")
 
 
 async def _queues(node: Node, values: Samples) -> None:
-    """What waits for links and sessions."""
     totals: dict[str, Counter[str]] = {"link": Counter(), "session": Counter()}
     connected: Counter[bool] = Counter()
     durable: Counter[bool] = Counter()

@@ -1,7 +1,5 @@
-"""Serves a broker's metrics to Prometheus, by HTTP at an address of their own, and a page of all brokers.
-
-The event loop only reads the values (`metrics.py`); threads write the text (`scraping.py`).
-"""
+"""Serves a broker's metrics to Prometheus, and a page of all brokers. The event loop only reads values
+(`metrics.py`); threads write the text (`scraping.py`)."""
 
 from __future__ import annotations
 
@@ -28,16 +26,16 @@ _PAGE = Path(__file__).with_name("overview.html")
 
 class OverviewReader(Protocol):
     async def read_json(self) -> str:
-        """The brokers of the overlay and what is wrong with them. `CoveyError` if none answers."""
+        """Brokers of the overlay and their problems. `CoveyError` if none answers."""
         ...
 
 
 NewOverview = Callable[[str, Credentials], OverviewReader]
-"""From the address of a broker on."""
+"""From a broker's address."""
 
 
 class OverviewOfAll:
-    """What the page shows, read from this broker on by who asks first; others get the same for a second."""
+    """Data of the page, read by the first request; others get the same for a second."""
 
     def __init__(self, reader: OverviewReader) -> None:
         self._reader = reader
@@ -46,7 +44,7 @@ class OverviewOfAll:
         self._json = b""
 
     def read(self) -> bytes:
-        """JSON. `UnreadableError` if another request has read for too long."""
+        """JSON. `UnreadableError` if another request reads for too long."""
         if not self._reading.acquire(timeout=ANSWER_WITHIN_S):
             raise UnreadableError
         try:
@@ -59,9 +57,8 @@ class OverviewOfAll:
 
 
 class MetricsServer:
-    """The metrics of one node at an address, HOST:PORT, and with `overview` the page of all brokers.
-    `suppressed` counts lines of the log, by level.
-    """
+    """Metrics of `node` at HOST:PORT and, with `overview`, the page of all brokers. `suppressed` counts log
+    lines by level."""
 
     def __init__(
         self,
@@ -85,7 +82,7 @@ class MetricsServer:
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Serve, and measure the event loop that runs. `OSError` if the address cannot be bound."""
+        """Serve, and measure the running loop's lag. `OSError` if the address cannot be bound."""
         where = parse_address(self._address)
         assert isinstance(where, TcpAddress)
         values = SnapshotCollector(METRICS, lambda: snapshot(self._node, self._lag, self._suppressed))
@@ -100,7 +97,6 @@ class MetricsServer:
             self._lag.observe(max(0.0, clock() - due))
 
     async def stop(self) -> None:
-        """Serve no more."""
         if self._measuring is not None:
             self._measuring.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,8 +1,7 @@
-"""One broker at work: drives its endpoint, which decides everything, on an event loop.
+"""One broker process: drives its endpoint, which decides everything, on an event loop.
 
-It reads the clocks, decodes messages, and re-arms one timer. Everything runs on one event loop, between two
-awaits, so nothing needs a lock. An exception that nobody expected stops the broker: what it would do after it
-is not known.
+Reads clocks, decodes messages, re-arms one timer. No locks, since everything happens on one event loop
+between two awaits. An unexpected exception stops the broker, since its state is then unknown.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ log = logging.getLogger("covey.broker")
 
 
 class Node:
-    """One broker process: its core and its endpoint. `on_failure` is called with an exception that nobody
-    expected; the broker must end.
-    """
+    """`on_failure` is called with an unexpected exception; the broker must then end."""
 
     def __init__(
         self,
@@ -110,34 +107,34 @@ class Node:
         )
         self._log_restored()
         self.repairing: Repairing | None = None
-        """Where links move."""
+        """Set where links move."""
         if overlay.repair_after_s:
             after_ns = round(overlay.repair_after_s * 1e9)
             self.repairing = Repairing(self.endpoint, name, overlay.rule(), after_ns, self._log_released)
         self.wire_faults: Counter[ErrorCode] = Counter()
-        """Rules of HTTP/2 that peers broke, by code."""
+        """Broken HTTP/2 rules of peers, by code."""
         self.refused_connections: Counter[str] = Counter()
         """By status."""
         check = partial(check_broker, overlay=overlay.name, broker=name)
         self.credentials = Credentials(
             None if overlay.tls is None else TlsContexts(overlay.tls.of(name), check), check_host=False
         )
-        """Those of this broker where it dials."""
+        """Used when this broker dials."""
         self.denials = self.endpoint.guard.denials
         self.authentication = Authentication(overlay.name, overlay.clients, self.denials)
         self.link_faults: dict[Interface, str] = {}
-        """Why the last attempt to reach a neighbour failed, until one succeeds."""
+        """Why the last attempt to reach a neighbour failed; removed when one succeeds."""
         self.partings: dict[Interface, str] = {}
-        """Why the last connection of a neighbour ended, until there is another."""
+        """Why a neighbour's last connection ended; removed when it has another."""
         self.type_conflicts: dict[Interface, list[str]] = {}
-        """By neighbour, where the event types of its file do not agree with those of this broker's."""
+        """By neighbour, event types on which the overlay files disagree."""
         self._stopping = f"broker {name} is shutting down"
         self.failed = False
-        """Whether an exception that nobody expected has ended the use of the core."""
+        """Whether an unexpected exception has ended the use of the core."""
         self.drained = asyncio.Event()
         """Set once `drain` has ended."""
         self.not_sent_on: dict[Interface, int] = {}
-        """By neighbour the records that it had not got by then."""
+        """By neighbour, records that it lacked when `drain` ended."""
         self._on_failure = on_failure
         self._timer = LoopTimer()
         self.syncing = None
@@ -155,9 +152,7 @@ class Node:
         return self.endpoint.draining
 
     def set_overlay(self, overlay: Overlay) -> None:
-        """From now on other limits and links; new neighbours may connect, or are to be dialled. Those that
-        are no neighbours any more are left to `remove_neighbour`.
-        """
+        """Apply other limits and links. Former neighbours are left to `remove_neighbour`."""
         self.overlay = overlay
         self.operators.limiter.set_limits(overlay.operator_limits, time.monotonic_ns())
         self.endpoint.set_options(_options(overlay))
@@ -174,18 +169,16 @@ class Node:
         self._run(lambda now_ns: self.endpoint.set_dialled(_dialled(overlay, self.name), now_ns))
 
     def neighbours(self) -> dict[str, bool]:
-        """The brokers that it is linked to, or is to be, each with whether it dials."""
+        """Neighbours, each with whether this broker dials."""
         if self.repairing is None:
             return self.overlay.neighbours(self.name)
         return self.repairing.neighbours()
 
     def repair(self) -> None:
-        """See to links that may move."""
         if self.repairing is not None and not self.failed:
             self._run(self.repairing.advance)
 
     def _log_restored(self) -> None:
-        """What the log had of the last events of keys."""
         for name, state in self.core.tables.types.items():
             if state.restored and state.keys is not None:
                 took_s = (time.time_ns() - self.started_ns) / 1e9
@@ -198,9 +191,8 @@ class Node:
         log.warning("%s: the link has been released", interface)
 
     async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
-        """Disconnect a broker that is no neighbour any more. What is under way has so many seconds to arrive,
-        and as many again what is queued for it then.
-        """
+        """Disconnect a former neighbour. Events from it have `seconds` to arrive, then its queue as long
+        again."""
         interface = f"broker/{neighbour}"
         queue = self.queues[interface]
         queue.link.withhold_credit(True)
@@ -213,7 +205,7 @@ class Node:
         self.type_conflicts.pop(interface, None)
 
     async def _drain_link(self, queue: InterfaceQueue, seconds: float) -> None:
-        """Until all that waits for an interface has arrived there, or it has no connection, or time is up."""
+        """Until the queue has arrived, the connection is gone or time is up."""
         deadline = time.monotonic() + seconds
         while queue.connected and not queue.link.idle and time.monotonic() < deadline and not self.failed:
             queue.link.ask()
@@ -248,7 +240,7 @@ class Node:
         log.warning("%s: %s", interface, sentence, extra={"event": kind})
 
     def unknown_type(self, name: str) -> str:
-        """The error message for an event type that this broker does not have."""
+        """The error for a type that this broker does not have."""
         if not self.authentication.open:
             return f"event type {name!r} is not known here"  # which others there are not everybody may know
         known = ", ".join(self.core.known_types())
@@ -258,8 +250,6 @@ class Node:
     # --- connections ----------------------------------------------------------------------------------------
 
     def accept(self, peer: ConnectRequest, connection: IncomingConnection) -> None:
-        """As `BrokerEndpoint.accept`."""
-
         def accept(now_ns: int) -> None:
             repairing = self.repairing if peer.interface.startswith("broker/") else None
             if repairing is not None and not repairing.admit(peer.interface, now_ns):
@@ -270,7 +260,6 @@ class Node:
         self._run(accept)
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
-        """As `BrokerEndpoint.answer`."""
         if self.failed:
             raise CallError("UNAVAILABLE", f"broker {self.name} is shutting down")
         return self._run(lambda now_ns: self.endpoint.answer(interface, hello, connection, now_ns))
@@ -301,7 +290,6 @@ class Node:
         return handled
 
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
-        """As `BrokerEndpoint.lost`."""
         log.info("%s disconnected: %s", interface, why)
         queue = self.queues.get(interface)
         if queue is not None and queue.connection is connection:  # else it has another one already
@@ -313,7 +301,7 @@ class Node:
             self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
 
     def goodbye(self, interface: Interface, connection: Connection, why: str) -> None:
-        """As `BrokerEndpoint.goodbye`; of a broker, that it has another upward link."""
+        """As `BrokerEndpoint.goodbye`; a broker's means that it has another upward link."""
         repairing = self.repairing if interface.startswith("broker/") else None
         if self.failed or repairing is not None:
             self.lost(interface, connection, why)
@@ -329,7 +317,7 @@ class Node:
     # --- the loop -------------------------------------------------------------------------------------------
 
     def _run(self, call: Callable[[int], T]) -> T:
-        """Make a call of the endpoint with the time, and see to what it leaves to do."""
+        """Call the endpoint with the time, then handle what it has left to do."""
         endpoint = self.endpoint
         now_ns = time.monotonic_ns()
         endpoint.clock.offset_ns = time.time_ns() - now_ns
@@ -344,7 +332,7 @@ class Node:
             self._see_to()
 
     def _see_to(self) -> None:
-        """What a call of the endpoint leaves to do."""
+        """Deliveries, the timer and syncs due after a call of the endpoint."""
         endpoint = self.endpoint
         if endpoint.deferred:
             # Behind the frames for neighbours, which were woken before.
@@ -359,9 +347,8 @@ class Node:
                 self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Stop the broker because of an exception that nobody expected. Its core is not used any more, and no
-        frame is acknowledged; frames that are queued may still be sent.
-        """
+        """Stop after an unexpected exception: the core is not used and nothing is acknowledged any more;
+        queued frames may still be sent."""
         if self.failed:
             return
         self.failed = True
@@ -380,7 +367,7 @@ class Node:
             self._run(lambda _: self.endpoint.deliver())
 
     def start(self) -> None:
-        """Begin to keep time, on the running loop: it listens."""
+        """Start the timer on the running loop, once the broker listens."""
         now_ns = time.monotonic_ns()
         self.endpoint.opened(now_ns)
         self._timer.arm(self.endpoint.next_timer(), self._on_timer)
@@ -394,8 +381,8 @@ class Node:
     # --- ending ---------------------------------------------------------------------------------------------
 
     async def drain(self, seconds: float, links_s: float = 0.0) -> None:
-        """Accept no more events, and wait until the accepted ones have reached the next broker or client, or
-        time is up: for what goes to brokers that is `links_s`, if it is longer."""
+        """Accept no more events; wait until accepted ones have reached the next broker or client, at most
+        `seconds`. For those to brokers `links_s` applies, if longer."""
         self.endpoint.drain()
         start = time.monotonic()
         while not self._drained or (links_s and self._links_drain()):
@@ -407,7 +394,7 @@ class Node:
         self.drained.set()
 
     def _links_drain(self) -> bool:
-        """Whether brokers that are connected have yet to get something."""
+        """Whether connected brokers still lack something."""
         neighbours = self.endpoint.neighbours.values()
         return any(queue.connected and (queue.behind or not queue.link.idle) for queue in neighbours)
 
@@ -416,11 +403,11 @@ class Node:
         return self.endpoint.drained and (self.syncing is None or self.syncing.idle)
 
     def close_connections(self) -> None:
-        """End every connection with a goodbye."""
+        """With a goodbye each."""
         self.endpoint.close_connections(self._stopping)
 
     def close(self) -> None:
-        """Stop the timer and the threads, and close the storage."""
+        """Stop the timer and threads, and close the storage."""
         self._timer.cancel()
         self.operators.close()
         if self.syncing is None:

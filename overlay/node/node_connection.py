@@ -1,9 +1,6 @@
-"""The connections of neighbours and clients: accepted (RPC Connect), served until they end, and ended where
-the rules for clients change.
-
-Every error that a peer gets has a status and one sentence. A connection that breaks the protocol ends; the
-broker goes on.
-"""
+"""Connections of neighbours and clients (RPC Connect): accepted, served, and ended when the rules for clients
+change. Every error for a peer has a status and one sentence. A connection that breaks the protocol ends; the
+broker continues."""
 
 from __future__ import annotations
 
@@ -38,12 +35,11 @@ from covey.overlay.transport.wire_values import MalformedPacketError
 log = logging.getLogger("covey.broker")
 _HELLO_WITHIN_S = 10.0
 _SLICE = 50
-"""Clients between two turns of the event loop: verifying a token takes some 100 µs."""
+"""Clients between two turns of the event loop: to verify a token takes some 100 µs."""
 _REASON = "its permissions have changed"
 
 
 def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
-    """The node's greeting for an interface."""
     overlay = node.overlay
     options = {}
     if interface.startswith("broker/"):
@@ -52,9 +48,8 @@ def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
 
 
 class NodeConnection:
-    """One connection, from its hello to its end; `dialled` if this node has opened it, `durable` for a
-    client's session that outlives it.
-    """
+    """One connection from its hello on. `dialled`: opened by this node; `durable`: a client's session that
+    outlives it."""
 
     def __init__(
         self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool, durable: bool = False
@@ -69,7 +64,7 @@ class NodeConnection:
         self._decided = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the connection until it ends. `StreamClosedError` for the peer, if this side ends it."""
+        """Serve until the connection ends. `StreamClosedError` for the peer if this side ends it."""
         await self._decided.wait()
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
@@ -114,7 +109,7 @@ class NodeConnection:
                 node.lost(interface, self, why)
 
     def keeps(self, rights: Rights | None) -> bool:
-        """Whether a client would have the same rights if it connected now."""
+        """Whether a client would get the same rights now."""
         try:
             name = self._interface.partition("/")[2]
             return self._node.authentication.rights(self._call, name) == rights
@@ -128,7 +123,6 @@ class NodeConnection:
         self.began(resumed)
 
     def began(self, resumed: bool) -> None:
-        """Hellos were exchanged."""
         log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
         self._node.partings.pop(self._interface, None)
         self._call.trust()
@@ -157,7 +151,7 @@ async def accept(node: Node, call: RpcCall) -> None:
 
 
 async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
-    """The connection that a call begins with its hello. `CallError` for one that is refused."""
+    """The connection for a call's hello. `CallError` if refused."""
     if node.draining:
         raise StreamClosedError("UNAVAILABLE", f"broker {node.name} is shutting down")
     try:
@@ -190,9 +184,8 @@ async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
 
 
 def _admit(node: Node, call: RpcCall, greeting: Greeting) -> Rights | None:
-    """What a peer may do; `CallError` for a broker that is no neighbour, and for a client that has no right,
-    or wants a durable session where there are none.
-    """
+    """A peer's rights; `CallError` for a broker that is no neighbour, a client without rights, or a durable
+    session without durable types."""
     if greeting.role is Role.BROKER:
         # Where neighbours reach this one by a socket file, its permissions say who may be one.
         own = node.overlay.brokers[node.name].address
@@ -208,7 +201,7 @@ def _admit(node: Node, call: RpcCall, greeting: Greeting) -> Rights | None:
 
 
 def check_identity(node: Node, name: str, call: RpcCall) -> None:
-    """`StreamClosedError` unless the peer's certificate, where the overlay has TLS, names this broker."""
+    """`StreamClosedError` unless the peer's certificate names this broker, where the overlay has TLS."""
     denial = None if node.overlay.tls is None else neighbour_denial(node.overlay.name, name, call.certified)
     if denial is not None:
         node.denials[NEIGHBOUR] += 1
@@ -216,7 +209,7 @@ def check_identity(node: Node, name: str, call: RpcCall) -> None:
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:
-    """`StreamClosedError` unless a neighbour in the same overlay sent the hello."""
+    """`StreamClosedError` unless the hello is from a neighbour in the same overlay with equal options."""
     if greeting.role is not Role.BROKER:
         raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is not a broker")
     if greeting.overlay != node.overlay.name:
@@ -241,8 +234,7 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
 
 
 def compare_types(node: Node, greeting: Greeting) -> None:
-    """Log where the event types in the file of a neighbour do not agree with those of this broker's, and keep
-    that for whoever inspects it."""
+    """Log and store where the neighbour's event types disagree with this broker's."""
     interface = f"broker/{greeting.id}"
     found = conflicts(node.name, node.overlay.event_types, greeting.id, greeting.options)
     node.type_conflicts[interface] = found
@@ -251,7 +243,7 @@ def compare_types(node: Node, greeting: Greeting) -> None:
 
 
 async def reauthenticate(node: Node) -> int:
-    """Disconnect the clients that have other rights by now; how many."""
+    """Disconnect clients whose rights have changed; returns their number."""
     disconnected = 0
     for number, (interface, queue) in enumerate(list(node.queues.items()), 1):
         if number % _SLICE == 0:

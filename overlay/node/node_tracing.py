@@ -1,8 +1,7 @@
-"""The spans of one broker, and where they go: to an OTLP collector, in the background.
+"""A broker's spans, exported to an OTLP collector in the background.
 
-The address is that of the overlay file, or of OpenTelemetry's own variables of the environment, which also
-choose the sampler, the protocol, and what else the SDK reads there. A broker begins no traces: it continues
-those of clients.
+The address is from the overlay file or OpenTelemetry's environment variables, which also choose sampler and
+protocol. Brokers begin no traces; they continue those of clients.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TRACES_PATH = "/v1/traces"
 
 
 class NodeTracing:
-    """The spans of a broker, which a processor takes; `core/endpoint/observing.py` says when."""
+    """`core/endpoint/observing.py` says when its methods are called."""
 
     def __init__(self, broker: str, overlay: str, processor: SpanProcessor) -> None:
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "covey"}
@@ -38,7 +37,7 @@ class NodeTracing:
         self._spans = Spans(self._provider, {"covey.broker": broker})
         self._events: list[Span] = []
         self._updates: dict[Interface, deque[tuple[int, Span]]] = {}
-        """By interface the updates on their way, with their epochs."""
+        """Pending updates by interface, with epochs."""
 
     def arrived(self, interface: Interface, messages: list[Message]) -> list[Message]:
         return [self._begin(interface, message) for message in messages]
@@ -81,14 +80,14 @@ class NodeTracing:
         end_all(span for _, span in self._updates.pop(interface, ()))
 
     def shut_down(self, patience_s: float) -> None:
-        """Export what has ended, for so long."""
+        """Export ended spans, for at most `patience_s`."""
         thread = threading.Thread(target=self._provider.shutdown, name="covey traces", daemon=True)
         thread.start()
         thread.join(patience_s)
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:
-    """One that exports to a collector: to `endpoint`, or if that is empty to that of the environment."""
+    """Exports to `endpoint`, or if empty to the environment's collector."""
     return BatchSpanProcessor(_exporter(endpoint))
 
 

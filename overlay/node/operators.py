@@ -1,14 +1,13 @@
-"""Named operators in a broker process: called under limits of time, and shown to `covey inspect`.
+"""Named operators in a broker process, called under time limits, and their inspection.
 
-The limits decide (`core/operators/operator_limits.py`); here are the clock, the thread and the turns of the
-event loop. An operator that is `bounded` is called at once, any other in another thread, until its deadline:
-a hanging one holds the event loop no longer.
+`core/operators/operator_limits.py` decides; this module has the clock, the thread and the loop's turns. A
+`bounded` operator is called directly, any other in a thread until its deadline, so a hanging one blocks the
+event loop no longer.
 
-A thread serves one call at a time and is used again. A thread whose call passes its deadline is *abandoned*:
-an exception is raised in it, which ends a loop of Python; a call that sleeps or is in a library ends when
-that returns. The thread stays until the end of its call has been seen: once a thread has ended, the number by
-which it is interrupted may be that of another one. What cannot be bounded from within a process: a library
-that keeps the GIL holds every thread of it.
+A thread whose call passes its deadline is *abandoned*: an exception is raised in it, which ends a Python loop
+at once, and a sleep or a library call when that returns. It must stay alive until its call was seen to end,
+since the id by which it is interrupted may be reused. A library that keeps the GIL cannot be bounded: it
+blocks all threads.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from covey.overlay.core.operators.operator_limits import Limiter
 from covey.overlay.core.operators.operator_notices import Callers
 
 _SWITCH_S = 0.0005
-"""How long an abandoned thread that computes keeps the event loop from running; Python's default is 5 ms."""
+"""How long an abandoned thread that computes may keep the event loop waiting; Python's default is 5 ms."""
 log = logging.getLogger("covey.broker")
 _NONE = Account()
 _COUNTS = ("subscriptions", "events", "reused", "true", "undecided", "failures")
@@ -60,8 +59,6 @@ class _Call:
 
 
 class _Thread(threading.Thread):
-    """Serves calls until `end`."""
-
     def __init__(self) -> None:
         super().__init__(name="covey operators", daemon=True)
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -86,12 +83,12 @@ class _Thread(threading.Thread):
                 pass  # between two statements of this loop
 
     def end(self) -> None:
-        """End once the call has ended; it must not be interrupted any more."""
+        """End after the current call. No `interrupt` from now on."""
         self._ending = True
         self.calls.put(None)
 
     def interrupt(self) -> None:
-        """Raise `_Abandoned` in the call; only while it has not been seen to end."""
+        """Raise `_Abandoned` in the call. Only before it was seen to end."""
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(_Abandoned)
@@ -99,7 +96,7 @@ class _Thread(threading.Thread):
 
 
 class OperatorThreads:
-    """The thread that serves calls, and those that were abandoned. All calls are of one thread."""
+    """The thread that serves calls, and abandoned ones. To be used by one thread."""
 
     def __init__(self) -> None:
         self._thread: _Thread | None = None
@@ -107,9 +104,8 @@ class OperatorThreads:
         self._switch_s = sys.getswitchinterval()
 
     def run(self, name: str, function: Callable[[], Any], deadline_ns: int) -> Any:
-        """What a function returns; it raises what that raises, and `DeadlineError` once its time is over.
-        `name` is whose thread is abandoned then.
-        """
+        """The function's result or exception; `DeadlineError` after `deadline_ns`, which abandons a thread
+        under `name`."""
         thread = self._thread
         if thread is None:
             thread = self._thread = _Thread()
@@ -127,7 +123,7 @@ class OperatorThreads:
         return call.result
 
     def abandoned(self, name: str) -> int:
-        """How many abandoned calls of a name go on. Those that can be interrupted are so once more."""
+        """How many abandoned calls of `name` go on; interrupts them again."""
         abandoned = self._abandoned.get(name)
         if not abandoned:
             return 0
@@ -146,7 +142,7 @@ class OperatorThreads:
         return len(ongoing)
 
     def close(self) -> None:
-        """End the thread that serves calls, and those that were abandoned once their calls have ended."""
+        """End threads, abandoned ones once their calls have ended."""
         if self._thread is not None:
             self._thread.end()
             self._thread = None
@@ -159,7 +155,7 @@ class OperatorThreads:
 
 
 class LimitedRunner:
-    """The runner of one broker, on the running event loop. `clock` is in nanoseconds."""
+    """A broker's runner of operators, on the running event loop. `clock` returns ns."""
 
     def __init__(self, limiter: Limiter, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.limiter = limiter
@@ -208,11 +204,10 @@ class LimitedRunner:
         return Outcome(parts, answered, took_ns)
 
     def close(self) -> None:
-        """End the thread."""
         self.threads.close()
 
     def _end_turn(self) -> None:
-        """What the loop has called until now was one turn; connections that are ready come next."""
+        """All calls before this one in the loop were one turn."""
         self._in_turn = False
         self.limiter.begin_turn()
 
@@ -220,7 +215,7 @@ class LimitedRunner:
 def inspect_operators(
     callers: Callers, accounts: Mapping[str, Account], runner: LimitedRunner, listing: Listing
 ) -> dict[str, Any]:
-    """By name the operators that filters at this broker call, or have called: plain values for JSON."""
+    """Operators that filters call, or have called, by name, as plain values for JSON."""
     names = list(dict.fromkeys((*callers.operators(), *accounts)))
     now_ns = time.monotonic_ns()
     return {
@@ -253,7 +248,7 @@ def _inspect_operator(
 
 
 def render_operators(operators: Mapping[str, Any], listing: Listing) -> list[str]:
-    """The same as a table for people; nothing without operators."""
+    """As a table for people; empty without operators."""
     if not operators:
         return []
     rows: list[tuple[str, ...]] = [("operator", "version", *_COUNTS, "us/event")]

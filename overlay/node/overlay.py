@@ -1,5 +1,3 @@
-"""An overlay as its brokers share it."""
-
 from __future__ import annotations
 
 import hashlib
@@ -26,7 +24,7 @@ _LONGEST_OPTION = 200
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker is reached, and the addresses it listens at, with commas between them."""
+    """`address` is where others reach it, `listen` its own addresses, separated by commas."""
 
     name: str
     address: str
@@ -35,7 +33,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of the PEM files of all brokers, in which `{name}` stands for the broker."""
+    """PEM paths for all brokers; `{name}` stands for the broker."""
 
     authority: str
     certificate: str
@@ -48,24 +46,21 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """The content of an overlay file. In a link, the second broker dials the first. `engine`, `merging` and
-    `merging_budget` are those of the brokers' cores.
+    """The content of an overlay file.
 
-    Each broker keeps the last `replay_events` events of each type for updates without gaps; 0 for none. Those
-    of all types take at most `max_replay_bytes`.
-    Keys of the types in `key_max_age_s` leave all views after so long without an event;
-    the last events of all keys have at most `max_key_bytes`.
-    `damping` is how many typical steps wider clients' bounds are announced, so that movement within costs no
-    message; 0 for off. It and `merging` go with parametric routing alone. `delays_ms` and `client_delay_ms`
-    are one-way delays of links and of clients' connections, for the simulator: brokers delay nothing.
-    `metrics` are the addresses, by broker, at which Prometheus reads; a broker without one serves none.
-    `operator_modules` are imported when a broker starts, for the operators that they register. With `tls`
-    connections are encrypted, and neighbours have certificates; without it a broker listens beyond this
-    machine only where `insecure` says so. `clients` says who clients are and what they may do; without it
-    they may do everything. Links move around brokers that have been out of reach for
-    `repair_after_s`, 0 for never, by the rule of `core/repair` with these `fallbacks`. Events of
-    the types in `durable` are stored before they are acknowledged, in a directory below `storage`. `tickets`
-    are the files of the keys of tickets, of which the first signs.
+    The second broker of a link dials the first; `delays_ms` and `client_delay_ms`, one-way, are for the
+    simulator only. Each broker keeps the last `replay_events` events per type for updates without gaps, at
+    most `max_replay_bytes` in all. Keys of types in `key_max_age_s` leave all views after so long without an
+    event; last events of keys take at most `max_key_bytes`. `damping` announces clients' bounds wider by so
+    many typical steps, so that smaller moves cost no message (0: off); it and `merging` need parametric
+    routing.
+
+    `metrics` has the Prometheus address by broker. `operator_modules` are imported at start, to register
+    operators. `tls` encrypts connections and identifies neighbours; without it only `insecure` allows brokers
+    to listen beyond this machine. `clients` are identities and rights; without it every client has all
+    rights. Links move around brokers out of reach for `repair_after_s` (0: never), by `core/repair` and
+    `fallbacks`. Events of `durable` types are stored before they are acknowledged, below `storage`. `tickets`
+    are key files; the first key signs.
     """
 
     name: str
@@ -103,13 +98,12 @@ class Overlay:
     tickets: tuple[str, ...] = ()
 
     def delay_ms(self, a: str, b: str) -> float:
-        """The one-way delay of the link between two brokers, in either order; 0 where the file names none."""
+        """One-way, in either order; 0 if the file has none."""
         return self.delays_ms.get((a, b), self.delays_ms.get((b, a), 0.0))
 
     def neighbours(self, broker: str) -> dict[str, bool]:
-        """The neighbours of a broker, each with whether the broker is the one that dials. Where links move,
-        the lower end does, whatever the order in the file.
-        """
+        """Neighbours, each with whether `broker` dials. Where links move, the lower end dials, whatever the
+        file's order."""
         if self.repair_after_s:
             return self.rule().neighbours(broker)
         neighbours = {}
@@ -125,7 +119,7 @@ class Overlay:
         return UplinkRule(tuple(self.brokers), self.links, self.fallbacks)
 
     def shared_options(self) -> dict[str, str]:
-        """The options in which the brokers must agree, as text by their place in the overlay file."""
+        """Options in which brokers must agree, by their place in the overlay file."""
         links = " ".join(sorted("-".join(sorted(link)) for link in self.links))
         limits = {f"limits.{name}": str(value) for name, value in asdict(self.limits).items()}
         options = {"routing": self.routing, "links": _shortened(links, len(self.links)), **limits}
@@ -140,16 +134,15 @@ class Overlay:
 
 
 def _shortened(text: str, count: int) -> str:
-    """A text that names so many things, or their number and a digest of it where it is long."""
+    """A long text is replaced by `count` and a digest."""
     if len(text) <= _LONGEST_OPTION:
         return text
     return f"{count} with digest {hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The first option of two brokers that differs, with the value of each. An option that only one of them
-    has, since it is of another version, does not count.
-    """
+    """The first differing option, with both values. Options that only one broker has are of another version
+    and pass."""
     for name, value in mine.items():
         if theirs.get(name, value) != value:
             return name, value, theirs[name]

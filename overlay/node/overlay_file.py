@@ -1,7 +1,7 @@
-"""What an overlay file may contain.
+"""The schema of overlay files.
 
-Invariant: a valid file has unique names and addresses, and links that join its brokers as a tree, since the
-routing of Jayaram et al. (section 3) holds for acyclic overlays.
+Invariant: in a valid file names and addresses are unique, and links join the brokers as a tree, since the
+routing of Jayaram et al. (section 3) needs an acyclic overlay.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from covey.overlay.transport.rpc_server import ConnectionLimits
 ROUTINGS = ("parametric", "static")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _EVERY = "*"
-"""In place of the name of a broker: all that are not named."""
+"""All brokers that are not named."""
 _MAX_DELAY_MS = 3_600_000.0
 
 
 def check_address(value: str) -> str:
-    """ "host:port" or "unix:path", or `ValueError`."""
+    """`ValueError` unless "host:port" or "unix:path"."""
     parse_address(value)
     return value
 
 
 def check_addresses(value: str) -> str:
-    """One or several addresses with commas between them, or `ValueError`."""
+    """`ValueError` unless addresses separated by commas."""
     for address in split_addresses(value):
         parse_address(address)
     return value
 
 
 def check_tcp_address(value: str) -> str:
-    """ "host:port", or `ValueError`."""
+    """`ValueError` unless "host:port"."""
     if not isinstance(parse_address(value), TcpAddress):
         raise ValueError('expected "host:port"')
     return value
 
 
 def check_file(value: str) -> str:
-    """What may be the path of a file, or `ValueError`."""
+    """`ValueError` unless it can be a path."""
     if not value or "\0" in value:
         raise ValueError("expected a path")
     return value
@@ -75,7 +75,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class BrokerSection(Section):
-    """`fallbacks` are whom it is linked to without its parent in the tree, in order (docs/repair.md)."""
+    """`fallbacks` are, in order, the brokers to link to without its parent in the tree (docs/repair.md)."""
 
     address: Address
     listen: Addresses | None = None
@@ -141,12 +141,12 @@ class LimitsSection(Section):
 
 
 def _limits(section: LimitsSection, kind: type[Any], prefix: str) -> dict[str, Any]:
-    """The fields of one kind of limits, whose names begin with a prefix in the file."""
+    """Fields of one kind of limits; `prefix` is in the file."""
     return {field.name: getattr(section, prefix + field.name) for field in fields(kind)}
 
 
 def check_module(name: str) -> str:
-    """The name of a Python module, or `ValueError`."""
+    """`ValueError` unless the name of a Python module."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise ValueError("expected the name of a Python module, such as company.operators")
     return name
@@ -156,7 +156,7 @@ _OPERATORS = OperatorLimits()
 
 
 class OperatorsSection(Section):
-    """Named operators at this broker; brokers need not agree on it."""
+    """Of this broker; others may differ."""
 
     modules: list[Annotated[str, AfterValidator(check_module)]] = Field(default_factory=list)
     deadline_ms: Annotated[float, Field(gt=0, le=60_000)] = _OPERATORS.deadline_ms
@@ -173,7 +173,7 @@ class OperatorsSection(Section):
 
 
 class TlsSection(Section):
-    """PEM files; `{name}` stands for the broker, and a relative path begins at the folder of the file."""
+    """PEM files; `{name}` stands for the broker, relative paths start at the file's folder."""
 
     certificate: FilePath
     key: FilePath
@@ -181,7 +181,7 @@ class TlsSection(Section):
 
 
 class PermissionSection(Section):
-    """A glob of event types, and the policy that their events must match; a text alone is the glob."""
+    """A glob of event types, and a policy that their events must match. Text alone is the glob."""
 
     types: Annotated[str, Field(min_length=1)]
     where: str = ""
@@ -209,7 +209,7 @@ class RuleSection(Section):
 
 
 class TokensSection(Section):
-    """The key that signs tokens; a relative path begins at the folder of the file."""
+    """The key that signs tokens; a relative path starts at the file's folder."""
 
     key: FilePath
     subject: Annotated[str, Field(min_length=1)] = "sub"
@@ -218,7 +218,7 @@ class TokensSection(Section):
 
 
 class ClientsSection(Section):
-    """Who clients are and what they may do; without it, everybody everything."""
+    """Clients' identities and rights; without it all clients have all rights."""
 
     tokens: TokensSection | None = None
     permissions: list[RuleSection] = Field(default_factory=list)
@@ -232,19 +232,16 @@ class ClientsSection(Section):
 
 
 def _addresses(value: object) -> object:
-    """Addresses by broker; a single one is every broker's."""
+    """By broker; a single address is every broker's."""
     return {_EVERY: value} if isinstance(value, str) else text_keys(value)
 
 
 class RetentionSection(Section):
-    """What a durable type keeps for receivers that have not read it."""
-
     retain_bytes: Positive = Retention().max_bytes
     retain_s: Annotated[float, Field(gt=0, le=1e10)] = Retention().max_age_s
 
 
 def _collector(url: str) -> str:
-    """The address of an OTLP collector."""
     try:
         fits = url.startswith(("http://", "https://")) and bool(urlsplit(url).hostname)
     except ValueError:
@@ -255,7 +252,7 @@ def _collector(url: str) -> str:
 
 
 def _retentions(value: object) -> object:
-    """By durable type; nothing behind its name means the defaults."""
+    """By durable type; an empty value means the defaults."""
     return {name: {} if each is None else each for name, each in text_keys(value).items()}
 
 
@@ -359,7 +356,7 @@ class OverlayFile(Section):
                 raise complaint(str(error), "brokers", name, "fallbacks") from None
 
     def content(self, folder: Path) -> Overlay:
-        """The file, which lies in a folder, as brokers use it."""
+        """`folder` is the file's, for relative paths."""
         tls = None
         if self.tls is not None:
             files = (self.tls.authority, self.tls.certificate, self.tls.key)
@@ -413,7 +410,7 @@ class OverlayFile(Section):
 
 
 def _check_tree(brokers: Sequence[str], links: Sequence[Sequence[Any]]) -> None:
-    """Each link joins two components of the brokers; a complaint where it does not, or several are left."""
+    """A complaint unless the links make a tree of all brokers."""
     component = {name: [name] for name in brokers}
     for position, (a, b) in enumerate(links):
         for end in (a, b):
@@ -435,7 +432,7 @@ def _check_tree(brokers: Sequence[str], links: Sequence[Sequence[Any]]) -> None:
 
 
 def _path(links: Sequence[Sequence[str]], start: str, end: str) -> list[str]:
-    """The brokers from end to start over these links, which have no cycle."""
+    """The brokers from end to start; the links have no cycle."""
     towards_start = {start: start}
     reached = [start]
     for broker in reached:

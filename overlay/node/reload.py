@@ -1,12 +1,9 @@
-"""Reads the overlay file again while the broker runs (SIGHUP, or the call Reload).
+"""Reloads the overlay file while the broker runs (SIGHUP, or the call Reload).
 
-What may change at any time is changed: limits of sessions, queues, connections and operators, the level of
-the log, the rules for clients (`node_connection.py`), and the links. What brokers and clients have agreed
-on, or built their state with, keeps its value, and one line of the log names it. A file that is wrong changes
-nothing.
-
-Invariant: the running broker's overlay is always that of some valid file, but for the options that need a
-restart, which are those it was started with.
+Limits of sessions, queues, connections and operators, the log level, rules for clients and links change at
+once. What brokers and clients have agreed on, or built state with, needs a restart and is logged. Invariant:
+a broker runs with a valid file, except that options which need a restart keep their values; a wrong file
+changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from covey.overlay.transport.packets import ReloadReply
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 2.0
-"""How long a neighbour that has left the file has for each step of its end."""
+"""Of each step that ends a former neighbour's link."""
 
 _AT_ONCE = frozenset(
     (
@@ -45,7 +42,7 @@ _AT_ONCE = frozenset(
         "tickets",
     )
 )
-"""Fields of `Overlay` that change while the broker runs; brokers and links do so one by one."""
+"""Fields of `Overlay` that change at once. Brokers and links do so one by one."""
 _OF_SIMULATOR = frozenset(("delays_ms", "client_delay_ms"))
 _PREFIXES = {
     "limits": "limits.",
@@ -55,7 +52,7 @@ _PREFIXES = {
     "connections": "limits.max_connections, ",
     "operator_limits": "operators.",
 }
-"""Where the overlay file has the fields of a field of `Overlay`."""
+"""Prefixes in the file, by field of `Overlay`."""
 _NAMES = {
     "limits.max_connections, total": "limits.max_connections",
     "limits.max_connections, per_address": "limits.max_connections_per_address",
@@ -68,7 +65,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Reloading:
-    """The overlay after a reload, and the options of the file that have changed and that need a restart."""
+    """`overlay` after a reload; options that `changed`, and that were `kept` until a restart."""
 
     overlay: Overlay
     changed: tuple[str, ...]
@@ -76,7 +73,7 @@ class Reloading:
 
 
 def merge(running: Overlay, read: Overlay, broker: str) -> Reloading:
-    """What a running broker makes of a file that was read again."""
+    """Apply a file that was read again to a running overlay."""
     changed: list[str] = []
     kept: list[str] = []
     # Rules for certificates alone would turn every client away until the restart that brings TLS.
@@ -104,7 +101,7 @@ def merge(running: Overlay, read: Overlay, broker: str) -> Reloading:
 
 
 def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
-    """The options of the file that differ in a field of `Overlay`."""
+    """Options in the file that differ in a field of `Overlay`."""
     before, after = getattr(running, name), getattr(read, name)
     if before == after:
         return
@@ -118,9 +115,8 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
 
 
 def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
-    """`ConfigError` where events of durable types would be lost: those that wait for a link that ends, and
-    those that come before the new path carries interest. So between brokers that stay links do, too.
-    """
+    """`ConfigError` where durable events would be lost: those waiting for a link that ends, and those before
+    the new path carries interest. So links between remaining brokers must stay."""
     staying = [name for name in running.brokers if name in read.brokers]
     between = {frozenset(link) for link in running.links if set(link) <= set(staying)}
     moved = between - {frozenset(link) for link in read.links}
@@ -133,9 +129,7 @@ def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
 
 
 def _check_may_leave(node: Node) -> None:
-    """`ConfigError` where a broker that leaves would take with it what it stores, for durable sessions or for
-    neighbours that are away.
-    """
+    """`ConfigError` if a leaving broker stores events for durable sessions or for disconnected neighbours."""
     sessions = sum(queue.durable and not queue.is_broker for queue in node.queues.values())
     if sessions:
         raise ConfigError(f"broker {node.name} has {sessions} durable sessions: expected them moved or ended")
@@ -145,9 +139,8 @@ def _check_may_leave(node: Node) -> None:
 
 
 class Reloader:
-    """Reloads of one broker, one after the other, on the running event loop. `set_level` gets the level of
-    the log; `leave` is called when the broker is to drain and end, since it has left the overlay.
-    """
+    """Serialises reloads on the running loop. `leave` is called when the broker has left the overlay and must
+    drain and end."""
 
     def __init__(
         self,
@@ -167,15 +160,15 @@ class Reloader:
         self._set_level = set_level
         self._leave = leave
         self.left = False
-        """Whether the broker has left the overlay, and is to end."""
+        """Whether the broker has left the overlay and must end."""
         self._one_at_a_time = asyncio.Lock()
         self._environment = environment
         self.requested = asyncio.Event()
-        """Set by whoever wants a reload, and does not wait for it."""
+        """Set to request a reload without waiting for it."""
         server.calls.reload = self.reload_for_call
 
     async def run(self) -> None:
-        """Reload whenever it is requested."""
+        """Reload on each request."""
         while True:
             await self.requested.wait()
             self.requested.clear()
@@ -183,9 +176,8 @@ class Reloader:
                 await self.reload()
 
     async def reload_for_call(self, leave: bool) -> ReloadReply:
-        """As `reload`, which goes on if the caller does not wait for it. A broker that leaves answers when it
-        has drained; `CallError` if it still stores events for its neighbours then.
-        """
+        """As `reload`, which continues if the caller leaves. Replies to a leaving broker's call after
+        draining; `CallError` if it then still stores events for neighbours."""
         return await asyncio.shield(asyncio.create_task(self._reload_or_fail(leave)))
 
     async def _reload_or_fail(self, leave: bool) -> ReloadReply:
@@ -209,10 +201,8 @@ class Reloader:
             raise CallError("ABORTED", f"broker {self._node.name} ends {why}")
 
     async def reload(self, *, leave: bool = False) -> ReloadReply:
-        """Read the file and do what it says; returns when neighbours that have left it are disconnected. With
-        `leave` the broker drains and ends, and the file must not name it. `ConfigError`, which has been
-        logged, if the file is wrong.
-        """
+        """Apply the file; returns when former neighbours are disconnected. With `leave` the broker drains and
+        ends; the file must not name it. `ConfigError`, already logged, for a wrong file."""
         async with self._one_at_a_time:
             try:
                 read = await asyncio.to_thread(load_overlay, self._file, self._environment)

@@ -1,8 +1,8 @@
-"""The gRPC server of a broker, at each of its addresses: Connect, the single calls Describe, Explain, Follow,
-Inspect and Reload, health and reflection.
+"""A broker's gRPC server: Connect, single calls (Describe, Explain, Follow, Inspect, Reload), health,
+reflection.
 
-All single calls but Reload change nothing, and what they list is bounded, so that none delays events. A call
-that cannot be answered ends with a status and one sentence.
+Single calls except Reload change nothing and list a bounded number of items, so none delays events. A call
+that fails has a status and one sentence.
 """
 
 from __future__ import annotations
@@ -42,24 +42,22 @@ from covey.overlay.transport.rpc_server import ConnectionLimits, Handler, RpcSer
 from covey.overlay.transport.wire_values import UnknownTypeError, encode_event_type
 
 Reload = Callable[[bool], Awaitable[ReloadReply]]
-"""Reads the overlay file again; with true the broker leaves, if the file names it no more. `ConfigError`."""
+"""Reloads the overlay file; with true the broker leaves, if the file no longer names it. `ConfigError`."""
 log = logging.getLogger("covey.broker")
 KERNELS = "covey.kernels"
-"""The name under which the health service says whether the matching kernels are loaded."""
+"""Health service: whether the matching kernels are loaded."""
 READY = "covey.ready"
-"""The name under which it says whether the broker is ready."""
+"""Health service: whether the broker is ready."""
 _KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
 _GOODBYE_S = 2.0
 _MOST_DESCRIPTORS = 1 << 20
 
 
 class Calls:
-    """The handlers, on one node."""
-
     def __init__(self, node: Node) -> None:
         self._node = node
         self.reload: Reload | None = None
-        """Reads the overlay file again, once the broker can."""
+        """Set once the broker can reload."""
 
     def describe(self, request: bytes, rights: Rights | None) -> bytes:
         name = read_body(DESCRIBE.request, request).type_name
@@ -106,7 +104,7 @@ class Calls:
             rights.require(action, type_name)
 
     def _administers(self, rights: Rights | None, what: str, type_name: str | None = None) -> None:
-        """`DeniedError` for a client that may administer neither all types nor this one."""
+        """`DeniedError` unless the client may administer all types, or this one."""
         if rights is None or rights.may_all(Action.ADMINISTER):
             return
         if type_name is None or not rights.may(Action.ADMINISTER, type_name):
@@ -115,7 +113,7 @@ class Calls:
 
 
 def _event_of(text: str) -> dict[str, object]:
-    """The event that a text describes. `EventError` for one that is no JSON object."""
+    """`EventError` unless the text is a JSON object."""
     try:
         event = json.loads(text)
     except (ValueError, RecursionError):
@@ -126,7 +124,7 @@ def _event_of(text: str) -> dict[str, object]:
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have open, once it has been allowed as many as it can be."""
+    """Raises the limit of open descriptors as far as allowed, and returns it."""
     try:
         import resource
     except ImportError:
@@ -147,7 +145,7 @@ class AddressError(Exception):
 
 
 class Server:
-    """A gRPC server for one node, with its health; it serves while the kernels load in the background."""
+    """A node's gRPC server; it serves while kernels load in the background."""
 
     def __init__(self, node: Node, address: BrokerAddress) -> None:
         self._node = node
@@ -184,7 +182,7 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Listen. `AddressError`, one sentence, if the address cannot be bound."""
+        """`AddressError`, one sentence, if an address cannot be bound."""
         listen = self._address.listen
         try:
             for address in split_addresses(listen):
@@ -201,7 +199,7 @@ class Server:
         self._status = Status.SERVING
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """From now on other limits; connections that are open stay."""
+        """Open connections stay."""
         self._server.limits = limits.within(descriptor_limit())
 
     def _log_unacknowledged(self) -> None:
@@ -216,7 +214,7 @@ class Server:
     async def stop(
         self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = (), links_s: float = 0.0
     ) -> None:
-        """Refuse new connections, drain accepted events to the next hop (`Node.drain`), then end all
+        """Refuse connections, drain accepted events to the next hop (`Node.drain`), then end all
         connections."""
         self._status = Status.NOT_SERVING
         await self._node.drain(drain_s, links_s)

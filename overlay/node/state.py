@@ -1,9 +1,8 @@
-"""The state of a broker process: whether it is ready, and what `covey inspect`, `explain` and `follow` show,
-the core's and the node's around it.
+"""A broker process's state: readiness, and what `covey inspect`, `explain` and `follow` show.
 
-A broker is ready if every neighbour is linked and synchronised, and events are taken. One that is not serves
-all the same: it may be waiting for a neighbour, and a restart would not bring that back. Kernels that are
-still compiled delay nothing, since filters are evaluated without them.
+A broker is ready if every neighbour is linked and synchronised and it accepts events. Otherwise it serves
+too: it may wait for a neighbour, which a restart would not bring back. Kernels may still be compiling, since
+filters are evaluated without them.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ from covey.overlay.node.operators import inspect_operators, render_operators
 from covey.overlay.node.storage_directory import broker_directory
 
 _MOST_SHOWN = 5
-"""Connections in each of the lists that `covey top` shows."""
+"""Per list of `covey top`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What keeps a broker from being ready, a broker's interface or "events", why, and for how many
-    seconds.
-    """
+    """`what` is an interface, "events" or "upward link"; `seconds` is since when."""
 
     what: str
     why: str
@@ -41,7 +38,7 @@ class Missing:
 
 
 def missing(node: Node) -> list[Missing]:
-    """What keeps this broker from being ready; nothing if it is. O(neighbours)."""
+    """What keeps this broker from being ready. O(neighbours)."""
     now_ns = time.monotonic_ns()
     uptime_s = (time.time_ns() - node.started_ns) / 1e9
     found = []
@@ -67,12 +64,12 @@ def missing(node: Node) -> list[Missing]:
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
-    """As `explain` of the core, with the addresses and connections of the neighbours."""
+    """As the core's `explain`, with the neighbours' addresses."""
     return explain(node.core, interface, subscription_id, event, time.time_ns()) | _neighbours(node)
 
 
 def follow_at(node: Node, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
-    """As `follow` of the core, with the addresses and connections of the neighbours."""
+    """As the core's `follow`, with the neighbours' addresses."""
     return follow(node.core, type_name, publisher, sequence) | _neighbours(node)
 
 
@@ -89,9 +86,8 @@ def _neighbours(node: Node) -> dict[str, Any]:
 
 
 def inspect_node(node: Node, listed: int) -> dict[str, Any]:
-    """The core's state and the node's counters, as plain values for JSON. At most `listed` items of each list
-    (`core/introspection/inspection.py`).
-    """
+    """The state of core and node as plain values for JSON, with at most `listed` items per list
+    (`core/introspection/inspection.py`)."""
     listing = Listing(listed)
     queues = _listed_queues(node, listing)
     return {
@@ -134,7 +130,7 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
 
 
 def _waiting(node: Node) -> dict[str, Any]:
-    """What waits for all connections, and those for which most bytes do."""
+    """Waiting events of all connections, and the connections with most waiting bytes."""
     waiting = [queue for queue in node.queues.values() if queue.link.backlog_bytes]
     slowest = nlargest(_MOST_SHOWN, waiting, key=lambda queue: queue.link.backlog_bytes)
     return {
@@ -155,7 +151,6 @@ def _waiting(node: Node) -> dict[str, Any]:
 
 
 def _subscriptions(node: Node) -> dict[str, Any]:
-    """Those of all sessions, and the sessions with most."""
     peers = node.core.tables.peers.values()
     counts = [(len(peer.subscriptions), peer.name) for peer in peers if not peer.is_broker]
     largest = nlargest(_MOST_SHOWN, counts)
@@ -166,7 +161,7 @@ def _subscriptions(node: Node) -> dict[str, Any]:
 
 
 def _update_delay(node: Node) -> dict[str, float] | None:
-    """Bounds of the median and of the 99th percentile of updates, where timings are taken (`metrics:`)."""
+    """Bounds of the median and 99th percentile, if timings are taken (`metrics:`)."""
     timings = node.endpoint.timings
     if timings is None or not (count := sum(timings.updates.counts)):
         return None
@@ -174,7 +169,7 @@ def _update_delay(node: Node) -> dict[str, float] | None:
 
 
 def _free_bytes(node: Node) -> int | None:
-    """Of the disk on which this broker stores; None if it stores nothing, or its directory has gone."""
+    """Of the storage's disk; None without storage, or if its directory is gone."""
     if node.storage is None:
         return None
     try:
@@ -184,7 +179,7 @@ def _free_bytes(node: Node) -> int | None:
 
 
 def _resident_bytes() -> int | None:
-    """Of this process; None on systems that do not show it."""
+    """None where the system does not show it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -193,7 +188,7 @@ def _resident_bytes() -> int | None:
 
 
 def render_node(node: Node, listed: int) -> str:
-    """The core's state and the interfaces, for people. At most `listed` items of each list."""
+    """The state of core and interfaces for people, with at most `listed` items per list."""
     listing = Listing(listed)
     lines = [render(node.core, listed).rstrip(), "", "interfaces"]
     for name, queue in _listed_queues(node, listing):
@@ -208,7 +203,7 @@ def render_node(node: Node, listed: int) -> str:
 
 
 def _upward_link(node: Node) -> dict[str, Any] | None:
-    """Where links move: the broker that this one is linked to upward, None for nobody, and why."""
+    """The broker linked to upward (None: none) and why; None unless links move."""
     if node.repairing is None:
         return None
     broker, why = node.repairing.describe()
@@ -221,7 +216,7 @@ def _operators(node: Node, listing: Listing) -> dict[str, Any]:
 
 
 def _listed_queues(node: Node, listing: Listing) -> list[tuple[str, InterfaceQueue]]:
-    """The neighbours, then clients."""
+    """Neighbours first."""
     neighbours = [(name, queue) for name, queue in node.queues.items() if queue.is_broker]
     clients = ((name, queue) for name, queue in node.queues.items() if not queue.is_broker)
     return neighbours + list(listing.first(clients, len(node.queues) - len(neighbours), "interfaces"))

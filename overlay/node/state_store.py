@@ -1,16 +1,14 @@
-"""Where a broker's receivers are in its logs, its durable sessions, and what it has received: in SQLite.
+"""A broker's cursors, watermarks and durable sessions, in SQLite.
 
-Each call is one transaction, on disk when it returns, but for new values of subscriptions, which wait for
-`sync`: their file is synced in the thread that syncs the logs. A row that has not changed is not written. A
-cursor and a watermark say no more than what is synced in the log beside them. There is no second connection
-to the database in that thread: its writes and those of the event loop would have to agree on their order.
+Each call is one transaction, on disk when it returns, except new values of subscriptions, which wait for
+`sync` in the thread that syncs the logs. That thread has no connection of its own, since its writes and the
+event loop's would need an order. Unchanged rows are not written. Cursors and watermarks never exceed what is
+synced in the logs.
 
-A damaged state is not opened, so that a flipped bit is never served. The values of a row have a CRC beside
-them, SQLite examines the pages around the rows, and the frames of its write-ahead log (`-wal`) have
-checksums. SQLite takes that log to end before the first frame whose checksum is wrong, and says nothing of
-transactions behind it: these are counted here. A torn write looks the same as a flipped bit. `StateStore` has
-at most two transactions that are not synced, one of new values and one after it; so where more are cut, some
-of them had been synced: that is damage. One or two may be writes that nobody has confirmed.
+A damaged state is not opened: rows have a CRC, SQLite checks pages, and frames of the write-ahead log
+(`-wal`) have checksums. SQLite silently ends that log at the first wrong checksum, so the transactions behind
+it are counted here. At most `UNSYNCED_TRANSACTIONS` may be torn: one of new values and one after it. More
+means that synced ones were damaged.
 """
 
 from __future__ import annotations
@@ -46,14 +44,14 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "awaited": ("interface",),
     "subscriptions": ("interface", "id", "type", "filter", "bindings", "ends_ns"),
 }
-"""By table the columns of which the column `crc` has the check."""
+"""By table, the columns that `crc` covers."""
 UNSYNCED_TRANSACTIONS = 2
 CUT = "a bit has flipped in what was written last"
 _HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _MAGIC, _WORD = 0x377F0682, 0xFFFFFFFF
 VERSION = 4
 MOVED_SESSIONS = 10_000
-"""So many of the sessions that were handed over last are known."""
+"""Sessions handed over last that are kept."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cursors (
     interface TEXT, type TEXT, next INTEGER NOT NULL, crc INTEGER NOT NULL,
@@ -79,7 +77,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
 """
 _BUSY_MS = 5_000
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of tables or columns that it does not find where they were written."""
+"""SQLite's codes for tables or columns that are damaged."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
 _FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
@@ -88,9 +86,8 @@ _Statement = tuple[str, Iterable[Sequence[object]]]
 
 
 def crc_of(table: str, row: Sequence[object]) -> int:
-    """The check of a row: its values and their kinds, and the table in which it is. `ascii`, since what
-    `repr` shows of a character depends on the Unicode of the Python that reads it.
-    """
+    """Covers values, their kinds and the table. `ascii`, since `repr` depends on Python's version of
+    Unicode."""
     return crc32(ascii((table, *row)).encode())
 
 
@@ -99,7 +96,7 @@ def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:
 
 
 def damage_of(database: sqlite3.Connection) -> str:
-    """What is damaged in a state, in one phrase; "" if nothing is. Reads all of it."""
+    """What is damaged, in one phrase; "" if nothing is. Reads everything."""
     (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if said != "ok":
         return str(said).replace("\n", " ")
@@ -112,9 +109,8 @@ def damage_of(database: sqlite3.Connection) -> str:
 
 
 def cut_transactions(wal: Path) -> int:
-    """How many transactions at the end of a write-ahead log SQLite does not read, since a checksum in them or
-    before them is wrong; one that was never finished counts as well. Reads all of it, some 20 MB/s.
-    """
+    """How many transactions at the end of a write-ahead log SQLite drops for a wrong checksum, an unfinished
+    one included. Reads all of it, some 20 MB/s."""
     data = wal.read_bytes() if wal.exists() else b""
     if len(data) <= _HEADER_BYTES:
         return 0
@@ -142,7 +138,7 @@ def cut_transactions(wal: Path) -> int:
 
 
 def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    """SQLite's checksum of a write-ahead log, continued."""
+    """Continues SQLite's checksum of a write-ahead log."""
     first, second = sums
     for one, other in iter_unpack(order + "2I", data[: len(data) & ~7]):
         first = (first + one + second) & _WORD
@@ -151,17 +147,16 @@ def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
 
 
 class StateStore:
-    """The state of one broker in a database at `path`, ":memory:" for none on disk. `StorageError` if it
-    cannot be used, or is damaged."""
+    """`path` may be ":memory:". `StorageError` if the database cannot be used, or is damaged."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._log: int | None = None
-        """The file of SQLite's write-ahead log."""
+        """The write-ahead log's descriptor."""
         self._written = self._synced = 0
-        """Transactions that were not synced at once, so far, and how many of them are on disk."""
+        """Counts of transactions not synced at once, and of those on disk."""
         self.cut = cut_transactions(Path(path + "-wal"))
-        """Transactions that a torn write or damage has cut off; they may never have been confirmed."""
+        """Transactions that a torn write or damage has cut off; possibly never confirmed."""
         if self.cut > UNSYNCED_TRANSACTIONS:  # SQLite would go on without them
             raise self._damaged(CUT)
         try:
@@ -188,7 +183,7 @@ class StateStore:
             raise self._error(error) from None
 
     def _prepare(self) -> None:
-        """Make the tables of a new database, in one transaction."""
+        """Create the tables of a new database in one transaction."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version != VERSION and (version or tables):
@@ -230,16 +225,16 @@ class StateStore:
 
     @property
     def written(self) -> int:
-        """How many transactions so far were not synced at once."""
+        """Transactions so far that were not synced at once."""
         return self._written
 
     @property
     def unsynced(self) -> bool:
-        """Whether a transaction may be lost with the power."""
+        """Whether a power failure may lose a transaction."""
         return self._synced < self._written
 
     def sync(self) -> None:
-        """All that was written before is on disk when it returns. May be called in another thread."""
+        """Make earlier writes durable. Thread-safe."""
         if self._path == ":memory:":
             return
         try:
@@ -251,7 +246,7 @@ class StateStore:
             raise storage_error(self._path, error) from None
 
     def synced(self, written: int) -> None:
-        """A `sync` has ended that began when so many transactions were `written`."""
+        """To be called after a `sync` with `written` from its beginning."""
         self._synced = max(self._synced, written)
 
     # --- cursors and watermarks -----------------------------------------------------------------------------
@@ -261,7 +256,7 @@ class StateStore:
         return {(interface, name): offset for interface, name, offset in rows}
 
     def watermarks(self, type_name: str) -> tuple[dict[str, int], int]:
-        """By publisher the highest sequence number of the records below an offset, and that offset."""
+        """The highest sequence number by publisher in records below an offset, and that offset."""
         marks = self._db.execute(
             "SELECT publisher, sequence FROM watermarks WHERE type = ? ORDER BY offset", (type_name,)
         )
@@ -274,7 +269,7 @@ class StateStore:
         watermarks: Mapping[str, Mapping[str, int]],
         offsets: Mapping[str, int],
     ) -> None:
-        """Cursors, and the watermarks by type that have changed, as of these offsets."""
+        """Cursors, and changed watermarks by type as of `offsets`."""
         changed = [
             (name, publisher, sequence, offsets[name])
             for name, marks in watermarks.items()
@@ -284,7 +279,7 @@ class StateStore:
         self._write([kept, _put("watermarks", changed), _put("marked", offsets.items())])
 
     def prune(self, type_name: str) -> None:
-        """Keep the watermarks of the publishers with the latest events."""
+        """Keep the watermarks of publishers with the latest events."""
         statement = (
             "DELETE FROM watermarks WHERE type = ? AND publisher IN (SELECT publisher FROM watermarks"
             " WHERE type = ? ORDER BY offset DESC LIMIT -1 OFFSET ?)"
@@ -318,7 +313,7 @@ class StateStore:
         }
 
     def awaited(self) -> list[Interface]:
-        """The clients that a restarted broker waits for."""
+        """Clients for which a restarted broker waits."""
         return [interface for (interface,) in self._db.execute("SELECT interface FROM awaited")]
 
     def save_awaited(self, added: Iterable[Interface], removed: Iterable[Interface]) -> None:
@@ -351,8 +346,8 @@ class StateStore:
     def save_subscriptions(
         self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        """By stored session, the subscriptions that are new or have new values, and the numbers of those that
-        are gone. Unless `synced` they are on disk after the next sync."""
+        """By stored session: new or changed subscriptions, and ids of removed ones. Unless `synced`, durable
+        after the next `sync`."""
         rows, removed = list[tuple[object, ...]](), list[tuple[object, ...]]()
         for interface, (present, absent) in changes.items():
             for row in (_row(interface, each) for each in present):
@@ -371,31 +366,30 @@ class StateStore:
             self.synced(written)
 
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
-        """They have ended."""
         self._write(_forgetting(tuple(interfaces)))
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
-        """Another broker has a session from now on."""
+        """Record that another broker has the session."""
         insert = "INSERT INTO moved (interface, broker, number, crc) VALUES (?, ?, ?, ?)"
         oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
         moved = with_crc("moved", (interface, moved_to, number))
         self._write([*_forgetting([interface]), (insert, [moved]), (oldest, [(MOVED_SESSIONS,)])])
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
-        """How far the handover of a session is, None once all that it has brought was delivered."""
+        """The progress of a session's handover; None once all that it brought was delivered."""
         if arrival is None:
             self._write([(_FORGET_COPIES, [(interface,)]), _delete("arrivals", [interface])])
         else:
             self._write([_put_arrival(interface, arrival)])
 
     def copies_of(self, interface: Interface) -> Interface:
-        """The receiver of what a session has brought from another broker; "" for none."""
+        """The receiver of what a session brought from another broker; "" for none."""
         rows = self._db.execute("SELECT receiver FROM arrivals WHERE interface = ?", (interface,))
         row = rows.fetchone()
         return "" if row is None else str(row[0])
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
-        """The broker that a session was handed over to, and the attempt; "" for none."""
+        """The broker to which a session was handed over, and the attempt; "" for none."""
         rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
         if row is not None and row[2] != crc_of("moved", (interface, *row[:2])):
@@ -404,7 +398,7 @@ class StateStore:
 
 
 def _put(table: str, rows: Iterable[Sequence[object]]) -> _Statement:
-    """Rows in the place of those of their keys."""
+    """Replaces rows with equal keys."""
     marks = ", ".join("?" * (len(TABLES[table]) + 1))
     return f"REPLACE INTO {table} VALUES ({marks})", [with_crc(table, row) for row in rows]
 

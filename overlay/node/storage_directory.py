@@ -1,12 +1,10 @@
-"""The directory of one broker: a log per durable type, and its state in SQLite, for one process at a time,
-synced in a thread of its own.
+"""The directory of one broker, for one process at a time, synced in a thread.
 
-    DIRECTORY/b1/state.sqlite     where receivers are, durable sessions, watermarks
+    DIRECTORY/b1/state.sqlite     cursors, durable sessions, watermarks
     DIRECTORY/b1/log-Quote/       the log of a durable type (`overlay/storage/log.py`)
 
-One commit is under way at a time. What is appended meanwhile is in the next one, so a slow disk gets few and
-large commits, without a timer. A commit that has failed ends the broker: what it holds back is never
-acknowledged.
+One commit at a time; later data waits for the next, so a slow disk gets few large commits without a timer. A
+failed commit ends the broker: what waits for it is never acknowledged.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ SYNC_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 
 
 def broker_directory(storage: str, broker: str) -> Path:
-    """The directory of a broker below that of an overlay file."""
     return Path(storage) / file_name(broker)
 
 
@@ -46,13 +43,13 @@ def log_directory(directory: Path, type_name: str) -> Path:
 
 
 def log_directories(directory: Path) -> Iterator[tuple[str, Path]]:
-    """The durable types that a broker's directory has, and their logs."""
+    """Durable types and their logs' directories."""
     for path in sorted(directory.glob(_LOG + "*")):
         yield unquote(path.name.removeprefix(_LOG)), path
 
 
 def stored_states(directory: Path) -> list[Path]:
-    """The states below a directory, that of one broker or one above. `InputError` if there is none."""
+    """States in a broker's directory or one level below. `InputError` if there are none."""
     states = sorted(path for path in (directory / STATE, *directory.glob(f"*/{STATE}")) if path.exists())
     if not states:
         raise InputError(f"{directory}: expected the directory of a broker, with {STATE}, or one above it")
@@ -60,9 +57,8 @@ def stored_states(directory: Path) -> list[Path]:
 
 
 def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStorage:
-    """The storage in a directory, which is made if it does not exist. `StorageError` if another process uses
-    it, or it cannot be written.
-    """
+    """Creates the directory if missing. `StorageError` if another process uses it, or it cannot be
+    written."""
     lock = OsFiles(directory, create=True)
     lock.lock()
     try:
@@ -87,7 +83,7 @@ def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStora
 
 
 def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
-    """Say what was found at the opening and is not served."""
+    """Log what opening found and does not serve."""
     if state.cut:
         log.warning(
             "%s: changes at its end that are torn and left out: %d; none was confirmed, unless a bit flipped",
@@ -101,7 +97,7 @@ def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
 
 
 class Syncing:
-    """The commits of one broker. `synced` is called when one has ended, `fail` with the error of one."""
+    """A broker's commits. `synced` is called after each, `fail` with an error."""
 
     def __init__(
         self,
@@ -122,11 +118,11 @@ class Syncing:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was appended is on disk."""
+        """Whether all appended data is on disk."""
         return self._commit is None and not self._endpoint.wants_sync
 
     def poke(self) -> None:
-        """Begin a commit if there is something to sync and none is under way."""
+        """Begin a commit if data waits and none is under way."""
         if self._commit is not None or not self._endpoint.wants_sync:
             return
         self._endpoint.begin_sync()
@@ -135,7 +131,7 @@ class Syncing:
         self._commit.add_done_callback(self._done)
 
     def _run(self) -> None:
-        """In the thread; `durations` is read on the loop, between two commits or one too few."""
+        """In the thread. The loop may read `durations` one commit late."""
         start_s = time.perf_counter()
         self.storage.run_sync()
         self.durations.observe(time.perf_counter() - start_s)
@@ -153,7 +149,7 @@ class Syncing:
         self._synced()
 
     def close(self) -> None:
-        """Wait for the thread, and close the storage. `StorageError` if the last commit fails."""
+        """Wait for the thread and close the storage. `StorageError` if the last commit fails."""
         self._closed = True
         self._thread.shutdown()
         self.storage.close()
