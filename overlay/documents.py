@@ -39,7 +39,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_document(path: str | Path, wrong: type[CoveyError]) -> Any:
-    """The parsed YAML of a file. `wrong`, naming the file and why, if it cannot be read or parsed."""
+    """`wrong`, naming the file and why, if it cannot be read or parsed."""
     return parse_document(read_text(path, wrong), path, wrong)
 
 
@@ -52,7 +52,7 @@ def read_text(path: str | Path, wrong: type[CoveyError]) -> str:
 
 
 def parse_document(text: str, path: str | Path, wrong: type[CoveyError]) -> Any:
-    """Parsed YAML; `path` is for messages. `wrong` if `text` is no YAML."""
+    """`path` is for messages. `wrong` if `text` is no YAML."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
     except (TypeError, LookupError, AttributeError, RecursionError):  # of PyYAML's constructors
@@ -80,7 +80,6 @@ class Section(BaseModel):
 
 
 def text_keys(value: object) -> dict[str, Any]:
-    """`ValueError` unless it is a mapping whose keys are text."""
     if not isinstance(value, dict):
         raise ValueError("expected a mapping")
     for key in value:
@@ -124,7 +123,6 @@ M = TypeVar("M", bound=Section)
 
 
 def validated(section: type[M], document: object, path: str | Path, wrong: type[CoveyError]) -> M:
-    """A document as a `Section`; `wrong` for its first mistake."""
     try:
         return section.model_validate(document)
     except ValidationError as error:

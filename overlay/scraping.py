@@ -1,7 +1,5 @@
-"""Serves metrics to Prometheus, and other pages. Threads write the text; the event loop only reads values.
-
-Invariant: at most `_CONNECTIONS` threads serve peers, each for at most `_REQUEST_WITHIN_S`; one reads values.
-"""
+"""Serves metrics to Prometheus, and other pages, from threads; the event loop only reads values. At most
+`_CONNECTIONS` threads serve peers, each for at most `_REQUEST_WITHIN_S`."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class UnreadableError(Exception):
 
 
 class SnapshotCollector(Collector):
-    """Collects in any thread: runs `read` on the event loop on which the collector was created."""
+    """Runs `read` on the event loop on which it was created; `collect` may be called in any thread."""
 
     def __init__(self, metrics: Sequence[Metric], read: Callable[[], Coroutine[Any, Any, Samples]]) -> None:
         self._metrics = metrics

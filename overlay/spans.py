@@ -42,7 +42,7 @@ class Spans:
         attributes: Attributes,
         traceparent: str | None = None,
     ) -> Span:
-        """`destination` is the event type, "" if unknown. Parent: `traceparent` ("": none), else the current
+        """For `destination` an event type, "" if unknown; a child of `traceparent` ("": none) or the current
         span."""
         parent = None if traceparent is None else _W3C.extract({_FIELD: traceparent}, context=Context())
         named = {"messaging.operation.name": operation}

@@ -1,8 +1,7 @@
 """One end of an HTTP/2 connection (RFC 9113) without I/O: bytes and times in, events and bytes out.
 
 Invariant: memory and work are bounded whatever the peer sends (`Http2Options`, `Budget`). A broken rule ends
-its stream (RST_STREAM) or the connection (GOAWAY) and raises nothing. PRIORITY and unknown frames are
-ignored.
+its stream (RST_STREAM) or the connection (GOAWAY); it raises nothing. PRIORITY is ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class HeadersReceived(NamedTuple):
 
 
 class DataReceived(NamedTuple):
-    """`size` counts against the windows: `data` and padding."""
+    """`size` is `data` with padding, which counts against the windows."""
 
     stream_id: int
     data: bytes
@@ -58,7 +57,7 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The peer reset the stream, refused it or broke one of its rules."""
+    """By the peer, or because it broke a rule."""
 
     stream_id: int
     code: ErrorCode
@@ -77,8 +76,8 @@ Event = HeadersReceived | DataReceived | MessagesReceived | StreamReset | Connec
 
 
 class Http2Connection(Sender):
-    """`receive` takes bytes of the peer and returns events; `take_output` returns bytes for the peer. Any
-    method may cause output and change `next_timer`. `faults` counts the rules that the peer broke."""
+    """`receive` takes bytes of the peer, `take_output` returns bytes for it. Any method may cause output and
+    change `next_timer`. `faults` counts rules that the peer broke."""
 
     __slots__ = """
         _begun_ns _buffer _client _consumed _events _headers _heard_ns _keepalive_ns _last_stream
@@ -103,7 +102,6 @@ class Http2Connection(Sender):
         self._buffer = b""
         self._preface = b"" if client else frames.PREFACE
         self.begun = False
-        """Whether the peer's SETTINGS have arrived."""
         self._events: list[Event] = []
         self._streams: dict[int, Stream] = {}
         self._last_stream = 0
@@ -208,7 +206,6 @@ class Http2Connection(Sender):
         return events
 
     def _read_preface(self, buffer: bytes) -> int:
-        """The position of the first frame, 0 while the preface is incomplete."""
         size = len(self._preface)
         begins = buffer[:size] == self._preface[: len(buffer)]
         require(begins, _PROTOCOL, _NOT_HTTP2)
@@ -353,8 +350,7 @@ class Http2Connection(Sender):
             not len(payload) % 6 and not (acknowledges and payload), _FRAME_SIZE, "SETTINGS of a wrong size"
         )
         if not acknowledges:
-            # Only the last value of each setting: one frame could change the windows of all streams 40,000
-            # times.
+            # Only a setting's last value, else one frame could change all streams' windows 40,000 times.
             for setting, value in dict(frames.read_settings(payload)).items():
                 self._apply_setting(setting, value)
             self.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
@@ -448,7 +444,6 @@ class Http2Connection(Sender):
 
     @property
     def pending_bytes(self) -> int:
-        """Received bytes of incomplete frames and header blocks."""
         return len(self._buffer) + self._headers.pending_bytes
 
     @property
@@ -456,7 +451,7 @@ class Http2Connection(Sender):
         return len(self._streams)
 
     def open_stream(self, headers: Headers) -> int | None:
-        """A client's new stream; None if the server takes no more on this connection."""
+        """None if the server takes no more streams on this connection."""
         full = len(self._streams) >= self._peer_max_streams or self._next_stream > frames.LARGEST_STREAM
         if full or self.closing or self.closed is not None:
             return None

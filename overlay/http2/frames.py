@@ -112,9 +112,9 @@ def require(holds: bool, code: ErrorCode, reason: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Http2Options:
-    """Bounds on a peer. `permits` and `permits_per_s` set its `Budget`; `max_answer_bytes` bounds answers
-    that it does not read. It gets a PING after `keepalive_ns` of silence, and is dead `keepalive_timeout_ns`
-    later. The preface, and the end of a begun header block, must arrive within `begin_ns`."""
+    """`permits` and `permits_per_s` set the peer's `Budget`; `max_answer_bytes` bounds answers that it does
+    not read. It gets a PING after `keepalive_ns` of silence, and is dead `keepalive_timeout_ns` later. Its
+    preface, and the end of a header block, must arrive within `begin_ns`."""
 
     max_streams: int = 100
     max_frame_bytes: int = 256 << 10

@@ -40,8 +40,6 @@ _LARGEST_TIMEOUT = 99_999_999
 
 
 class MessageError(Exception):
-    """`status` is the gRPC status to answer."""
-
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
         self.status = status
@@ -52,11 +50,8 @@ def frame_message(message: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts bytes into messages of at most `max_bytes` (None: any size), on demand.
-
-    Whole messages count against the stream's windows until processed; bytes of an incomplete one are granted
-    again at once, else no message could exceed a window.
-    """
+    """Cuts bytes into messages of at most `max_bytes` (None: any size). Whole ones count against the windows
+    until processed; bytes of an incomplete one are granted at once, else none could exceed a window."""
 
     __slots__ = (
         "_chunks",
@@ -81,7 +76,6 @@ class MessageReader:
         self.alone: bytes | None = None
         """A whole message without its prefix, if nothing else waits; set together with `size`."""
         self.size = 0
-        """Bytes not yet cut."""
         self.granted_bytes = 0
         """Bytes among `size` that were granted again."""
 
@@ -102,7 +96,7 @@ class MessageReader:
         return self._grant()
 
     def cut(self, most: int) -> tuple[list[bytes], int]:
-        """At most `most` messages, and the bytes to grant again beside theirs, less what was granted before.
+        """At most `most` messages, and the bytes to grant beside theirs, less what was granted before.
         `MessageError` if the first message is compressed or too large."""
         messages: list[bytes] = []
         self._join_alone()
@@ -170,7 +164,7 @@ class MessageReader:
 
 
 class MessagesReceived(NamedTuple):
-    """`reader` has messages for `RpcConnection.cut`, which works after the end of the call too."""
+    """For `RpcConnection.cut`, which works after the end of the call too."""
 
     call_id: int
     reader: MessageReader

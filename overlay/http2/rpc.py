@@ -195,8 +195,7 @@ class RpcConnection:
                 self._end_request(call_id)
 
     def cut(self, call_id: int, reader: MessageReader, most: int, now_ns: int) -> list[bytes]:
-        """At most `most` messages. They count against the windows until `consume`. `take_events` has what
-        this causes."""
+        """Messages count against the windows until `consume`. `take_events` has what this causes."""
         self.http2.now_ns = now_ns
         call = self._calls.get(call_id)
         lives = call is not None and not call.finished
@@ -289,7 +288,6 @@ class RpcConnection:
                 self._end_request(call_id)
 
     def _reject(self, call_id: int, http_status: bytes) -> None:
-        """A request that is not gRPC gets a plain HTTP status."""
         self.http2.end_stream(call_id, [(b":status", http_status)])
 
     def finish(self, call_id: int, status: str, details: str) -> None:
@@ -317,7 +315,7 @@ class RpcConnection:
     def start(
         self, path: str, *, timeout_ns: int | None = None, authorization: bytes = b"", now_ns: int
     ) -> int | None:
-        """The new call's id; None if the connection takes no more."""
+        """None if the connection takes no more calls."""
         headers = [
             *((b":method", b"POST"), (b":scheme", self._scheme), (b":path", path.encode())),
             *((b":authority", self._authority), (b"te", b"trailers"), _CONTENT_TYPE, _IDENTITY),

@@ -1,5 +1,5 @@
-"""Streams, and the sending half of a connection: frames at once, DATA within the peer's windows (section
-5.2). Invariant: the DATA of a stream leaves in order, before its end; streams take turns of one frame."""
+"""Streams, and the sending half of a connection, within the peer's windows (RFC 9113, section 5.2).
+Invariant: a stream's DATA leaves in order, before its end; streams take turns of one frame."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class Stream:
         self.has_headers = False
         """Later headers are trailers."""
         self.ended = False
-        """Whether the peer has ended its side."""
         self.ending = False
         """Whether this side has ended, or ends once its queue is sent, with `trailers` if any."""
         self.end_sent = False
@@ -75,8 +74,8 @@ class Stream:
 
 
 class Sender:
-    """The sending half of a connection: bytes of DATA that the peer accepts (`window`) and accepts on a new
-    stream (`stream_window`). `max_answer_bytes` bounds answers that it does not read."""
+    """`window` and `stream_window` are bytes of DATA that the peer accepts, in all and on a new stream.
+    `max_answer_bytes` bounds answers that it does not read."""
 
     __slots__ = (
         "_answer_bytes",
@@ -106,7 +105,7 @@ class Sender:
         self.output.append(frame)
 
     def answer(self, frame: bytes) -> None:
-        """For frames that the peer has caused. `ConnectionRuleError` over `max_answer_bytes`."""
+        """`ConnectionRuleError` over `max_answer_bytes`."""
         self._answer_bytes += len(frame)
         self._require_few(self._answer_bytes)
         self.output.append(frame)
@@ -181,8 +180,8 @@ class Sender:
         self._stalled.clear()
 
     def _write_ready(self, size: int, ended: list[Stream]) -> int:
-        """Write DATA in turn up to `_OUTPUT_BYTES`; `size` bytes are written already. Returns the new size.
-        `ended` gets streams whose end was written."""
+        """Write DATA in turn, behind `size` bytes; returns the new size. `ended` gets streams whose end was
+        written."""
         while self.ready and size < _OUTPUT_BYTES:
             stream = self.ready.pop(0)
             if stream.queue:

@@ -1,8 +1,5 @@
-"""The files of one directory, as a log uses them. Every error is a `StorageError`.
-
-Written bytes are durable after `FileWriter.sync`, created and removed names after `Files.sync_directory`. The
-simulator has files of its own (`sim/simulator/disk.py`).
-"""
+"""The files of a log's directory. Every error is a `StorageError`. Bytes are durable after `FileWriter.sync`,
+new and removed names after `Files.sync_directory`. The simulator has its own (`sim/simulator/disk.py`)."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ Problem = Literal[
     "damaged",
     "input/output",
 ]
-"""Not self-evident: "failed": an earlier write to the log failed; "offset": not in the log; "record": over
-its bounds; "damaged": flipped bits in a broker's state; "input/output": anything else."""
+"""Of a log: "failed" after a failed write, "offset" if not in it, "record" if over its bounds. "damaged":
+flipped bits in a broker's state. "input/output": anything else."""
 _PROBLEMS: dict[int, tuple[Problem, str]] = {
     errno.ENOENT: ("missing", "it does not exist: expected an existing one"),
     errno.ENOTDIR: ("missing", "it is not a directory: expected one"),
@@ -48,8 +45,6 @@ CANNOT_STORE = "cannot store events"
 
 
 class StorageError(CoveyError):
-    """`sentence` has the reason and what was expected."""
-
     def __init__(self, problem: Problem, path: str, sentence: str) -> None:
         super().__init__(f"{path}: {sentence}")
         self.problem = problem

@@ -3,12 +3,12 @@
 Invariants: an offset belongs to one record. What `sync` has confirmed is served unchanged or reported
 missing. No offset that may have been synced is assigned again.
 
-`append` only buffers; `sync` is one write and one sync. An event loop uses `begin_sync`, `Commit.run` in a
-thread, `end_sync`, and appends and reads meanwhile. Readers see unsynced records, so a cursor or anything
-else durable that is derived from them must be bounded by `synced`.
+`sync` is one write and one sync of what was appended. An event loop uses `begin_sync`, `Commit.run` in a
+thread, `end_sync`, and appends and reads meanwhile. Readers see unsynced records, so cursors must be bounded
+by `synced`.
 
 After a failed write or sync the log has *failed*: it serves synced records and accepts no more. Since the
-system may drop a failed write silently, opening rewrites and syncs what is not known to be durable.
+system may drop a failed write silently, opening rewrites and syncs what may not be durable.
 
 Only `Commit.run` is thread-safe. The log reads no clock.
 """
@@ -89,7 +89,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Records in order, and the offsets among them that cannot be served. `next` is where to continue."""
+    """`missing` are the offsets among the records that cannot be served; `next` is where to continue."""
 
     records: list[Record]
     missing: list[Missing]
@@ -97,9 +97,9 @@ class Reading:
 
 
 class Log:
-    """Opening recovers the log (`recovery`). `salt` is a random 32-bit number, new at each opening. A record
-    takes at most `max_record_bytes`, a segment about `segment_bytes`. `StorageError` if the directory cannot
-    be used. Time and memory grow with a segment, not with the log."""
+    """Opening recovers the log (`recovery`). `salt` is a new random 32-bit number at each opening. A record
+    takes at most `max_record_bytes`, a segment about `segment_bytes`, which also bounds time and memory.
+    `StorageError` if the directory cannot be used."""
 
     def __init__(
         self,
@@ -126,12 +126,10 @@ class Log:
             files.unlock()
             raise
         self.synced = self.recovery.end
-        """Records below this offset are durable."""
         self._marked = self.recovery.marked
         """`synced` as the newest record on disk has it."""
         self._unsynced: list[Record] = []
         self.unsynced_bytes = 0
-        """Payload bytes not yet synced."""
 
     # --- offsets --------------------------------------------------------------------------------------------
 
@@ -164,8 +162,7 @@ class Log:
     # --- writing --------------------------------------------------------------------------------------------
 
     def append(self, payload: bytes, time_ns: int) -> int:
-        """Returns the offset; durable after the next `sync`. `StorageError` if empty, too large or the log
-        has failed."""
+        """Returns the offset. `StorageError` if the payload is empty or too large, or the log has failed."""
         if self.failed is not None:
             raise self.failed
         size, offset = len(payload), self.end
@@ -177,7 +174,7 @@ class Log:
         return offset
 
     def sync(self) -> int:
-        """Make appended records durable. Blocks for a write and a sync. Returns `synced`."""
+        """Make appended records durable; blocks. Returns `synced`."""
         commit = self.begin_sync()
         if commit is not None:
             commit.run()
@@ -185,8 +182,8 @@ class Log:
         return self.synced
 
     def begin_sync(self) -> Commit | None:
-        """Appended records, for `run` and then `end_sync`; None if none. One commit at a time. `StorageError`
-        if the log has failed."""
+        """For `run`, then `end_sync`; None if nothing was appended. One at a time. `StorageError` if
+        failed."""
         if self.failed is not None:
             raise self.failed
         if self._commit is not None:
@@ -223,8 +220,7 @@ class Log:
         return self.synced
 
     def mark_synced(self) -> None:
-        """Write a sync mark, so that a recovery tells damage from a torn write (`recovery.py`). For a log at
-        rest."""
+        """Write a sync mark, which tells damage from a torn write (`recovery.py`), for a log at rest."""
         if self.failed is not None:
             raise self.failed
         if self._marked == self.synced or self._commit is not None or not self._segments:
@@ -267,8 +263,8 @@ class Log:
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int = 1 << 20) -> Reading:
-        """Up to `max_bytes` of records, but at least one before the end. `StorageError` for an offset behind
-        the end or an unreadable file."""
+        """Up to `max_bytes`, but at least one record before the end. `StorageError` for an offset behind the
+        end."""
         if offset > self.end:
             raise StorageError(
                 "offset", self.files.path, f"offset {offset} is behind the end: expected at most {self.end}"
@@ -335,15 +331,13 @@ class Log:
     # --- removal --------------------------------------------------------------------------------------------
 
     def trim(self, before: int) -> range:
-        """Remove segments whose records are all below `before`; returns the removed offsets. The last segment
-        stays."""
+        """Remove segments below `before`, except the last; returns the removed offsets."""
         count = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
         return self._remove(max(0, count))
 
     def retain(self, *, max_bytes: int | None = None, since_ns: int | None = None) -> range:
-        """Remove oldest segments while the log exceeds `max_bytes` or their records are older than
-        `since_ns`; returns the removed offsets. The last segment stays, so a log takes up to `max_bytes` and
-        a segment."""
+        """Remove segments, except the last, while the log exceeds `max_bytes` or the oldest ends before
+        `since_ns`; returns the removed offsets. A log takes up to `max_bytes` and a segment."""
         count, size = 0, self.stored_bytes
         for segment in self._segments[:-1]:
             over = max_bytes is not None and size > max_bytes

@@ -33,9 +33,8 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Examination:
-    """A segment with `records` sound records below offset `end`, in its first `size` bytes. In the last
-    segment offsets below `synced` are durable, records from position `unsure` on may only be cached, and
-    bytes behind `size` are torn."""
+    """`records` sound records below offset `end`, in the first `size` bytes. In the last segment offsets
+    below `synced` are durable, records from position `unsure` on may only be cached, later bytes are torn."""
 
     end: int
     size: int
@@ -48,8 +47,8 @@ class Examination:
 
 @dataclass(slots=True)
 class _Damage:
-    """`expected` is the offset at the damage, `resumed` the offset behind it (None at the end), `records` the
-    number before."""
+    """`expected` is the offset here, `resumed` the one behind (None at the end), `records` the number
+    before."""
 
     position: int
     end: int
@@ -103,7 +102,6 @@ def _is_torn(damage: _Damage, synced: int) -> bool:
 
 
 def _lose(result: Examination, first: int, end: int) -> None:
-    """Adjacent offsets are one entry."""
     missing = result.missing
     if missing and missing[-1].end >= first:
         first = missing.pop().first
@@ -113,8 +111,7 @@ def _lose(result: Examination, first: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """`end` is the next offset, `missing` are offsets of the last segment, its torn end included, and
-    `marked` is the newest `synced` stored there."""
+    """`end` is the next offset, `missing` includes the torn end, `marked` is the newest `synced` stored."""
 
     end: int
     marked: int
@@ -141,7 +138,6 @@ def recover(files: Files, salt: int) -> tuple[list[Segment], Recovery]:
 
 
 def _write_again(files: Files, segment: Segment, last: Examination) -> None:
-    """Make sound records durable and repair the header."""
     segment.size, position = last.size, last.unsure
     if segment.header_damaged:
         writer = files.writer(segment.name, 0)
@@ -172,8 +168,8 @@ def _create(files: Files, segment: Segment) -> Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """Offsets `first` to `end`. `missing` were synced and cannot be read; those up to the next segment's
-    `first` were cut by a recovery. The next recovery will cut `torn_bytes` of the last segment."""
+    """Offsets `first` to `end`; those up to the next segment's `first` were cut by a recovery. `missing` were
+    synced and cannot be read. The next recovery will cut `torn_bytes` of the last segment."""
 
     name: str
     first: int
@@ -210,9 +206,8 @@ def verify(files: Files) -> Iterator[SegmentReport]:
 
 
 def backup(source: Files, target: Files) -> Iterator[int]:
-    """Copy a log into an empty directory; yields the bytes of each step. The copy may end in a torn record,
-    which its recovery cuts. `StorageError`: "in use" if `target` has files, "missing" if a segment was
-    removed meanwhile."""
+    """Copy a log into an empty directory; yields the bytes of each step. A torn end is cut by recovery.
+    `StorageError`: "in use" if `target` has files, "missing" if a segment was removed meanwhile."""
     if target.names():
         raise StorageError("in use", target.path, "it has files: expected an empty directory for a backup")
     for segment in open_segments(source):

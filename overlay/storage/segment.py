@@ -70,8 +70,7 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record whose header is whole, from `position` to `end` in the file. `payload` is None if damaged,
-    empty for a sync mark."""
+    """From `position` to `end`, with a whole header. `payload` is None if damaged, empty for a sync mark."""
 
     position: int
     end: int
@@ -105,7 +104,7 @@ def check_version(header: bytes, path: str) -> bool:
 
 
 def encode_records(records: Iterable[Record], marker: int, position: int, synced: int) -> bytes:
-    """Records as they stand in a segment from `position` on."""
+    """As they stand in a segment from `position` on."""
     parts: list[bytes] = []
     pack, number = _FIELDS.pack, _NUMBER.pack
     for offset, time_ns, payload in records:
@@ -116,7 +115,7 @@ def encode_records(records: Iterable[Record], marker: int, position: int, synced
 
 
 def find_record(read: Read, marker: int, position: int, stop: int) -> tuple[int, int] | None:
-    """Position and offset of the first record with a whole header at `position` or behind it."""
+    """The first record with a whole header at `position` or behind: position and offset."""
     text, overlap = _NUMBER.pack(marker), RECORD_HEADER_BYTES - 1
     while position + RECORD_HEADER_BYTES <= stop:
         chunk = read(position, min(_CHUNK_BYTES, stop - position))
@@ -180,7 +179,7 @@ class Missing:
 
 @dataclass(slots=True)
 class Segment:
-    """`size` excludes a write under way. Offsets from `previous_end`, the end of the segment before, to
+    """`size` excludes a write under way. Offsets from `previous_end`, where the segment before ends, to
     `first` were cut."""
 
     name: str
@@ -195,7 +194,7 @@ class Segment:
 
 
 def new_segment(first: int, previous_end: int, salt: int) -> Segment:
-    """A segment without a file yet. `salt` is a secret 32-bit number."""
+    """`salt` is a secret 32-bit number."""
     marker = crc32(pack("<Q", first), salt) or 1
     name = f"{first:020d}-{first - previous_end}-{marker:08x}.segment"
     return Segment(name, first, marker, 0, previous_end)

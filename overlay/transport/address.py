@@ -1,5 +1,4 @@
-"""Broker addresses: "host:port" for TCP, "unix:path" for a socket file of this machine; and errors of
-calls."""
+"""Broker addresses: "host:port" for TCP, "unix:path" for a socket file of this machine."""
 
 from __future__ import annotations
 
@@ -8,13 +7,11 @@ from typing import NamedTuple
 
 _UNIX = "unix:"
 _LONGEST_LABEL = 63
-"""Of a label between the dots of a host name."""
 _LONGEST_PATH = 107
 """`sun_path` of Linux without its final zero."""
 
 
 def split_addresses(text: str) -> list[str]:
-    """Splits at commas."""
     return [address.strip() for address in text.split(",")]
 
 

@@ -1,10 +1,9 @@
 """gRPC calls and their connection on the event loop, at either end: feeds and drains `RpcConnection`.
 
-A call's messages are read one by one, or are the frames of a link. Frames are handled in the turn of the loop
-in which they arrive, together. Frames that the link's end leaves wait until the loop has served other
-connections; flow control counts them as unread. Output of a turn is written at its end, about 256 KiB at
-most; while the transport is full, nothing is taken from the connection. No decision is made here. The
-exchange ends with its call; the link outlives it.
+A call's messages are read one by one, or are a link's frames, which are handled together in the turn in which
+they arrive. Frames that the link's end leaves wait, unread by flow control, until the loop has served other
+connections. Output is written at the end of a turn, about 256 KiB at most. The exchange ends with its call;
+the link outlives it.
 """
 
 from __future__ import annotations
@@ -32,21 +31,18 @@ T = TypeVar("T")
 
 _QUEUED_BYTES = 64 << 10
 _OFFERED = 256
-"""Messages offered to a link at once."""
 _GOODBYE_S = 1.0
 _RETURNED_BYTES = 16 << 10
-"""Processed bytes from which on a call returns them to the peer's windows: over all calls, at most a tenth of
-the connection's window is kept back."""
+"""Processed bytes before they return to the peer's windows: over all calls a tenth of the connection's."""
 _UNCUT = 64 << 10
 """Bytes of uncut messages from which on reading pauses, for an untrusted peer."""
 _FLUSH_S = 2.0
-"""How long a connection that has ended waits for a peer to read the rest."""
+"""For a peer that does not read the rest of an ended connection."""
 
 
 class RpcCall:
-    """A call whose messages wait for `read`, or are frames for `exchange`. `status` and `details` are set
-    when it has ended; what is sent then is lost. One task at a time may wait. `authorization` is the client's
-    header."""
+    """Messages wait for `read`, or are frames for `exchange`. Once the call has ended it has `status` and
+    `details`, and what is sent is lost. One task at a time may wait. `authorization` is the header."""
 
     def __init__(
         self, connection: RpcProtocol, call_id: int, path: str, authorization: Secret = NO_SECRET
@@ -61,17 +57,15 @@ class RpcCall:
         self._stream = self._http2.stream(call_id)
         self._held = False
         self._processed = 0
-        """Bytes of processed messages, not yet returned to the peer's windows."""
+        """Not yet returned to the peer's windows."""
         self._reader: MessageReader | None = None
         self._unread: list[bytes] = []
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
         self._end: LinkEnd | None = None
-        """Receives the frames during `exchange`."""
         self._left: list[Frame[WireMessage]] = []
         """The first unread messages, decoded."""
         self._error: Exception | None = None
-        """Why this end ends the exchange."""
 
     @property
     def peer(self) -> str:
@@ -98,7 +92,6 @@ class RpcCall:
     # --- reading --------------------------------------------------------------------------------------------
 
     async def answer(self, answer: Callable[[], T]) -> T:
-        """Compute an answer in the client's turn."""
         line = self._connection.line
         return answer() if line is None else await line.run(answer)
 
@@ -114,12 +107,10 @@ class RpcCall:
         return message
 
     async def drain(self) -> None:
-        """Drop messages until the peer has ended."""
         while await self.read() is not None:
             pass
 
     async def ended(self) -> None:
-        """Wait until the call has a status."""
         while self.status is None:
             await self._wait()
 
@@ -138,7 +129,7 @@ class RpcCall:
 
     @property
     def uncut_bytes(self) -> int:
-        """Bytes that have arrived if a message is whole; else 0, since only reading on makes it whole."""
+        """Bytes that have arrived, 0 unless a message is whole: else only reading on could make it whole."""
         return 0 if self._reader is None or not self._reader.waiting else self._reader.size
 
     @property
@@ -146,7 +137,7 @@ class RpcCall:
         return bool(self._unread) or (self._reader is not None and self._reader.waiting)
 
     def _cut(self) -> bool:
-        """Whether there are unread messages; cuts some if necessary."""
+        """Cuts messages if there are none; whether there are any."""
         if not self._unread and self._reader is not None and self._reader.waiting:
             self._unread = self._connection.cut(self.id, self._reader, _OFFERED)
         return bool(self._unread)
@@ -154,11 +145,10 @@ class RpcCall:
     # --- frames ---------------------------------------------------------------------------------------------
 
     async def exchange(self, end: LinkEnd, *, await_end: bool = False) -> None:
-        """Pass messages, unread ones included, to `end` and send its frames until the call ends. Raises the
-        error that ended it, if known.
+        """Pass messages, unread ones included, to `end` and send its frames until the call ends, whose error
+        is raised if known. Then another call may use `end`.
 
         `close` makes it send a goodbye and, with `await_end`, wait a little for the peer to end the call.
-        `end` is not touched afterwards, so another call may use it.
         """
         from covey.overlay.transport.packets import (
             Goodbye,
@@ -221,12 +211,10 @@ class RpcCall:
             self._finish_exchange()
 
     def _resume_later(self) -> None:
-        """After the loop has served other connections."""
         self._connection.later(self._resume)
 
     def _received(self, reader: MessageReader, now_ns: int) -> None:
-        """Pass messages to the link's end, in order. What it leaves stays in the peer's window until it is
-        offered again."""
+        """What the link's end leaves stays in the peer's window until it is offered again, in order."""
         self._reader, end = reader, self._end
         if end is None:
             self._wake_reader()
@@ -284,7 +272,7 @@ class RpcCall:
         return partial(self._connection.flush_soon, self)
 
     def send(self, message: bytes) -> None:
-        """Queue a message, without bound."""
+        """Without bound."""
         if self._stream is not None:
             self._http2.send_message(self._stream, message)
             self._connection.flush_soon()
@@ -295,12 +283,11 @@ class RpcCall:
             await self._connection.wait_for_room()
 
     def end_request(self) -> None:
-        """A client sends no more messages."""
         self._http2.end_stream(self.id)
         self._connection.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
-        """A server ends the call, behind its messages."""
+        """Behind queued messages."""
         if self.status is None:
             self._set_ended(status, details)
             self._connection.finish(self.id, status, details)
@@ -316,7 +303,6 @@ class RpcCall:
     # --- what the protocol calls ----------------------------------------------------------------------------
 
     def _drop(self) -> None:
-        """Drop unread messages and return their bytes to the windows."""
         unread = sum(map(len, self._unread)) + (0 if self._reader is None else self._reader.drop())
         self._unread, self._left = [], []
         self._held = False
@@ -348,9 +334,9 @@ class RpcCall:
 
 
 class RpcProtocol(asyncio.Protocol):
-    """`started` is called with a client's new call, `opened` and `closed` with the connection's begin and
-    end. `line` is a server's. `unreached` is why calls fail if the peer never answers. `established` resolves
-    once TLS is, or at once without it: "" or the failure."""
+    """`started` is called with a client's new call, `opened` and `closed` with the connection. Only servers
+    have a `line`. `unreached` is why calls fail if the peer never answers. `established` resolves to "" or
+    the failure, with TLS after its handshake."""
 
     def __init__(
         self,
@@ -385,13 +371,11 @@ class RpcProtocol(asyncio.Protocol):
         self._pending: bytes | None = None
         """Bytes that wait in the line; None if none do."""
         self._waits = False
-        """Whether reading is paused."""
         self._writable = False
         """Whether the connection is established and not ending."""
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
         self._blocked: dict[int, RpcCall] = {}
-        """Calls to wake once they are writable."""
         self._room: asyncio.Future[None] | None = None
 
     # --- what the transport calls ---------------------------------------------------------------------------
@@ -445,7 +429,6 @@ class RpcProtocol(asyncio.Protocol):
                 self._close_transport()
 
     def _wait(self, data: bytes) -> None:
-        """Queue bytes in the line and pause reading."""
         line, transport = self.line, self._transport
         if transport is None or transport.is_closing():
             return
@@ -478,7 +461,7 @@ class RpcProtocol(asyncio.Protocol):
             self.line.join(call)
 
     def _read_on(self) -> None:
-        """Pause reading while bytes wait for their turn, else resume: the system bounds what is unread."""
+        """Pause reading while bytes wait for their turn: the system bounds what is unread."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -568,7 +551,7 @@ class RpcProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def forget_transport(self) -> None:
-        """For an abandoned attempt to connect. If it had succeeded, uvloop closes the transport without
+        """For an abandoned attempt to connect: if it had succeeded, uvloop closes the transport without
         notice."""
         self._transport = None
         self._writable = False
@@ -597,7 +580,6 @@ class RpcProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def _handle(self, events: list[RpcEvent], now_ns: int = 0) -> None:
-        """`now_ns` is when messages among the events arrived."""
         for event in events:
             if isinstance(event, MessagesReceived):
                 receiver = self._calls.get(event.call_id)

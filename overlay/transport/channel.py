@@ -1,5 +1,5 @@
-"""A client's gRPC connection to a broker: direct, past the environment's proxies, and never shared, so each
-attempt opens a new one. A dead peer (pulled cable, stopped machine) is detected within five seconds."""
+"""A client's gRPC connection to a broker: direct, never through a proxy of the environment, never shared. A
+dead peer is detected within five seconds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def max_message_bytes(max_frame_bytes: int) -> int:
 
 
 class Channel:
-    """One connection within an `async with` block; entering raises `CallError` if nobody answers. Without
-    `max_frame_bytes` messages are unbounded: a client learns the bound from the broker's hello."""
+    """Entering the `async with` block raises `CallError` if nobody answers. Without `max_frame_bytes`
+    messages are unbounded: a client learns the bound from the broker's hello."""
 
     def __init__(
         self, address: str, max_frame_bytes: int | None = None, *, credentials: Credentials = PLAIN
@@ -118,7 +118,6 @@ class Channel:
 
 
 def error_of(call: RpcCall, address: str) -> CallError:
-    """Why a call has ended, in one sentence."""
     status = call.status or "UNKNOWN"
     if status == "UNIMPLEMENTED":
         return CallError(status, f"the server at {address} is not a Covey broker")

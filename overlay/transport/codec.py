@@ -71,7 +71,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UINT32 = struct.Struct("<I")
 _UINT32S = np.dtype("<u4")
 _OF_ONE = np.array((0, 1))
-"""Offsets of one event for one subscription."""
 _OF_ONE.flags.writeable = False
 _STEPS = {step.value for step in MoveStep}
 _ALIKE: dict[str, Any] = {
@@ -94,8 +93,7 @@ _MOVE_ALIKE = [
     if field.name not in ("step", "offsets", "subscriptions", "records")
 ]
 _PUBLISHER_CHARACTERS = 400
-"""Of a client's events; an id has at most 200. No credit or queue bound counts them, and they are keys of
-watermarks."""
+"""Of a client's events (ids have at most 200), since no credit or queue counts them."""
 SCHEMA_BYTES = 64 << 10
 """Of a client's event type, since types are bounded only in number."""
 _COUNTED_BYTES = 128
@@ -156,7 +154,6 @@ def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
 
 
 def encode_values(values: Mapping[str, Scalar]) -> bytes:
-    """Values of broker variables on their own."""
     wire = pb.Update()
     fill_values(wire.values, values)
     data: bytes = wire.SerializeToString(deterministic=True)
@@ -469,9 +466,9 @@ for _kind, _message in _ALIKE.items():
 
 
 def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) -> None:
-    """`MessageError`, before decoding, for kinds that only brokers send, for a filter or texts among values
-    over `filter_bytes`, and for a schema over `SCHEMA_BYTES`. An undecoded Deliver of 1 MB may name as many
-    subscriptions for each of thousands of events."""
+    """`MessageError`, before decoding, for kinds that only brokers send, filters and texts over
+    `filter_bytes`, and schemas over `SCHEMA_BYTES`. A Deliver of 1 MB may name as many subscriptions for each
+    of thousands of events."""
     if kind in ("subscribe", "update") and (body := getattr(wire, kind)).ByteSize() > filter_bytes:
         size = sum(len(value.string.encode()) for value in body.values.values())
         if size > filter_bytes:
@@ -496,9 +493,8 @@ def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) ->
 def decode_message(
     wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
 ) -> Message:
-    """A core message. `filter_bytes` is set for clients: only their kinds, and filters up to this size.
-    Events of brokers were checked where they entered the overlay. `MessageError`, with the answer to send,
-    for a message that makes no sense here."""
+    """`filter_bytes` is set for clients, who may send some kinds only. Events of brokers were checked where
+    they entered. `MessageError`, with the answer to send, for a message that makes no sense here."""
     kind = wire.WhichOneof("kind")
     if filter_bytes is not None and kind != "publish":
         _check_from_client(wire, kind, filter_bytes)
@@ -522,8 +518,8 @@ def decode_message(
 
 
 def weight(wire: pb.Message) -> int:
-    """How many messages a client's message counts as in its turn: parsing and indexing a filter takes about 1
-    ms per KiB, an ordinary subscription 80 us."""
+    """As how many messages it counts in a client's turn: a filter takes about 1 ms per KiB, a subscription 80
+    us."""
     kind = wire.WhichOneof("kind")
     if kind in ("subscribe", "advertise"):
         return 1 + len(getattr(wire, kind).filter) // _COUNTED_BYTES

@@ -1,5 +1,4 @@
-"""How a side proves its identity when it connects: TLS, with or without a certificate, and a token. Secrets
-are in no `repr` and no error."""
+"""Proof of identity for a new connection: TLS and a token. Secrets are in no `repr` and no error."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of a client or a broker that dials; a broker verifies names itself, without `check_host`. A Unix socket
-    has no TLS: the permissions of its file control access."""
+    """`check_host` is off for brokers, which verify names themselves. A Unix socket has no TLS: the
+    permissions of its file control access."""
 
     tls: TlsContexts | None = None
     token: Token | None = field(default=None, repr=False)
@@ -56,8 +55,8 @@ class Credentials:
         return callable(self.token)
 
     async def owner(self) -> str | None:
-        """The owner of this client's names (`core/access/rights.py`): the subject of a JWT, not verified
-        here, or the client in the certificate; None if unknown."""
+        """The owner of this client's names (`core/access/rights.py`), from an unverified JWT or the
+        certificate."""
         subject = None
         if self.token is not None:
             try:
@@ -74,8 +73,8 @@ class Credentials:
         return owner_named(subject) if isinstance(subject, str) and subject else None
 
     async def authorization(self, address: TcpAddress | UnixAddress) -> bytes:
-        """The header's value; empty without a token. `CallError` for a token that is no text, or would cross
-        a network in the clear."""
+        """Empty without a token. `CallError` for one that is no text, or would cross a network in the
+        clear."""
         if self.token is None:
             return b""
         if self.tls is None and not is_local(address):

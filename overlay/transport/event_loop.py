@@ -1,11 +1,11 @@
-"""The event loop of Covey's processes, a timer, pauses between attempts to connect, and a waiting line.
+"""The event loop of Covey's processes: timers, pauses between attempts to connect, and a waiting line.
 
-Pauses double up to a bound, with random variation so that peers do not reconnect together. Only a connection
-that lasted resets them: one that breaks at once is a failure like any other.
+Pauses double up to a bound, at random so that peers do not reconnect together. Only a connection that lasted
+resets them.
 
-The waiting line serves, one after the other, bytes of unauthenticated connections, the rest of what exceeds a
-connection's turn, and requests of single calls. Together they take at most half of the loop's time, in slices
-of about `_SLICE_S`; a TLS handshake or a request may take longer.
+The waiting line serves, one by one, bytes of unauthenticated connections, the rest of what exceeds a
+connection's turn, and single calls. Together they take at most half of the loop's time, in slices of about
+`_SLICE_S`; a TLS handshake or a request may take longer.
 """
 
 from __future__ import annotations
@@ -40,12 +40,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopTimer:
-    """Calls `fire` with the time in ns of the monotonic clock, which event loops use too. It may fire early,
-    since the deadline may have been withdrawn.
-
-    Keeps `fire`, a method of its owner, only while armed: a reference cycle would keep the owner in memory
-    until a full garbage collection.
-    """
+    """Calls `fire` with the time in ns of the monotonic clock, maybe early, since a deadline may be
+    withdrawn. Keeps `fire`, a method of its owner, only while armed: the reference cycle would keep the owner
+    in memory."""
 
     def __init__(self) -> None:
         self._handle: asyncio.TimerHandle | None = None
@@ -88,7 +85,7 @@ class Backoff:
 
 
 class WaitingLine:
-    """A server's waiting line. `bytes` of those in it are bounded (`full`)."""
+    """`bytes` of those in it are bounded (`full`)."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -100,14 +97,12 @@ class WaitingLine:
         return self.bytes >= _MOST_BYTES
 
     def join(self, serve: Callable[[], None]) -> None:
-        """Call `serve` in its turn."""
         self._waiting.append(serve)
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._serve)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Make a call in its turn."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.join(partial(_settle, result, call))
         try:
@@ -139,7 +134,6 @@ class WaitingLine:
 
 
 def _settle(result: asyncio.Future[T], call: Callable[[], T]) -> None:
-    """Make the call unless its caller has gone."""
     try:
         if not result.done():
             result.set_result(call())

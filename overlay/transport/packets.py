@@ -31,8 +31,7 @@ from covey.proto import broker_pb2 as pb
 SERVICE = "covey.v1.Broker"
 CONNECT = f"/{SERVICE}/Connect"
 PROTOCOL = 2
-"""The only version spoken here. A connection uses the older of both sides' newest versions
-(`_check_protocol`)."""
+"""The only version spoken. A connection uses the older of both sides' newest (`_check_protocol`)."""
 _READ_BYTES = 16 << 10
 """Smaller frames are parsed whole, in at most 0.6 ms, which costs less per message."""
 _DECODED_BYTES = 32 << 10
@@ -44,7 +43,7 @@ R = TypeVar("R", bound=WireBody)
 
 
 def _unread_packet() -> Any:
-    """The packet class of broker.proto, with a frame's messages as bytes."""
+    """The packet of broker.proto, with a frame's messages as bytes."""
     file = descriptor_pb2.FileDescriptorProto()
     pb.DESCRIPTOR.CopyToProto(file)
     (frame,) = (each for each in file.message_type if each.name == "Frame")
@@ -62,7 +61,7 @@ _read_large: Callable[[bytes], Any] = UnreadPacket.FromString
 
 
 class UnreadMessages(Sequence[WireMessage]):
-    """The messages of a large frame, parsed on access. `LinkError` for bytes that are no message."""
+    """Parsed on access. `LinkError` for bytes that are no message."""
 
     __slots__ = ("_bytes",)
 
@@ -106,8 +105,6 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first packet each way."""
-
     role: Role
     id: str
     hello: Hello
@@ -121,7 +118,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The last packet before a deliberate end; `status` is the name of a gRPC status."""
+    """The last packet before a deliberate end; `status` is a gRPC status."""
 
     status: str
     reason: str
@@ -165,8 +162,7 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
 
 
 def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
-    """Frames of the first messages, up to about 32 KiB. Raises for a message that ends the connection once it
-    is the first, since those before it count."""
+    """The first frames, about 32 KiB. Raises for a message that ends the connection once it is the first."""
     frames: list[Frame[WireMessage]] = []
     size = 0
     for message in messages:
@@ -195,8 +191,8 @@ def decode_frames(messages: list[bytes]) -> list[Frame[WireMessage]]:
 class LinkEnd:
     """The endpoint of an interface with its codec. Times are ns of the monotonic clock.
 
-    `receive(frames, now_ns)` returns how many frames are done; the others must be received again. Its errors
-    end the connection. `next_frame` returns the frame to send, if any; with `schemas` its subscriptions carry
+    `receive(frames, now_ns)` returns how many frames are done; the others must be offered again. Its errors
+    end the connection. `next_frame` returns the frame to send, if any; with `schemas` subscriptions carry
     event types. `delay_ns(now_ns)` is how long arrived frames must wait.
     """
 
@@ -278,8 +274,6 @@ def _check_protocol(hello: pb.Hello) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """A unary method; `request` and `reply` are classes of broker.proto."""
-
     path: str
     request: type[Q]
     reply: type[R]

@@ -1,5 +1,3 @@
-"""Serves gRPC calls."""
-
 from __future__ import annotations
 
 import asyncio
@@ -38,8 +36,6 @@ Handler = Callable[[RpcCall], Awaitable[None]]
 
 
 def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
-    """A handler for calls with one request and one reply."""
-
     async def handle(call: RpcCall) -> None:
         try:
             async with asyncio.timeout(_REQUEST_WITHIN_S):
@@ -56,7 +52,7 @@ def answer_with(answer: Callable[[bytes], bytes | Awaitable[bytes]]) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds on concurrent connections, in total and per address (a host or socket file)."""
+    """In total, and per address: a host or socket file."""
 
     total: int = 10_000
     per_address: int = 5_000
@@ -67,11 +63,8 @@ class ConnectionLimits:
 
 
 class RpcServer:
-    """Serves `handlers` by method path. `faults` counts broken HTTP/2 rules of peers.
-
-    `refused` is called per connection over a limit, whose calls end with RESOURCE_EXHAUSTED; `denied` per
-    failed TLS handshake.
-    """
+    """`faults` counts HTTP/2 rules that peers broke. `refused` is called per connection over a limit, whose
+    calls end with RESOURCE_EXHAUSTED; `denied` per failed TLS handshake."""
 
     def __init__(
         self,
@@ -98,8 +91,8 @@ class RpcServer:
         self._line = WaitingLine()
 
     async def listen(self, address: str, *, tls: Callable[[], SSLContext] | None = None) -> None:
-        """Accept connections at one more address. `OSError` if it cannot be bound. `tls` returns the context
-        for a new connection, with ALPN h2."""
+        """One more address. `OSError` if it cannot be bound. `tls` returns a new connection's context, with
+        ALPN h2."""
         protocol = partial(self._protocol, tls)
         loop = asyncio.get_running_loop()
         where = parse_address(address)

@@ -1,8 +1,8 @@
-"""TLS without I/O (`TlsLayer`), and the contexts made of files.
+"""TLS without I/O (`TlsLayer`), and contexts made of files.
 
-TLS 1.2 or newer, ALPN h2. Every handshake verifies certificates; no session is resumed. A server accepts a
-missing certificate and refuses one that the authority has not signed. Changed files are read again; unusable
-ones, or a certificate that peers would refuse, leave the old contexts in use.
+TLS 1.2 or newer, ALPN h2, without session resumption. A server accepts a missing certificate, but none that
+the authority has not signed. Changed files are read again; if unusable, or if peers would refuse them, the
+old contexts stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ _ALERTS = {
 }
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _ALERT = b"\x15\x03"
-"""The beginning of a TLS alert."""
 _PROTOCOL_VERSION = b"\x15\x03\x01\x00\x02\x02\x46"
 NOT_TLS = "the peer does not speak TLS"
 EXPECTS_TLS = "it expects TLS: give its authority"
@@ -54,9 +53,8 @@ def is_alert(data: bytes) -> bool:
 
 
 class TlsLayer:
-    """One end, over two buffers: bytes of the transport in, of the connection out, and back. `certified` is
-    the content of the peer's verified certificate, once `established`. `failure` is a sentence; `take_output`
-    then has the alert for the peer."""
+    """Bytes of the transport in, of the connection out, and back. `certified` is what the peer's verified
+    certificate has, once `established`. On `failure`, a sentence, `take_output` has the alert."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, host: str | None = None) -> None:
         self._arrived, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -68,11 +66,9 @@ class TlsLayer:
         self.certified: Certified | None = None
 
     def start(self) -> None:
-        """Begin the handshake, as client."""
         self._handshake()
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt bytes of the transport."""
         if self.failure or self.ended:
             return b""
         self._arrived.write(data)
@@ -95,16 +91,14 @@ class TlsLayer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes) -> None:
-        """Encrypt bytes, once `established`."""
+        """Only once `established`."""
         if not self.failure:
             self._ssl.write(data)
 
     def take_output(self) -> bytes:
-        """Bytes for the transport."""
         return self._output.read()
 
     def end(self) -> None:
-        """Send the peer our end."""
         if self.established and not self.failure:
             with suppress(ssl.SSLError):  # it waits for the peer's own end
                 self._ssl.unwrap()
@@ -160,9 +154,8 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files: the `authority` that verifies peers, and this side's `certificate` (followed by
-    intermediate ones) and `key`, which a client may omit. `TlsError` for other values, or one of the two
-    alone."""
+    """PEM files: the `authority` that verifies peers, and this side's `certificate` (followed by intermediate
+    ones) and `key`, which a client may omit together. `TlsError` for other values."""
 
     authority: str | Path
     certificate: str | Path | None = None
@@ -182,14 +175,13 @@ class Tls:
 
     @property
     def paths(self) -> list[tuple[str, Path]]:
-        """By field."""
         fields = (("authority", self.authority), ("certificate", self.certificate), ("key", self.key))
         return [(field, Path(path)) for field, path in fields if path is not None]
 
 
 class TlsContexts:
-    """The contexts of one side. `TlsError`, one sentence, if the first files cannot be used. `check` raises
-    it for changed files that must not be used."""
+    """`TlsError`, one sentence, if the first files cannot be used. `check` raises it for unusable changed
+    ones."""
 
     def __init__(self, tls: Tls, check: Callable[[Tls], object] = lambda _: None) -> None:
         self.tls = tls
@@ -202,13 +194,13 @@ class TlsContexts:
         self._by_name: ssl.SSLContext | None = None
 
     def server(self) -> ssl.SSLContext:
-        """For connections that peers open. Needs certificate and key."""
+        """Needs certificate and key."""
         self._refresh()
         assert self._server is not None
         return self._server
 
     def client(self, *, check_host: bool = True) -> ssl.SSLContext:
-        """For connections that this side opens. Without `check_host` the caller verifies the peer's name."""
+        """Without `check_host` the caller verifies the peer's name."""
         self._refresh()
         context = self._by_name if check_host else self._client
         assert context is not None
@@ -244,8 +236,8 @@ class TlsContexts:
 
 
 def certified(tls: Tls) -> Certified:
-    """The content of this side's certificate, verified by its own authority in a handshake in memory.
-    `TlsError`, one sentence, where peers would refuse it."""
+    """This side's certificate, verified by its authority in a handshake in memory. `TlsError`, one sentence,
+    if refused."""
     if tls.certificate is None:
         raise TlsError("tls: no certificate: expected one with its key")
     server, client = _context(tls, server=True), _context(tls, server=False)
@@ -272,7 +264,6 @@ def is_for(tls: Tls, host: str) -> bool:
 def _handshake(
     client: ssl.SSLContext, server: ssl.SSLContext, host: str | None = None
 ) -> tuple[TlsLayer, TlsLayer]:
-    """Client and server after a handshake in memory."""
     ends = (TlsLayer(client, server=False, host=host), TlsLayer(server, server=True))
     ends[0].start()
     for turn in range(6):
@@ -282,8 +273,8 @@ def _handshake(
 
 
 def check_broker(tls: Tls, overlay: str, broker: str) -> None:
-    """`TlsError` unless neighbours would accept the certificate: signed by the authority, valid now, with its
-    key and the broker's name."""
+    """`TlsError` unless neighbours accept the certificate: signed, valid now, with its key and the broker's
+    name."""
     if neighbour_denial(overlay, broker, certified(tls)) is not None:
         raise TlsError(
             f"certificate {tls.certificate} does not name broker {broker}: expected "
@@ -316,8 +307,8 @@ def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
 
 
 def load_files(context: ssl.SSLContext, files: Mapping[str, Path]) -> None:
-    """Load PEM files by fields of `Tls`; without `key`, the certificate's file contains it. `TlsError`, one
-    sentence with the file, for an unusable one."""
+    """Load PEM files by fields of `Tls`; without `key`, the certificate's file has it. `TlsError` names the
+    file."""
     for field, path in files.items():
         try:
             path.read_bytes()

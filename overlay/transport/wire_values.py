@@ -1,8 +1,7 @@
-"""Event types, trace contexts and operator results on the wire, and errors of what a peer sent.
+"""Event types, trace contexts and operator results on the wire.
 
-Invariant: undecodable bytes raise a `CoveyError`; malformed traceparents are ignored, as W3C demands, and a
-batch has at most `MOST_CONTEXTS`. Decoded results equal the encoded ones and count as many bytes, so both
-ends of a link count alike.
+Invariant: undecodable bytes raise a `CoveyError`; malformed traceparents are ignored, as W3C demands. Results
+decode to equal ones of as many bytes, so both ends of a link count alike.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 _MOST_SEQUENCE = 1 << 63
 WireResults = RepeatedCompositeFieldContainer[pb.OperatorResult]
 _ITEMS = frozenset(kind.arrow for kind in Kind)
-"""Types of a free variable's values."""
 TypeLookup = Callable[[str], EventType | None]
 _KINDS = {kind: pb.Kind.Value(f"KIND_{kind.name}") for kind in Kind}
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
@@ -83,7 +81,6 @@ def fill_results(wire: pb.Events, results: Results) -> None:
 
 
 def results_of(wire: WireResults, count: int) -> Results:
-    """`count` is the number of events in the batch."""
     answers: dict[int, Answers] = {}
     for result in wire:
         if result.key in answers:
@@ -167,7 +164,6 @@ def encode_event_type(event_type: EventType) -> bytes:
 
 
 def decode_event_type(data: bytes) -> EventType:
-    """`MalformedPacketError` or `EventTypeError` for a malformed one."""
     try:
         return event_type_of(pb.EventType.FromString(data))
     except DecodeError as error:
@@ -192,7 +188,6 @@ def _schema_of(data: bytes) -> EventType:
 
 
 def schema_of(data: bytes, known: EventType) -> EventType:
-    """The schema of events of a known type."""
     if data == (known.cache.get(WIRE) or schema_bytes(known)):
         return known
     schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
