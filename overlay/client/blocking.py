@@ -1,8 +1,8 @@
-"""The client library without `async`: the same names, run on the event loop of a daemon thread.
+"""The client library without `async`, run on the event loop of a daemon thread: while the user computes, the
+client must still answer its broker.
 
-The loop has its own thread, since a long computation of the user would make the broker take the client for
-dead. Invariant: until that thread has ended, only it touches the wrapped objects. Signatures come from the
-wrapped class: `update = blocking(Subscription.update)`.
+Invariant: until that thread has ended, only it touches the wrapped objects. Signatures come from the wrapped
+class: `update = blocking(Subscription.update)`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Self:
-        """May be called once. `RuntimeError` if the system has no thread for it."""
+        """Once. `RuntimeError` if the system has no thread for it."""
         self.loop = asyncio.new_event_loop()
         try:
             self._thread.start()
@@ -63,7 +63,6 @@ class LoopThread:
 
     @property
     def started(self) -> bool:
-        """Stays true after the thread has ended."""
         return self._thread.ident is not None
 
     @property
@@ -71,11 +70,8 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result or exception; an interrupt cancels it.
-
-        Before `start` and after `stop` the coroutine runs in the caller's thread: `ClosedError` if it has to
-        wait, or is cancelled by `stop`.
-        """
+        """The coroutine's result or exception; an interrupt cancels it. Before `start` and after `stop` it
+        runs in the caller's thread: `ClosedError` if it must wait, or if `stop` cancels it."""
         if os.getpid() != self._process:
             coroutine.close()
             raise ClosedError(f"{self.name} was opened before a fork: expected a new one in each process")
@@ -103,8 +99,7 @@ class LoopThread:
         raise ClosedError(f"{self.name} is closed")
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """Cancel coroutines that still run after `patience_s`, and join the thread. Thread-safe and
-        repeatable."""
+        """Cancel what still runs after `patience_s`, and join the thread. Thread-safe and repeatable."""
         with self._lock:
             accepting, self._accepting = self._accepting, False
         if accepting:
@@ -128,8 +123,8 @@ async def _end_all(patience_s: float) -> None:
 
 
 class Blocking(Generic[W]):
-    """Wraps an object whose coroutines run on `thread`. Any other thread may call it; within a running event
-    loop, which they would block, calls raise `RuntimeError`."""
+    """Runs the coroutines of `wrapped` on `thread`. Calls from other threads only; `RuntimeError` within a
+    running event loop, which they would block."""
 
     def __init__(self, wrapped: W, thread: LoopThread) -> None:
         self._wrapped = wrapped
@@ -148,8 +143,7 @@ class Blocking(Generic[W]):
 
 
 def check_may_block(thread: LoopThread, instead: str = "`async with Client(...)`") -> None:
-    """`RuntimeError` on `thread` itself and within a running event loop, except a notebook's, which waits for
-    its cell."""
+    """`RuntimeError` on `thread` itself and within a running event loop, except a notebook's."""
     if thread.is_current:
         raise RuntimeError(f"{thread.name} was called within its own callback, which it would wait for")
     try:
@@ -164,8 +158,7 @@ def check_may_block(thread: LoopThread, instead: str = "`async with Client(...)`
 
 
 class BlockingIterator(Blocking[AsyncIterator[T]], Iterator[T]):
-    """Iterates over an async iterator; several threads may read it. After Ctrl-C (`KeyboardInterrupt`) it may
-    be read on without loss."""
+    """Several threads may read it, and read on after Ctrl-C (`KeyboardInterrupt`), without loss."""
 
     def __init__(self, wrapped: AsyncIterator[T], thread: LoopThread) -> None:
         super().__init__(wrapped, thread)
@@ -182,8 +175,7 @@ class BlockingIterator(Blocking[AsyncIterator[T]], Iterator[T]):
                 raise StopIteration
 
     async def _advance(self) -> bool:
-        """Returns whether the iterator has ended. The item goes straight to `_yielded`, so an interrupt loses
-        nothing."""
+        """Whether the iterator has ended. An item is in `_yielded` at once, so an interrupt loses nothing."""
         try:
             self._yielded.append(await self._wrapped.__anext__())
         except StopAsyncIteration:
@@ -230,8 +222,6 @@ def blocking(
 def blocking_as(
     kind: Callable[[W, LoopThread], B], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, W]]
 ) -> Callable[Concatenate[Any, P], B]:
-    """As `blocking`; wraps the result too."""
-
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> B:
         return kind(self._run(method(self._wrapped, *args, **kwargs)), self._thread)
@@ -254,7 +244,6 @@ def on_loop(
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], BlockingIterator[T]]:
-    """As `blocking`, for a method that returns an async iterator."""
     return blocking_as(BlockingIterator[T], on_loop(method))
 
 

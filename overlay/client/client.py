@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.client")
 _WINDOW_BYTES = 1 << 20
 _READERS_END_S = 1.0
-"""How long `SyncClient.close` waits for calls of other threads."""
+"""For `SyncClient.close`: how long calls of other threads may still take."""
 _SILENT_S = 1.0
-"""Without a broker for so long, a client that connects logs what it waits for."""
+"""Then a client that connects logs what it waits for."""
 Columns: TypeAlias = Any
-"""An object with `__arrow_c_stream__` or `__arrow_c_array__`, or a DataFrame of pandas before 2.2, which has
-neither. No type: pyarrow is untyped, pandas optional."""
+"""Anything with `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which has neither before
+2.2."""
 P = ParamSpec("P")
 
 
@@ -94,27 +94,24 @@ class Client:
     "drop_newest" or "disconnect". `on_gap(gap)` is called for dropped events, `on_notice(notice)` for a named
     operator that does not answer, `on_state(connected, reason)` when the connection opens or breaks.
     `window_bytes` bounds events that wait for readers in this process; `outbox_events` and `outbox_bytes`
-    bound published events not yet accepted, and separately those of each type that the broker holds.
-    `routing` "static" sends updates as re-subscriptions in the order `resubscribe` ("subscribe-first",
-    "unsubscribe-first"), the paper's baseline. `connect_timeout` bounds the first connection, in seconds; a
-    lost one is retried without bound. A call that waits 3 s for other brokers logs which (`covey.client`).
-    `session` is a protocol state machine to use; with that of a closed client, this one takes over its
-    subscriptions (`subscription`), even at another broker.
+    bound published events not yet accepted, separately for each type that the broker holds. `routing`
+    "static" sends updates as re-subscriptions in the order `resubscribe` ("subscribe-first",
+    "unsubscribe-first"), the paper's baseline. `connect_timeout` (s) bounds the first connection; a lost one
+    is retried without bound. A call that waits 3 s for other brokers logs which (`covey.client`). `session`,
+    of a closed client, passes its subscriptions on (`subscription`), even to another broker.
 
     `tls` is the path of the authority's certificates, or a `Tls` with this client's certificate and key too;
     changed files are read again. `token` is a bearer token or a function, maybe asynchronous, that returns
-    one before each connection: an expired token is replaced, without loss within the lease. If it raises, the
-    client retries. No `repr` shows either.
+    one before each connection; if it raises, the client retries. No `repr` shows either.
 
     With `durable` the broker keeps the subscriptions under this name while the client is away, across its own
     restarts, and stores events of durable types for it (docs/durability.md). In a new process `subscribe`
-    with the same filter returns the earlier subscription with its waiting events. `close` keeps a session
-    with subscriptions, `close(end=True)` ends it. The `ticket` of the earlier process moves the session from
-    whichever broker to this one (docs/moving.md); where the overlay has keys for tickets, resuming requires
-    it.
+    with the same filter returns the earlier subscription with its waiting events. `close(end=True)` ends the
+    session. The `ticket` of the earlier process moves the session to this broker (docs/moving.md); where the
+    overlay has keys for tickets, resuming requires it.
 
-    Publishing, deliveries and updates have spans if the application sets OpenTelemetry's tracer provider
-    before the client opens, or passes `tracer_provider` (docs/operations.md).
+    Publishing, deliveries and updates have spans if the application has set OpenTelemetry's tracer provider
+    before, or passes `tracer_provider` (docs/operations.md).
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
@@ -225,7 +222,7 @@ class Client:
             raise refusal
 
     async def _until_ready(self) -> None:
-        """Wait until the client is connected or has failed; log a slow connection."""
+        """Until connected or failed; logs a slow connection."""
         start, ready = time.monotonic(), self._driver.opened
         with suppress(TimeoutError):
             async with asyncio.timeout(_SILENT_S):
@@ -244,9 +241,8 @@ class Client:
             log.warning("client %s is connected to %s, after %.1f s", self.name, self.address, seconds)
 
     async def close(self, *, grace: float = 5.0, end: bool = False) -> None:
-        """Disconnect once published events are accepted or `grace` seconds have passed; iterators end. Events
-        not accepted are lost, counted in `pending` and logged. A durable session stays unless `end` is set.
-        """
+        """Disconnect once published events are accepted or `grace` seconds have passed; iterators end. Other
+        events are lost, counted in `pending` and logged. A durable session stays unless `end` is set."""
         if self._durable and self._driver.opened.is_set() and self._driver.error is None:
             for type_name in list(self._core.advertised):
                 self._driver.unadvertise(type_name)
@@ -257,13 +253,11 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
-        """The protocol's state machine."""
         return self._core
 
     @property
     def ticket(self) -> str:
-        """The ticket of a connected durable session; it changes when the session moves. Its holder may take
-        the session over, at any broker."""
+        """Of a connected durable session; changes when it moves. Its holder may take the session over."""
         return self._endpoint.ticket
 
     @property
@@ -292,7 +286,6 @@ class Client:
 
     @property
     def broker(self) -> str:
-        """The name of the current or last broker."""
         return self._driver.broker
 
     # --- publishing -------------------------------------------------------------------------------
@@ -331,14 +324,13 @@ class Client:
         return listeners
 
     async def widen(self, event_type: EventType, /, *, timeout: float | None = None) -> None:
-        """Add attributes to a type that this client publishes or subscribes to, while events flow; returns
-        when the overlay has applied it.
+        """Add attributes to a type that this client uses, while events flow; returns when the overlay has
+        applied it.
 
-        Declared attributes stay, identified by name. This client's events may then have the new attributes,
-        and received events do. Others need no change: clients get the attributes that they declared, and
-        missing ones are None. `RefusedError`: ALREADY_EXISTS if the overlay has an attribute with another
-        kind, FAILED_PRECONDITION if this client does not use the type. `EventTypeError` if this client has
-        declared an attribute with another kind.
+        Declared attributes stay, identified by name. Others need no change: clients get the attributes that
+        they declared, and missing ones are None. `RefusedError`: ALREADY_EXISTS if the overlay has an
+        attribute with another kind, FAILED_PRECONDITION if this client neither publishes nor subscribes to
+        the type. `EventTypeError` if this client has declared an attribute with another kind.
         """
         check_event_type(event_type)
         self._driver.check_open()
@@ -374,8 +366,8 @@ class Client:
         """Publish one event; returns when it is in the outbox, waiting while that is full.
 
         Of an `EventType` only the name counts. With `confirm`, returns when the broker has accepted the
-        event. `values` is for attributes whose names clash with a parameter. Events that gather in the outbox
-        travel as one batch; events of one type keep their order.
+        event. `values` is for attributes whose names clash with a parameter. Events in the outbox travel as
+        one batch; events of one type keep their order.
 
         `EventError` names the attribute and value that do not fit; `RefusedError` for an event above the
         broker's size limit or of a type not advertised. A later refusal raises `RefusedError` here with
@@ -383,7 +375,7 @@ class Client:
 
         A lost connection or a restart of the broker delays events, and neither loses nor repeats any. The end
         of the client raises its error in waiting calls. A call cancelled while it waits for room publishes
-        nothing; one that waits for the broker has sent its event.
+        nothing.
         """
         if values:
             attributes = {**dict(values), **attributes}
@@ -397,8 +389,8 @@ class Client:
     def publish_nowait(
         self, type_name: str | EventType, values: Mapping[str, object] | None = None, /, **attributes: object
     ) -> None:
-        """As `publish` without `confirm`, but raises `OutboxFullError` instead of waiting. Events leave in
-        the event loop's next turn."""
+        """As `publish` without `confirm`, but `OutboxFullError` instead of waiting. Events leave in the
+        loop's next turn."""
         self._driver.check_open()
         if isinstance(type_name, EventType):
             type_name = type_name.name
@@ -438,11 +430,8 @@ class Client:
         await self._driver.publishing.publish_batch(batch, confirm)
 
     async def flush(self) -> None:
-        """Wait until the broker has accepted all events published so far.
-
-        Raises the first refusal since the last flush of events without `confirm`, with the number of refused
-        events.
-        """
+        """Wait until the broker has accepted all events so far. Raises the first refusal since the last flush
+        of events without `confirm`, with the number of refusals."""
         self._driver.check_open()
         await self._driver.publishing.flush()
 
@@ -646,10 +635,11 @@ class Client:
         return {name: asdict(account) for name, account in self._core.evaluator.accounts.items()}
 
     def deliveries(self) -> Deliveries:
-        """One stream of queued and future events of all subscriptions; it replaces their own iterators.
+        """All subscriptions' queued and future events in one stream, which replaces their iterators. Its cost
+        does not grow with their number.
 
-        For clients with many subscriptions, since its cost does not grow with their number. An item has
-        `batch`, `rows` and `ids`: row `rows[i]` of `batch` is for the subscription whose `id` is `ids[i]`.
+        An item has `batch`, `rows` and `ids`: row `rows[i]` of `batch` is for the subscription with `id`
+        `ids[i]`.
         """
         self._driver.check_open()
         return self._driver.deliveries()
@@ -665,8 +655,8 @@ class Client:
         return await inspect_as(self.address, self._credentials, listed)
 
     async def settled(self, *, timeout: float | None = None) -> None:
-        """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds: it
-        still takes effect, later."""
+        """Wait until everything sent so far has taken effect, or `NotSettledError` after `timeout`
+        seconds."""
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")
 
@@ -675,10 +665,9 @@ class SyncClient(Blocking[Client]):
     """A `Client` for scripts, notebooks and threads: the same names, arguments and errors, without `await`.
     Returned by `Client.sync`, a context manager.
 
-    Callbacks such as `on_gap` run on its event loop's thread and must not call it; any other thread may.
-    Calls within a running event loop raise `RuntimeError`, except in a notebook. When a thread closes it,
-    iterators of other threads end, and their other calls raise `ClosedError`. Ctrl-C interrupts a call or
-    iteration and leaves the client open.
+    Callbacks such as `on_gap` run on its own thread and must not call it; any other thread may. Calls within
+    a running event loop raise `RuntimeError`, except in a notebook. When a thread closes it, iterators of
+    others end, and other calls raise `ClosedError`. Ctrl-C leaves it open.
     """
 
     def __init__(self, client: Client) -> None:

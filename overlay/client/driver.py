@@ -1,9 +1,7 @@
-"""Connects one client to its broker: runs its `ClientEndpoint`, hands messages to readers, wakes waiting
-calls.
+"""Connects one client to its broker: runs its `ClientEndpoint`, feeds readers, wakes waiting calls.
 
-A stream (`/covey.Broker/Connect`) begins with a hello each way. A broken connection is opened again; a
-permanent status ends the client. Invariant: on one event loop, every message reaches the session in order,
-and the end of the client reaches every reader, publisher and waiter.
+Invariant: on one event loop, every message reaches the session in order, and the end of the client reaches
+every reader, publisher and waiter. A permanent status ends the client; after others it reconnects.
 """
 
 from __future__ import annotations
@@ -90,11 +88,11 @@ class SessionDriver:
         self.core = endpoint.session
         self.reports = reports
         self.broker = ""
-        """The name of the current or last broker."""
+        """The current or last one."""
         self.why = ""
         """Why the last connection ended or failed."""
         self.wake: Callable[[], None] = _nothing
-        """To be called when there may be frames to send."""
+        """Requests the next frame."""
         self.publishing = Publishing(name, endpoint, self.wake)
         self.waiters = Waiters()
         self.subscriptions = {
@@ -103,7 +101,6 @@ class SessionDriver:
         }
         self.views: dict[int, ViewSubscription] = {}
         self.assigned: set[FollowedFields] = set()
-        """With new values that were not announced yet."""
         self.unclaimed: dict[int, Subscription] = {}
         """Subscriptions of an earlier process that this one has not claimed."""
         self.listeners: dict[str, Listeners] = {}
@@ -116,7 +113,6 @@ class SessionDriver:
         self._deliveries: Deliveries | None = None
         self._delivered = 0
         self._call: RpcCall | None = None
-        """Set between the hellos and the end of a connection."""
         self._timer = LoopTimer()
         self._closing = asyncio.Event()
         self._refused_tokens = _REFUSED_TOKENS
@@ -130,7 +126,6 @@ class SessionDriver:
     # --- opening and closing ----------------------------------------------------------------------
 
     def rename(self, name: str) -> None:
-        """Before `start`."""
         self.name = self.reports.name = self.publishing.name = name
 
     def set_tracing(self, tracing: ClientTracing | None) -> None:
@@ -152,7 +147,6 @@ class SessionDriver:
             self._end(error, error)
 
     async def close(self, grace_s: float) -> None:
-        """Disconnect once published events are accepted or `grace_s` has passed."""
         if self._task is not None:
             for subscription in self.subscriptions.values():
                 subscription._end_following()
@@ -180,7 +174,7 @@ class SessionDriver:
         task.add_done_callback(lambda _: late.cancel())
 
     async def _drained(self) -> None:
-        """Wait until the broker has received all frames and our acknowledgement, or the connection breaks."""
+        """Until the broker has all frames and our acknowledgement, or the connection breaks."""
         while self.connected and not self.endpoint.link.idle:
             self.endpoint.link.ask()
             self.wake()
@@ -232,7 +226,7 @@ class SessionDriver:
             raise
 
     async def _attempt(self, backoff: Backoff) -> ConnectError | None:
-        """Run one connection; returns the error if a retry cannot help."""
+        """Returns the error if a retry cannot help."""
         opened = False
         error = None
         try:
@@ -260,7 +254,7 @@ class SessionDriver:
         return error
 
     def _renews(self, status: str) -> bool:
-        """Whether a new token may help, since the old one has expired."""
+        """Whether the token has expired and may be replaced."""
         self._refused_tokens += 1
         renewable = status == "UNAUTHENTICATED" and self.credentials.renews
         return renewable and self._refused_tokens <= _REFUSED_TOKENS
@@ -360,7 +354,6 @@ class SessionDriver:
         self.wake()
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Cancel a subscription and drop its pending events."""
         self.check_open()
         messages = self.core.unsubscribe(subscription.id)
         self._forget(subscription.id)
@@ -401,8 +394,8 @@ class SessionDriver:
     async def settle_each(
         self, epochs: Mapping[int, int], timeout: float | None, what: str
     ) -> dict[int, Exception]:
-        """Wait until the epoch of each subscription has settled or was refused; returns errors by
-        subscription. `NotSettledError` after `timeout` seconds."""
+        """Wait for epochs by subscription; returns the errors of refused ones. `NotSettledError` after
+        `timeout` seconds."""
         futures = {number: self.waiters.wait(epoch) for number, epoch in epochs.items()}
         try:
             if futures:
@@ -431,12 +424,11 @@ class SessionDriver:
             del self._calls[waiting]
 
     def _be_patient(self) -> None:
-        """Check the oldest waiting call after `_SILENT_S`."""
         loop, first = asyncio.get_running_loop(), next(iter(self._calls))
         self._patience = loop.call_later(_SILENT_S, self._late, first)
 
     def _late(self, first: Awaitable[object]) -> None:
-        """Log what a call still waits for, at a bounded rate over all calls."""
+        """Log what a call still waits for, at a bounded rate."""
         self._patience = None
         if first in self._calls and self.reports.is_due("what calls wait for"):
             asking = self._log_missing(self._calls[first])
@@ -449,7 +441,6 @@ class SessionDriver:
         log.warning("client %s: %s within %g s: %s; still waiting", self.name, what, _SILENT_S, missing)
 
     async def _missing(self) -> str:
-        """Which broker has not answered, as far as known."""
         broker = self.broker
         if not self.connected:
             why = f" ({self.why})" if self.why else ""
@@ -641,7 +632,7 @@ class SessionDriver:
             self.unclaimed[subscription.id] = subscription
 
     def _report_own_notices(self) -> None:
-        """Report unanswered operators of this process, at a bounded rate."""
+        """At a bounded rate."""
         if self.reports.is_due("notices"):
             for notice in self.core.take_notices():
                 self._report_notice(notice)

@@ -16,8 +16,8 @@ class ClosedError(CoveyError):
 
 
 class NotSettledError(CoveyError, TimeoutError):
-    """A change has not taken effect everywhere within the timeout. It stands and takes effect later; only a
-    new subscription is cancelled, since its caller has no handle."""
+    """A change has not taken effect everywhere in time. It stands and takes effect later, except a new
+    subscription, which is cancelled."""
 
 
 class OutboxFullError(CoveyError):

@@ -18,11 +18,8 @@ StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
 
 
 class Event(Mapping[str, Any]):
-    """Attributes by name; a missing one is None. `(publisher, sequence)` identifies the event.
-
-    `ingress_ns` is the time of entry into the overlay, in ns since the epoch by that broker's clock;
-    `traceparent` is the W3C Trace Context, None without a trace.
-    """
+    """Attributes by name; a missing one is None. `(publisher, sequence)` identifies the event. `ingress_ns`
+    is its entry into the overlay, in ns since the epoch; `traceparent` is its W3C Trace Context, if any."""
 
     __slots__ = ("_values", "ingress_ns", "publisher", "sequence", "traceparent", "type_name")
 
@@ -91,11 +88,8 @@ class Claim:
 
 
 class Part:
-    """A batch whose events matched a subscription at `epoch` of its client.
-
-    Events are evaluated again in chunks: of one event after a change of the subscription, then two, four,
-    ..., so a reader that moves it after each event does not evaluate the whole rest each time.
-    """
+    """A batch whose events matched a subscription at `epoch`. After a change of the subscription events are
+    evaluated again in chunks of one, two, four, ..., since readers may move it after each event."""
 
     __slots__ = (
         "_chunk",
@@ -121,11 +115,10 @@ class Part:
         self._evaluated_to = 0
         self._events: deque[tuple[int, Event]] = deque()
         self._evaluated_at = epoch
-        """The epoch at which the rows before `_evaluated_to` were evaluated."""
+        """Of the rows before `_evaluated_to`."""
         self._chunk = share.batch.count
 
     def rest(self) -> EventBatch:
-        """Events not handed out, as they arrived."""
         return self.batch.slice(self.start) if self.start else self.batch
 
     def skip(self, count: int) -> None:
@@ -140,8 +133,8 @@ class Part:
         return Matches(rest, np.arange(len(rest)), ids, {}, self.replayed, self.epoch)
 
     def next_event(self, strict_rows: StrictRows, changed: int) -> tuple[Event | None, int]:
-        """The next event that matches the newest values (None at the end), and how many were skipped.
-        `changed` is the epoch of the subscription's last change."""
+        """The next event for the newest values (None at the end), and how many were skipped. `changed` is the
+        epoch of the subscription's last change."""
         batch = self.batch
         count = batch.count
         if count == 1:

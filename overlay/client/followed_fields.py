@@ -1,13 +1,11 @@
 """Variables of a subscription that follow the fields of an object (EventJava; Jayaram et al., 3.2, 5.1).
 
-The paper's compiler adds a message to each assignment; here the class's `__setattr__` is wrapped once, which
-costs other objects a dict look-up. Changes that it cannot see, such as `vars(o)["x"] = 1`, are announced with
-the next assignment.
+The paper's compiler adds a message to each assignment; here the class's `__setattr__` is wrapped. Changes
+that it cannot see, such as `vars(o)["x"] = 1`, are announced with the next assignment.
 
-The paper needs a lock per field to announce values in order. Here an assignment only marks the object, and
-the event loop reads the fields later, at the end of its turn or before it hands out an event. So the last
-announcement has the last value, and assignments of one turn are one update. Other threads may assign too;
-their assignments may be announced one by one.
+The paper needs a lock per field. Here an assignment only marks the object, and the event loop reads the
+fields at the end of its turn or before it hands out an event: the last value is announced last, and
+assignments of one turn are one update. Other threads may assign too.
 """
 
 from __future__ import annotations
@@ -27,10 +25,8 @@ _FOLLOWED: dict[int, tuple[FollowedFields, ...]] = {}
 
 
 class FollowedFields:
-    """Fields that the variables without `values` of a filter follow.
-
-    `VariableError` if the object lacks a field, no variable is left, or the class cannot be changed.
-    """
+    """Fields that the variables without `values` follow. `VariableError` if the object lacks a field, no
+    variable is left, or the class cannot be changed."""
 
     def __init__(self, followed: object, filter: Filter, values: Mapping[str, object]) -> None:
         self._followed = followed
@@ -52,8 +48,7 @@ class FollowedFields:
         return {name: getattr(self._followed, name) for name in self._names if hasattr(self._followed, name)}
 
     def start(self, announce: Callable[[Mapping[str, object]], None], waiting: set[FollowedFields]) -> None:
-        """Call `announce` with the values, on this event loop, soon and after assignments. While a call is
-        due, this is in `waiting`."""
+        """Call `announce` on this event loop, soon and after assignments; until then this is in `waiting`."""
         self._announce = announce
         self._waiting = waiting
         waiting.add(self)
@@ -91,7 +86,7 @@ class FollowedFields:
                 loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Announce pending assignments now, on the event loop."""
+        """On the event loop."""
         if self in self._waiting:
             self._waiting.discard(self)  # before the fields are read: what follows is announced, too
             if self._loop is not None:

@@ -1,4 +1,4 @@
-"""What tasks of a client wait for: arrived items, settled epochs, listeners.
+"""What tasks of a client wait for.
 
 Invariants: a reader gets all that arrived before the end or the error that ended it. Epochs settle
 cumulatively; a refusal fails one epoch.
@@ -36,7 +36,7 @@ class Inbox(Generic[T]):
                 reader.set_result(None)
 
     def changed(self) -> asyncio.Future[None]:
-        """Done at the next item, `wake` or the end. Raises the error of an ended queue, or
+        """Done at the next item, `wake` or the end. After the end raises its error, or
         `StopAsyncIteration`."""
         if self._error is not None:
             raise self._error.with_traceback(None)
@@ -48,7 +48,6 @@ class Inbox(Generic[T]):
         return reader
 
     def wake(self) -> None:
-        """Wake readers without an item."""
         for reader in self._readers:
             if not reader.done():
                 reader.set_result(None)
@@ -65,8 +64,8 @@ class Inbox(Generic[T]):
 
 
 class Reading(AsyncIterator[T]):
-    """Iterates over the results of `read` until `StopAsyncIteration`. Several tasks may read it; unlike an
-    async generator it survives the cancellation of a waiting task."""
+    """Iterates over `read()` until `StopAsyncIteration`. Several tasks may read it; unlike an async generator
+    it survives a cancelled reader."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
@@ -151,11 +150,8 @@ class Listeners:
 
 
 class Deliveries(AsyncIterator[Matches]):
-    """An async iterator of `Matches`, returned by `Client.deliveries`; ends with the client.
-
-    When a subscription's validity period ends, an item without events names it in `Matches.expired`, behind
-    its last events.
-    """
+    """An async iterator of `Matches`, returned by `Client.deliveries`; ends with the client. A subscription
+    whose validity period ends is named in `Matches.expired` of an item without events."""
 
     def __init__(self, strict: Callable[[Matches], Matches], forget_expired: Callable[[int], object]) -> None:
         self._strict = strict

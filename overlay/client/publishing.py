@@ -1,7 +1,5 @@
-"""Publishing calls, which wait for room in the outbox and for confirmation.
-
-Invariant: concurrent calls get room in the order in which they were made.
-"""
+"""Publishing calls. Invariant: concurrent calls get room in the outbox in the order in which they were
+made."""
 
 from __future__ import annotations
 
@@ -26,8 +24,6 @@ _LOG_EVERY_S = 1.0
 
 
 class Publishing:
-    """`wake` is called when there are frames to send."""
-
     def __init__(self, name: str, endpoint: ClientEndpoint, wake: Callable[[], None]) -> None:
         self.name = name
         self.tracing: ClientTracing | None = None
@@ -36,7 +32,7 @@ class Publishing:
         self.wake = wake
         self._turn = _TURN_EVENTS
         self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
-        """Futures of calls that wait for room, by event type; any may be cancelled."""
+        """By event type, of calls that wait; any may be cancelled."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
         self._error: Exception | None = None
         self._logged = 0
@@ -66,7 +62,7 @@ class Publishing:
             self._put(type_name, values, traceparent)
 
     def _span(self, type_name: str, count: int | None = None) -> AbstractContextManager[str]:
-        """The traceparent of an event, or of a batch of `count`; within it, a span of the call if any."""
+        """Within it, a span of the call if it has one. `count` is for a batch."""
         if self.tracing is None:
             return nullcontext(UNTRACED)
         traceparent = self.tracing.of_event() if count is None else None
@@ -112,7 +108,6 @@ class Publishing:
         await self._finished(confirmation)
 
     async def drained(self) -> None:
-        """Wait until no event is pending, or the client has failed."""
         while self._outbox.pending and self._error is None:
             with suppress(CoveyError):
                 await self.flush()
@@ -142,7 +137,6 @@ class Publishing:
                 asyncio.get_running_loop().call_soon(self._grant_room)
 
     def _grant_room(self) -> None:
-        """Wake the first call of each type that has room."""
         for type_name, waiting in self._room.items():
             if waiting and not self._outbox.full(type_name):
                 room, _ = waiting.popitem(last=False)
@@ -162,7 +156,6 @@ class Publishing:
     # --- what the client calls ------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Frames were received or sent: wake calls that are done."""
         if self._outbox.finished:
             for confirmation in self._endpoint.take_finished():
                 future = self._confirming.get(confirmation)

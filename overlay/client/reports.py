@@ -1,9 +1,7 @@
-"""What a client reports: state, gaps and operator notices by callback or log; publishing, deliveries and
-updates by span.
+"""What a client reports, by callback, log or span.
 
 Invariants: the log is bounded in time; an exception of a callback is logged and stops nothing. Without a
-tracer provider, passed or set by the application, there are no spans. Importing this module does not import
-opentelemetry.
+tracer provider there are no spans. Importing this module does not import opentelemetry.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Reports:
         self.name = name
         self.on_state, self.on_gap, self.on_notice = on_state, on_gap, on_notice
         self._due: dict[str, float] = {}
-        """The earliest time of the next log line, by subject."""
+        """Of the next log line, by subject."""
         self._missed = 0
         """Dropped events not logged yet."""
 
@@ -79,8 +77,6 @@ class Reports:
 
 
 class ClientTracing:
-    """The spans of one client."""
-
     def __init__(self, provider: TracerProvider, name: str, address: str) -> None:
         from opentelemetry import trace
 
@@ -90,8 +86,8 @@ class ClientTracing:
         self._spans = spans.Spans(provider, {"messaging.client.id": name, "server.address": address})
 
     def of_event(self) -> str | None:
-        """For one event: None if its call has a span of its own, within a recorded one; `GATHERED` if its
-        batch may begin a trace; `UNTRACED` within a span that is not recorded. 0.7 µs."""
+        """None: the call has a span of its own, within a recorded one. `GATHERED`: its batch may begin a
+        trace. `UNTRACED`: within a span that is not recorded. 0.7 µs."""
         current = self._trace.get_current_span()
         if current is self._trace.INVALID_SPAN:
             return GATHERED
@@ -126,8 +122,7 @@ class ClientTracing:
     def received(
         self, batch: EventBatch, release: Callable[[], None]
     ) -> tuple[EventBatch, Callable[[], None]]:
-        """Spans of a delivery until all of it was read: the batch with them as parents, and a function that
-        ends them and calls `release`."""
+        """Spans until all of the batch was read. The function ends them and calls `release`."""
         attributes = {"messaging.operation.type": "receive"}
         batch, spans = self._spans.begin_batch(batch, "receive", self._trace.SpanKind.CONSUMER, attributes)
 

@@ -1,11 +1,8 @@
 """A user's handle of a subscription: a stream of events that can be moved.
 
-Invariant (STRICTNESS, Jayaram et al., Fig. 5): events handed out match the filter under the newest values,
-even if they were waiting when these changed. Waiting events count against the broker's credit, so a user who
-does not read blocks the broker instead of filling memory.
-
-With a maximal rate, one event per key waits without credit, up to `_MOST_BYTES`; further ones keep theirs. A
-slow reader gets the newest of each key; with more keys than fit, the broker is blocked as without a rate.
+Invariant (STRICTNESS, Jayaram et al., Fig. 5): events handed out match the newest values, even if they were
+waiting when these changed. Waiting events count against the broker's credit, so a slow user blocks the broker
+instead of filling memory. With a maximal rate, one event per key waits without credit, up to `_MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -37,15 +34,14 @@ from covey.overlay.core.messages import MAX_VALIDITY_NS, Gap, Message, Notice
 _MOST_BYTES = 1 << 20
 """Of events that wait without credit."""
 _FREE = Claim(0, 0, lambda: None)
-"""The claim of events without credit."""
 Table: TypeAlias = Any
-"""A `pyarrow.Table`. pyarrow is untyped, so type checkers would see an unknown result."""
+"""A `pyarrow.Table`; pyarrow is untyped."""
 _NOTICES = 20
 _UNTRACED = nullcontext("")
 
 
 class Pacer:
-    """Fills the inbox of a subscription at a rate. `on_lost` gets the superseded events."""
+    """`on_lost` gets superseded events."""
 
     def __init__(self, rate: float, key: str, inbox: Inbox[Part], on_lost: Callable[[Gap], None]) -> None:
         self._gate: RateGate[Part] = RateGate(rate, lambda parts: _conflated(parts, key), _size)
@@ -67,7 +63,7 @@ class Pacer:
         self.let_go()
 
     def let_go(self) -> None:
-        """Release events that are due, if the reader has taken the earlier ones."""
+        """Release due events, if the reader has taken the earlier ones."""
         if self._inbox.items:
             return
         if self._gate.pending_bytes > _MOST_BYTES:
@@ -83,7 +79,6 @@ class Pacer:
         self.let_go()
 
     def end(self) -> None:
-        """Release everything."""
         if self._timer is not None:
             self._timer.cancel()
         self._depart(self._gate.flush())
@@ -105,7 +100,7 @@ class Pacer:
 
 
 def _conflated(parts: Sequence[Part], key: str) -> tuple[list[Part], list[tuple[Part, int]]]:
-    """The parts without events superseded by later ones of their key, and how many each part lost."""
+    """The parts without superseded events, and how many each part lost."""
     codes = key_codes([part.batch for part in parts], key)
     count = len(codes)
     stays = last_of_each(codes, np.zeros(count, np.int64), np.arange(count), count) | (codes < 0)
@@ -147,12 +142,12 @@ class Owner(Protocol):
 
 
 class Subscription:
-    """An async iterator of events. `batches()` iterates over whole batches, `read` returns a table. Returned
-    by `Client.subscribe`.
+    """An async iterator of events, returned by `Client.subscribe`. `batches()` iterates over batches, `read`
+    returns a table.
 
-    `delivered` counts events handed out, `spurious` events that arrived and did not match the newest values,
-    `conflated` events superseded here (`max_rate`). `notices` has the last 20 notices of named operators that
-    did not answer. `expired`: the validity period has ended, and iteration ends after the arrived events.
+    `delivered` counts events handed out, `spurious` events that did not match the newest values, `conflated`
+    superseded ones (`max_rate`). `notices` are the last 20 of named operators that did not answer. `expired`:
+    the validity period has ended, and iteration ends after the arrived events.
     """
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter) -> None:
@@ -166,7 +161,6 @@ class Subscription:
         self._owner = owner
         self._strict_rows = owner.core.strict_reader(subscription_id)
         self._changed = 0
-        """The epoch of the last change."""
         self._values: Mapping[str, Scalar] = owner.core.values(subscription_id)
         self._inbox: Inbox[Part] = Inbox()
         self._pacer: Pacer | None = None
@@ -195,16 +189,14 @@ class Subscription:
     ) -> None:
         """Set variables, all at once; returns when every broker on the way has applied them.
 
-        A `Motion(value, rate)` changes by itself every second, without messages, by the time of the events'
-        entry into the overlay. `values` is for variables whose names are no Python names or clash with a
-        parameter. `gapless` also delivers events published since the call that only the new values match, out
-        of order, as far back as brokers keep events (`replay_events` of the overlay) and clocks agree. A
-        variable that follows a field (`Client.subscribe`) cannot be set; without values, waits for those of
-        the fields.
+        A `Motion(value, rate)` changes by itself every second, by the time of the events' entry into the
+        overlay. `values` is for variables whose names clash with a parameter or are no Python names.
+        `gapless` also delivers events published since the call that only the new values match, out of order,
+        as far back as brokers keep events (`replay_events`) and clocks agree. A variable that follows a field
+        (`Client.subscribe`) cannot be set; without values, waits for those of the fields.
 
         `VariableError` at once for values that do not fit, `SubscriptionError` after `unsubscribe`,
-        `NotSettledError` after `timeout` seconds: the new values stand and take effect when the missing
-        broker answers.
+        `NotSettledError` after `timeout` seconds: the new values stand and take effect later.
         """
         given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
@@ -214,7 +206,7 @@ class Subscription:
     def update_nowait(
         self, /, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
     ) -> None:
-        """As `update`, without waiting: the new values apply in this client at once."""
+        """As `update`, without waiting. The new values apply here at once."""
         given = self._given({**(values or {}), **variables})
         with self._span() as traceparent:
             self._move(given, gapless, traceparent)
@@ -249,7 +241,7 @@ class Subscription:
         fields.start(announce, self._owner.assigned)
 
     def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Announces the fields that are followed first. `VariableError` for a variable that follows one."""
+        """Announces followed fields before. `VariableError` for a variable that follows one."""
         if self._fields is not None:
             self._fields.check_others(values)
         self._announce_fields()
@@ -260,18 +252,17 @@ class Subscription:
             self._fields.flush()
 
     async def renew(self, valid_for: float, *, timeout: float | None = None) -> None:
-        """End the subscription in `valid_for` seconds from arrival at the broker; returns when the broker has
-        applied it, for a durable session stored it. `ValueError` outside of 0.001 s to ten years,
-        `SubscriptionError` after its end, `RefusedError` (NOT_FOUND) if it ends meanwhile, `NotSettledError`
-        after `timeout` seconds."""
+        """End the subscription `valid_for` seconds after arrival at the broker; returns when that has applied
+        or, if durable, stored it. `ValueError` outside of 0.001 s to ten years, `SubscriptionError` after its
+        end, `RefusedError` (NOT_FOUND) if it ends meanwhile, `NotSettledError` after `timeout` seconds."""
         valid_for_ns = validity_ns(valid_for)
         self._owner.check_open()
         self._owner.transmit(self._owner.core.renew(self.id, valid_for_ns, time.monotonic_ns()))
         await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Cancel: nothing more is handed out, iteration ends. Repeated calls have no effect.
-        `SubscriptionError` if the subscription has ended by itself."""
+        """Nothing more is handed out, iteration ends. Repeatable. `SubscriptionError` if it has ended by
+        itself."""
         if self._cancelled:
             return
         self._owner.unsubscribe(self)
@@ -314,9 +305,9 @@ class Subscription:
         """The next events as an Arrow table in the columns of the event type.
 
         Returns after `until` seconds (0: what has arrived), or behind the first event for which `until` is
-        true; after `limit` events; and at the end of the subscription. Later events stay for the next reader.
-        `ValueError` with neither argument, for negative or infinite seconds, and for a limit below 1. An
-        interrupt or error loses what the call has read.
+        true; after `limit` events; and at the end. Later events stay for the next reader. `ValueError` with
+        neither argument, for negative or infinite seconds, and for a limit below 1. An interrupt or error
+        loses what the call has read.
         """
         seconds, condition = _check_reading(until, limit)
         batches: list[EventBatch] = []
@@ -384,7 +375,6 @@ class Subscription:
 
     @property
     def is_paced(self) -> bool:
-        """Whether it has a maximal rate."""
         return self._pacer is not None
 
     def _lose(self, gap: Gap) -> None:
@@ -416,7 +406,6 @@ class Subscription:
         self._inbox.end(error)
 
     def _end_following(self) -> None:
-        """Announce pending assignments, then stop following."""
         with suppress(CoveyError):
             self._announce_fields()
         self._follow_nothing()
@@ -447,7 +436,7 @@ def validity_ns(valid_for: float) -> int:
 def _check_reading(
     until: float | Callable[[Event], bool] | None, limit: int | None
 ) -> tuple[float | None, Callable[[Event], bool] | None]:
-    """The seconds and condition of `Subscription.read`. `ValueError` as there."""
+    """`ValueError` as of `Subscription.read`."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ValueError(f"limit is {limit!r}: expected a number of events, from 1 on")
     if until is None:

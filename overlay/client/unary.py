@@ -1,6 +1,5 @@
-"""Single calls to brokers without a session, and walks through an overlay from one address, since a broker
-names its neighbours' addresses. A broker that does not answer ends its branch, and the result has the reason.
-"""
+"""Single calls to brokers without a session, and walks through an overlay from one address. A broker that
+does not answer ends its branch, and the result has the reason."""
 
 from __future__ import annotations
 
@@ -27,9 +26,8 @@ from covey.overlay.transport.wire_values import event_type_of
 _ANSWER_WITHIN_S = 5.0
 Step = dict[str, Any]
 MOST_BROKERS = 1_000
-"""Further ones are counted and not read."""
 _LEAST_FREE_BYTES = 64 << 20
-"""Below it a disk counts as nearly full: a segment of a log."""
+"""A segment of a log."""
 _AT_ONCE = 32
 _SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
 _FULL_PAGE = "durability.md#a-full-disk"
@@ -58,7 +56,7 @@ async def call_broker(
 
 
 async def event_type_at(address: str, name: str, credentials: Credentials) -> EventType:
-    """A broker's event type. `RefusedError` (NOT_FOUND) if it has none."""
+    """`RefusedError` (NOT_FOUND) if the broker has none."""
     request = DESCRIBE.request(type_name=name)
     return event_type_of(await call_broker(address, DESCRIBE, request, credentials))
 
@@ -70,10 +68,10 @@ async def inspect_broker(
     tls: Tls | str | Path | None = None,
     token: Token | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The state of the broker at `address`, as text and as plain values. `tls` and `token` as for `Client`.
+    """A broker's state as text and as plain values. `tls` and `token` as for `Client`.
 
-    At most `listed` items of each list (types, clients, subscriptions, slots) and the number left off; None
-    is 100, the maximum 1,000. `ConnectError` if no broker answers.
+    At most `listed` items of each list (types, clients, subscriptions, slots), by default 100, at most 1,000,
+    and the number left off. `ConnectError` if no broker answers.
     """
     return await inspect_as(address, credentials(tls, token), listed)
 
@@ -95,12 +93,11 @@ async def explain(
     event: Mapping[str, object],
     credentials: Credentials = PLAIN,
 ) -> tuple[list[Step], list[str]]:
-    """Where an event would stop between the publishers and a subscription, and why: each broker's answer,
-    starting at the subscription, and one verdict for each place where events enter or the walk ends.
+    """Where an event stops on its way to a subscription, and why: each broker's answer, from the subscription
+    to the publishers, and a verdict for each place where events enter or the walk ends.
 
-    Each broker evaluates the slot of the one before it. `RefusedError` if the broker at `address` has no such
-    subscription (NOT_FOUND), or the event does not fit its type (INVALID_ARGUMENT); `ConnectError` if it does
-    not answer.
+    `RefusedError` if the broker at `address` has no such subscription (NOT_FOUND), or the event does not fit
+    its type (INVALID_ARGUMENT); `ConnectError` if it does not answer.
     """
     text = json.dumps(event)
     steps: list[Step] = []
@@ -168,8 +165,8 @@ async def follow(
 ) -> AsyncIterator[Step]:
     """What each broker did with an event, by its ring of recent events, from `address` on.
 
-    A broker to which the event was sent is polled for up to `seconds`; then its step has `seen` false.
-    `error` is why a broker does not answer; the first one raises `ConnectError` or `RefusedError`.
+    A broker to which the event was sent is polled for `seconds`; then its step has `seen` false. `error` is
+    why it does not answer; the first one raises `ConnectError` or `RefusedError`.
     """
     request = FOLLOW.request(type_name=type_name, publisher=publisher, sequence=sequence)
     loop = asyncio.get_running_loop()
@@ -219,7 +216,7 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`page` is the page of the documents that says what to do."""
+    """`page`, of the documents, says what to do."""
 
     broker: str
     text: str
@@ -228,8 +225,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`slowest`: connections with most waiting bytes; `largest`: sessions with most subscriptions; both with
-    their broker. `others` counts neighbours beyond `MOST_BROKERS`, which were not read."""
+    """Connections with most waiting bytes (`slowest`), sessions with most subscriptions (`largest`), and the
+    number of `others` beyond `MOST_BROKERS`, which were not read."""
 
     brokers: list[BrokerRow]
     problems: list[Problem]
@@ -239,8 +236,6 @@ class Overview:
 
 
 class OverviewReader:
-    """Reads all brokers of an overlay repeatedly, from one address on."""
-
     def __init__(self, address: str, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
         self._first = address
@@ -248,11 +243,9 @@ class OverviewReader:
         self._others: set[str] = set()
         self._before: dict[str, tuple[float, State]] = {}
         self._last: dict[str, State] = {}
-        """The last state of each broker that has answered."""
 
     async def read(self) -> Overview:
-        """`CoveyError` if no broker answers at first; later, known brokers that do not answer have a row
-        without values."""
+        """`CoveyError` if no broker answers at first; later, silent ones have a row without values."""
         states, failed = await self._walk()
         now = time.monotonic()
         before, self._before = self._before, {name: (now, state) for name, state in states.items()}
@@ -270,7 +263,7 @@ class OverviewReader:
         return Overview(rows, problems, slowest, largest, len(self._others))
 
     def _silent(self, name: str, why: str, states: Mapping[str, State]) -> Problem:
-        """The reason is a goodbye to a neighbour, or a full disk in the last state."""
+        """Why: by its goodbye to a neighbour, or a full disk in its last state."""
         partings = [each["partings"][name] for each in states.values() if name in each["partings"]]
         stored = next((each for each in partings if CANNOT_STORE in each), None)
         if stored is not None:
@@ -282,7 +275,7 @@ class OverviewReader:
         return json.dumps(asdict(await self.read()))
 
     async def _walk(self) -> tuple[dict[str, State], dict[str, str]]:
-        """The states of brokers that answer, and the errors of others."""
+        """States, and errors of brokers that do not answer."""
         states: dict[str, State] = {}
         failed: dict[str, str] = {}
         if not self._addresses:

@@ -1,8 +1,6 @@
-"""A user's handle of a view: the last event of each key that matches a filter, and its changes.
-
-Reading applies arrived events, in order, to the state (`core/client/view_reader.py`). Unread ones count
-against the broker's credit, as for a subscription.
-"""
+"""A user's handle of a view: the last event of each key that matches a filter, and its changes. Reading
+applies arrived events, in order (`core/client/view_reader.py`); unread ones count against the broker's
+credit."""
 
 from __future__ import annotations
 
@@ -33,11 +31,8 @@ class Change:
 
 
 class ViewSubscription(Subscription):
-    """The subscription of a view; events go to the view's reader.
-
-    A task that waits for an update may be the view's only reader, so meanwhile events are applied on arrival,
-    even beyond the granted credit.
-    """
+    """While a task waits for an update, events are applied on arrival, even beyond the granted credit: it may
+    be the view's only reader."""
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter, max_keys: int) -> None:
         super().__init__(owner, subscription_id, filter)
@@ -47,8 +42,7 @@ class ViewSubscription(Subscription):
         self._over_bound: CapacityError | None = None
 
     async def complete(self, timeout: float | None, what: str) -> None:
-        """Wait until the content of the view, by what was sent so far, has arrived. `NotSettledError` after
-        `timeout` seconds."""
+        """Wait until the view's content has arrived. `NotSettledError` after `timeout` seconds."""
         self._awaited += 1
         try:
             self._apply()
@@ -114,8 +108,8 @@ class ViewSubscription(Subscription):
 
 
 class View:
-    """An async iterator of changes, returned by `Client.view`. `batches()` iterates over them in columns,
-    `snapshot()` is the content. Several tasks may read it; each change goes to one."""
+    """An async iterator of changes, returned by `Client.view`; each goes to one of its readers. `batches()`
+    iterates over columns, `snapshot()` is the content."""
 
     def __init__(self, subscription: ViewSubscription) -> None:
         self._subscription = subscription
@@ -144,10 +138,7 @@ class View:
         **variables: object,
     ) -> None:
         """Set variables, all at once; returns when every broker on the way has applied them and the new
-        content is in `snapshot()`; its changes wait for the reader.
-
-        Arguments and errors as of `Subscription.update`; a value may not be a `Motion`.
-        """
+        content is in `snapshot()`. Arguments and errors as of `Subscription.update`, but no `Motion`."""
         self.update_nowait(values=values, **variables)
         await self._subscription.complete(timeout, f"the update of view {self._subscription.id}")
 
@@ -157,12 +148,12 @@ class View:
         self._subscription.moved()
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Cancel: nothing more is handed out, iteration ends. Repeated calls have no effect."""
+        """Nothing more is handed out, iteration ends. Repeatable."""
         await self._subscription.unsubscribe(timeout=timeout)
 
     def snapshot(self) -> pa.Table:
-        """The content by all that has arrived, one row per key. Changes still wait for a reader; many of one
-        key become one, or a leave and an enter."""
+        """What has arrived, one row per key. Its changes still wait for a reader; many of one key become one
+        or two."""
         with self._subscription.bounded():
             return pa.Table.from_batches([self._reader.batch().record_batch])
 
