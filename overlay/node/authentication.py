@@ -1,9 +1,8 @@
 """Identifies clients by token or certificate, and gives them their rights.
 
-Tokens are JWT; their key file is read again when it changes. PEM is a public key, JSON a set of keys (JWKS),
-anything else an HMAC secret. The kind of key decides the algorithms, never the token, since a public key is
-no secret. Expiry and subject are required. No error contains a token or key. Secrets that sign tickets of
-durable sessions are in files, equal at all brokers.
+Tokens are JWT. A PEM key file is a public key, JSON a set of keys (JWKS), anything else an HMAC secret;
+changed files are read again. The kind of key decides the algorithms, never the token, since a public key is
+no secret. No error contains a token or key.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _BEARER = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
-    """`key` is the key file, `subject` the claim that names the client; `issuer` and `audience` are required
-    in tokens unless empty."""
+    """`subject` names the claim of the client's name; tokens need `issuer` and `audience` unless these are
+    empty."""
 
     key: str
     subject: str = "sub"
@@ -122,7 +121,7 @@ class TokenVerifier:
         return str(claims[self._options.subject])
 
     def _candidates(self, key_id: object, algorithm: object) -> list[tuple[Any, list[str]]]:
-        """The key with the token's key id, else all keys of its algorithm."""
+        """The key with this id, else all keys of the algorithm."""
         fitting = [(name, key, found) for name, key, found in self._keys if algorithm in found]
         named = [each for each in fitting if key_id is not None and each[0] == key_id]
         return [(key, list(found)) for _, key, found in named or fitting]
@@ -155,7 +154,6 @@ def _refusal(why: str) -> DeniedError:
 
 
 def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
-    """Keys with their id, if any, and algorithms."""
     try:
         import jwt
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -207,8 +205,8 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
 
 
 def _is_public(content: bytes) -> bool:
-    """Whether it is a public key or certificate in DER, bare base64 or OpenSSH form. As an HMAC secret,
-    anyone who has it could sign."""
+    """Whether it is a public key or certificate in DER, bare base64 or OpenSSH form, which is no HMAC
+    secret."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_ssh_public_key
     from cryptography.x509 import load_der_x509_certificate
@@ -231,8 +229,7 @@ def _is_public(content: bytes) -> bool:
 
 
 def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
-    """Keys from files; of text without surrounding white space. `ConfigError`, one sentence, for an unusable
-    file."""
+    """White space around text is ignored. `ConfigError`, one sentence, for an unusable file."""
     keys = []
     for path in paths:
         try:
@@ -250,8 +247,7 @@ def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientRules:
-    """How clients are identified, besides certificates, and their rights: the first rules that apply,
-    together."""
+    """Besides certificates. The first rules that apply count together."""
 
     tokens: TokenOptions | None = None
     rules: tuple[Rule, ...] = ()
@@ -273,12 +269,11 @@ class Authentication:
 
     @property
     def open(self) -> bool:
-        """Whether every client has all rights."""
         return self._clients is None
 
     def rights(self, call: RpcCall, name: str | None = None) -> Rights | None:
-        """A client's rights, None for all; `name` is its session's. `CallError`: UNAUTHENTICATED, or
-        PERMISSION_DENIED for another client's name."""
+        """A client's rights, None for all. `CallError`: UNAUTHENTICATED, or PERMISSION_DENIED for another's
+        session `name`."""
         if self._clients is None:
             return None
         try:
@@ -310,8 +305,7 @@ class Authentication:
         raise DeniedError("UNAUTHENTICATED", f"expected {expected}")
 
     def answer_with(self, answer: Callable[[bytes, Rights | None], bytes | Awaitable[bytes]]) -> Handler:
-        """A handler for one request and reply that depends on the client's rights. Errors of `answer` about a
-        request become a status."""
+        """A handler for one request and reply. Errors of `answer` about a request become a status."""
 
         async def handle(call: RpcCall) -> None:
             rights = self.rights(call)

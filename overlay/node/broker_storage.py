@@ -1,9 +1,8 @@
-"""A broker's storage: one log per durable type, whose records (`proto/storage.proto`) are batches and their
-receivers, and state in SQLite.
+"""A broker's storage: one log per durable type, whose records are batches with receivers, and state in
+SQLite.
 
 Invariant: saved cursors and watermarks cover synced records only, so after a crash none is ahead of the logs.
-Segments that all receivers have acknowledged are removed; beyond retention the oldest are removed unread, and
-counted.
+Segments that all receivers have acknowledged are removed; beyond retention the oldest are removed unread.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from covey.proto import storage_pb2 as pb
 
 _SCAN_BYTES = 4 << 20
 _RECORD_BYTES = 1 << 30
-"""Of one event with the ids of all matching subscriptions. A smaller bound would stop the broker at each
-restart."""
+"""Of one event with the ids of all matching subscriptions: a smaller bound could stop the broker."""
 RESTORED_BYTES = 64 << 20
-"""What a restarted broker reads of a log to restore the last events of keys, plus up to a segment."""
+"""Read of a log to restore the last events of keys, plus up to a segment."""
 _JOINED_EVENTS = 4_096
 _MOST_DAMAGE = 10_000
-"""Counted runs of damaged records of a type."""
 _NONE: Mapping[str, int] = {}
 
 
@@ -57,7 +54,7 @@ def encode_stored(batch: EventBatch, receivers: Sequence[Receiver]) -> bytes:
 
 
 def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatch | None, list[Receiver]]:
-    """A batch and its receivers. With `only`, just that receiver; no batch if it is not among them."""
+    """With `only`, just that receiver; no batch if it is not among them."""
     stored = pb.StoredBatch.FromString(data)
     receivers = [_receiver(wire) for wire in stored.receivers if only in (None, wire.interface)]
     if only is not None and not receivers:
@@ -67,7 +64,7 @@ def decode_stored(data: bytes, only: Interface | None = None) -> tuple[EventBatc
 
 
 class PublishedRecords:
-    """Decodes records in sequence and caches their schemas."""
+    """Caches the schemas of records."""
 
     def __init__(self) -> None:
         self._types: dict[bytes, EventType] = {}
@@ -107,8 +104,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The log of a durable type. `appended` counts records since its creation, `unread` those that retention
-    removed before all receivers had acknowledged them; `oldest_s` is the age of the oldest."""
+    """`appended` counts records since the log's creation, `unread` those that retention removed before all
+    receivers had acknowledged them."""
 
     event_type: str
     bytes: int
@@ -121,8 +118,6 @@ class LogState:
 
 
 class _TypeLog:
-    """The log of one type, with the watermarks of its records."""
-
     def __init__(self, name: str, log: Log, retention: Retention, state: StateStore) -> None:
         self.log = log
         self.retention = retention
@@ -130,14 +125,14 @@ class _TypeLog:
         """Damaged records found so far: first offset and length of each run."""
         self.note_damage(log.recovery.missing)
         self.unread = 0
-        """Records that retention removed before all receivers had acknowledged them."""
+        """As in `LogState`."""
         self.marks, self.marked = state.watermarks(name)
         self.changed: dict[str, int] = {}
-        """Watermarks of synced records, not saved yet."""
+        """Watermarks of synced records that are not saved."""
         self.syncing: dict[str, int] = {}
-        """Watermarks of records in the current sync."""
+        """Of records in the current sync."""
         self.unsynced: dict[str, int] = {}
-        """Watermarks of records not in a sync yet."""
+        """Of records not in a sync yet."""
         self.published = False
         """Whether it has last events of keys."""
         self._replay_marks()
@@ -153,7 +148,6 @@ class _TypeLog:
                 self._damage[each.first] = max(self._damage.get(each.first, 0), each.end - each.first)
 
     def _replay_marks(self) -> None:
-        """Watermarks of records after the last save."""
         for batch in self.batches(max(self.marked, self.log.first)):
             _raise(self.changed, batch)
         self.marks |= self.changed
@@ -171,8 +165,7 @@ class _TypeLog:
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
-    """Whether no receiver came by routing: stored for a session at another broker, or after keys have
-    left."""
+    """Whether it was stored for a session at another broker or after keys have left, not by routing."""
     return all(receiver.interface.startswith((COPIES, ENDED)) for receiver in receivers)
 
 
@@ -182,7 +175,7 @@ def _raise(marks: dict[str, int], batch: EventBatch) -> None:
 
 
 class _Run:
-    """Consecutive batches of a client that can be joined, with their times."""
+    """Consecutive batches of a client that can be joined."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -216,9 +209,9 @@ class _Run:
 
 
 class BrokerStorage:
-    """`Storage` on files. `files` returns the files of a type's directory; `salt` is a new 32-bit number at
-    each opening; `now_ns` is the clock that stamps events; `lock` is a locked directory, unlocked by `close`.
-    `StorageError` if a directory cannot be used."""
+    """`Storage` on files. `files` returns those of a type's directory; `salt` is a new 32-bit number at each
+    opening; `now_ns` is the clock that stamps events; `close` unlocks `lock`. `StorageError` if a directory
+    cannot be used."""
 
     def __init__(
         self,
@@ -251,7 +244,7 @@ class BrokerStorage:
             raise
         self._syncing: list[tuple[_TypeLog, Commit]] = []
         self._state_syncing: int | None = None
-        """`StateStore.written` at the beginning of the current sync."""
+        """`StateStore.written` when the sync began."""
 
     # --- records --------------------------------------------------------------------------------------------
 
@@ -286,7 +279,7 @@ class BrokerStorage:
         return records, reading.next, lost
 
     def batches(self, type_name: str) -> Iterator[EventBatch]:
-        """All stored batches of a type, in order, except copies."""
+        """In order, except copies."""
         of_type = self._logs[type_name]
         return of_type.batches(of_type.log.first)
 
@@ -322,7 +315,7 @@ class BrokerStorage:
     # --- syncing --------------------------------------------------------------------------------------------
 
     def begin_sync(self) -> None:
-        """Begin to sync all appended and changed data: then `run_sync`, in any thread, then `end_sync`."""
+        """Then call `run_sync`, in any thread, then `end_sync`."""
         self._state_syncing = self._state.written if self._state.unsynced else None
         for of_type in self._logs.values():
             commit = of_type.log.begin_sync()
@@ -372,7 +365,6 @@ class BrokerStorage:
         self._note_cursors(cursors)
 
     def trim(self, type_name: str, before: int) -> None:
-        """Remove what all receivers have acknowledged, and what exceeds retention."""
         of_type = self._logs[type_name]
         kept_from = of_type.log.newest(RESTORED_BYTES) if of_type.published else before
         of_type.log.trim(min(before, kept_from))
@@ -422,7 +414,7 @@ class BrokerStorage:
         self._state.save_arrival(interface, arrival)
 
     def _forget_cursors(self, interface: Interface) -> None:
-        """Of a session and of the events that it brought."""
+        """Of the session and of what it brought."""
         self._cursors.pop(interface, None)
         self._cursors.pop(self._state.copies_of(interface), None)
 

@@ -19,13 +19,12 @@ from covey.overlay.transport.tls import TlsError, check_broker
 
 
 def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
-    """COVEY_ROUTING and COVEY_STORAGE override the file's routing and storage. `ConfigError` for any
-    mistake."""
+    """COVEY_ROUTING and COVEY_STORAGE override the file. `ConfigError` for any mistake."""
     return parse_overlay(read_text(path, ConfigError), path, environment)
 
 
 def parse_overlay(text: str, path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
-    """As `load_overlay`; `path` is for messages and relative paths."""
+    """`path` is for messages and relative paths."""
     environment = os.environ if environment is None else environment
     file = validated(OverlayFile, parse_document(text, path, ConfigError), path, ConfigError)
     overlay = file.content(Path(path).parent)
@@ -47,8 +46,8 @@ def parse_overlay(text: str, path: str | Path, environment: Mapping[str, str] | 
 
 
 def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | None = None) -> BrokerAddress:
-    """COVEY_LISTEN overrides the broker's address. `ConfigError` for an unknown broker, or one that would
-    listen beyond this machine in plain text."""
+    """COVEY_LISTEN overrides the address. `ConfigError` for an unknown broker, or plain text beyond this
+    machine."""
     environment = os.environ if environment is None else environment
     broker = overlay.brokers.get(name)
     if broker is None:
@@ -72,7 +71,7 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
 
 
 def check_certificate(overlay: Overlay, name: str) -> None:
-    """`ConfigError` unless neighbours would accept the broker's certificate; without TLS there is none."""
+    """`ConfigError` unless neighbours would accept the broker's certificate."""
     if overlay.tls is None:
         return
     try:
@@ -82,13 +81,13 @@ def check_certificate(overlay: Overlay, name: str) -> None:
 
 
 def check_tokens(overlay: Overlay) -> None:
-    """`ConfigError` if the key of tokens cannot be used."""
+    """`ConfigError` for an unusable key."""
     if overlay.clients is not None and overlay.clients.tokens is not None:
         TokenVerifier(overlay.clients.tokens)
 
 
 def check_tickets(overlay: Overlay) -> None:
-    """`ConfigError` if a key of tickets cannot be used."""
+    """`ConfigError` for an unusable key."""
     read_ticket_keys(overlay.tickets)
 
 
@@ -113,7 +112,7 @@ def check_tracing(overlay: Overlay) -> None:
 
 
 def import_operators(overlay: Overlay) -> None:
-    """Import the modules with operators. `ConfigError` if one fails. Code comes from this machine only."""
+    """`ConfigError` if an import fails. Code comes from this machine only."""
     for name in overlay.operator_modules:
         try:
             importlib.import_module(name)

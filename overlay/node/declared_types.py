@@ -1,8 +1,5 @@
-"""Compares the event types in the overlay files of two linked brokers, at the hellos.
-
-More attributes in one file widen the type. If an attribute has two kinds, or the type two keys, the broker
-refuses what the other advertises. The link opens all the same, since other types pass it.
-"""
+"""Compares the event types in the overlay files of two linked brokers. More attributes in one file widen a
+type; of other differences each broker refuses what the other advertises. The link opens all the same."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ _KEY = "*"
 
 
 def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
-    """Types as options of a hello: `event_types.Quote` is `firm:string* price:float64`, a star marks the key.
-    Types beyond 16,384 characters are left out."""
+    """For a hello: `event_types.Quote` is `firm:string* price:float64`, a star marks the key. Types beyond
+    16,384 characters are left out."""
     options: dict[str, str] = {}
     room = _MOST_CHARACTERS
     for event_type in sorted(event_types, key=lambda each: each.name):
@@ -37,8 +34,8 @@ def as_options(event_types: Iterable[EventType]) -> dict[str, str]:
 def conflicts(
     own: str, event_types: Iterable[EventType], neighbour: str, options: Mapping[str, str]
 ) -> list[str]:
-    """One sentence per type that differs from the neighbour's, at most 20; the same at both brokers.
-    `options` are from its hello."""
+    """One sentence per type, at most 20, the same at both brokers. `options` are from the neighbour's
+    hello."""
     found = []
     for event_type in sorted(event_types, key=lambda each: each.name):
         text = options.get(f"{_PREFIX}{event_type.name}")

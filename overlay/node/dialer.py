@@ -1,6 +1,5 @@
-"""Dials neighbours, with growing pauses between failures, and drives links that move
-(`core/endpoint/repairing.py`), for which it probes brokers. A probe is a health check, since a stopped
-process still accepts connections."""
+"""Dials neighbours, and drives links that move (`core/endpoint/repairing.py`), for which it probes brokers: a
+health check, since a stopped process still accepts connections."""
 
 from __future__ import annotations
 
@@ -38,10 +37,9 @@ from covey.overlay.transport.wire_values import MalformedPacketError
 _CHECK = f"/{HEALTH_SERVICE}/Check"
 _PROBED_WITHIN_S = 1.0
 _AT_ONCE = 8
-"""Concurrent probes."""
 log = logging.getLogger("covey.broker")
 _REPAIR = ""
-"""Key of the task that repairs links, in place of a neighbour."""
+"""In place of a neighbour: the task of `keep_repaired`."""
 _ANSWER_WITHIN_S = 5.0
 _LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """For versions, overlay files or certificates that disagree: retries fail until somebody acts."""
@@ -76,7 +74,6 @@ async def _probe(node: Node, repairing: Repairing) -> None:
 
 
 async def _answers(node: Node, name: str) -> bool:
-    """Whether a broker serves."""
     broker = node.overlay.brokers.get(name)
     if broker is None:
         return False
@@ -89,8 +86,8 @@ async def _answers(node: Node, name: str) -> bool:
 
 
 class Dialers:
-    """One task per neighbour that this broker dials. `failed` is called for a defect in one: a broker must
-    not run without its link."""
+    """One task per neighbour to dial. A defect in one calls `failed`: a broker must not run without its
+    link."""
 
     def __init__(self, node: Node, failed: Callable[[BaseException], None]) -> None:
         self._node = node
@@ -121,7 +118,6 @@ class Dialers:
 
 
 async def keep_connected(node: Node, neighbour: str) -> None:
-    """Dial a neighbour as long as this broker has to."""
     backoff = Backoff()
     why = logged = status = ""
     interface = f"broker/{neighbour}"

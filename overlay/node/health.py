@@ -1,8 +1,5 @@
-"""The standard gRPC services health (grpc.health.v1) and reflection (grpc.reflection.v1alpha).
-
-A status is computed on request, and for all watchers by one timer, since the core does not report changes. So
-watchers cost nothing until a status changes.
-"""
+"""The standard gRPC services health (grpc.health.v1) and reflection (grpc.reflection.v1alpha). One timer
+computes the statuses for all watchers, since the core does not report changes."""
 
 from __future__ import annotations
 
@@ -38,12 +35,10 @@ class Health:
     def __init__(self, statuses: Mapping[str, Callable[[], Status]]) -> None:
         self._statuses = statuses
         self._watchers: dict[RpcCall, str] = {}
-        """The watched service."""
         self._known: dict[str, Status] = {}
         """Last sent to watchers; empty while the timer is off."""
 
     def handlers(self) -> dict[str, Handler]:
-        """By path."""
         handlers: dict[str, Handler] = {
             f"/{HEALTH_SERVICE}/Check": answer_with(self._check),
             f"/{HEALTH_SERVICE}/Watch": self._watch,
@@ -77,7 +72,7 @@ class Health:
             del self._watchers[call]
 
     def _compute(self) -> None:
-        """Send changed statuses; repeats while there are watchers."""
+        """Repeats while there are watchers."""
         before, self._known = self._known, {name: status() for name, status in self._statuses.items()}
         if before != self._known:
             for call, name in self._watchers.items():
@@ -93,7 +88,6 @@ class Health:
 
 
 def is_serving(reply: bytes) -> bool:
-    """`reply` is of a Check."""
     try:
         status: int = health_pb2.HealthCheckResponse.FromString(reply).status
     except DecodeError:

@@ -1,8 +1,5 @@
 """A broker's log lines: plain text or JSON, with UTC times and a bounded rate.
 
-`LINES` has each line's event, a word that stays when the text changes, and the names of its arguments. Lines
-of other libraries have the event `other`.
-
 Invariants: a peer adds at most `LONGEST` characters per argument, and in plain text only printable ones, so
 it cannot forge a line. In `WINDOW_S` seconds at most `LINES_OF_A_SUBJECT` lines of a kind about a subject
 pass, and `LINES_OF_A_KIND` in all. The kind is a warning's (`core/warnings.py`), else the message without
@@ -87,7 +84,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "compiling the matching kernels %s; this takes about a minute, and filters are evaluated without "
     "them until then": ("kernels_compiling", "where"),
 }
-"""By text: the event, then names of arguments."""
+"""By text: the event, a word that stays when the text changes ("other" for other libraries), and arguments'
+names."""
 WINDOW_S = 10.0
 LINES_OF_A_SUBJECT = 10
 LINES_OF_A_KIND = 100
@@ -95,7 +93,6 @@ LINES_OF_A_KIND = 100
 
 class _Formatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """UTC, ISO 8601."""
         when = datetime.fromtimestamp(record.created, UTC)
         return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -113,8 +110,7 @@ class PlainFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object per line: `time`, `level`, `broker`, `event`, `message`, arguments by name, and
-    `exception` if any."""
+    """Keys: `time`, `level`, `broker`, `event`, `message`, the arguments' names, and `exception` if any."""
 
     def __init__(self, broker: str) -> None:
         super().__init__()
@@ -160,8 +156,7 @@ def configure_log(broker: str, level: str, format: str) -> None:
 
 
 class LogLimit(logging.Filter):
-    """Bounds the lines of one logger. `defer` calls a function after some seconds; by default on the running
-    loop."""
+    """`defer` calls a function after some seconds; by default on the running loop."""
 
     def __init__(
         self,

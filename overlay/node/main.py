@@ -2,11 +2,11 @@
 
 SIGTERM and SIGINT drain: refuse connections and events, send accepted events to the next hop for at most
 `DRAIN_S`, say goodbye, exit with 0; so does leaving the overlay, but with 3 if neighbours lack stored
-records. SIGHUP reloads the overlay file (`reload.py`). A mistake in the configuration is one line and exit
-status 2, an unusable address or directory one line and 1.
+records. SIGHUP reloads the overlay file (`reload.py`). A mistake in the configuration exits with 2, an
+unusable address or directory with 1.
 
-An unexpected exception stops the broker (fail-stop): it acknowledges nothing more, so peers send again what
-was not handled; queued frames are sent for at most `FAILED_DRAIN_S`; exit status 3.
+An unexpected exception stops the broker (fail-stop) with 3: it acknowledges nothing more, so peers send again
+what was not handled; queued frames are sent for at most `FAILED_DRAIN_S`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
 LEAVE_S = 600.0
-"""How long a leaving broker drains to other brokers."""
+"""To other brokers, when leaving the overlay."""
 FAILED_DRAIN_S = 1.0
 EXPORT_S = 2.0
-"""How long a stopping broker exports spans."""
+"""Of spans, when stopping."""
 _PARENT_POLL_S = 1.0
 
 
@@ -65,12 +65,9 @@ def run_broker(
     parent: int | None = None,
     overview: NewOverview | None = None,
 ) -> int:
-    """Run a broker until a signal, or the end of the process `parent` that started it; returns the exit
-    status. With a parent, Ctrl-C in a terminal reaches only that.
-
-    COVEY_CONFIG and COVEY_BROKER replace arguments that are None. `overview` reads all brokers for the page
-    at the metrics address.
-    """
+    """Run a broker until a signal, or the end of the process `parent`; returns the exit status. With a
+    parent, Ctrl-C in a terminal reaches only that. COVEY_CONFIG and COVEY_BROKER replace arguments that are
+    None. `overview` reads all brokers for the page at the metrics address."""
     if parent is not None and os.name == "posix" and os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
     changed: list[int] = []
@@ -116,8 +113,8 @@ class _NoPandas(MetaPathFinder):
 
 
 def _leave_out_pandas() -> None:
-    """Convert a first list while pandas cannot be imported, since pyarrow would import it, which takes 50 MB.
-    Operators can still import it later."""
+    """pyarrow imports pandas at its first conversion, which takes 50 MB. Operators can still import it
+    later."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -218,7 +215,7 @@ def _tracing(overlay: Overlay, broker: str) -> NodeTracing | None:
 def _serve_metrics(
     node: Node, suppressed: Mapping[str, int], overview: NewOverview | None
 ) -> MetricsServer | None:
-    """None if the overlay file has no address for it, or it cannot be bound."""
+    """None if the overlay file has no address for it, or binding fails."""
     address = node.overlay.metrics.get(node.name)
     if address is None:
         return None

@@ -1,9 +1,7 @@
 """A broker's metrics, and their values at one moment.
 
-Values come from existing state, so the data path pays nothing, except for `Timings`. No label grows without
-bound: neighbours are from the overlay file, event types at most `MOST_TYPES`, operators those installed.
-Invariant: counters never decrease while the broker runs; `METRICS` has every metric, and the documents show
-it as a table.
+Values come from existing state, so the data path pays only for `Timings`. Invariants: no label grows without
+bound; counters never decrease while the broker runs; `METRICS` has every metric.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ if TYPE_CHECKING:
 MOST_TYPES = 100
 """Event types with their own series; others share `other`."""
 LONGEST_LABEL = 100
-"""Characters kept of an event type's name."""
 OTHER = "other"
 _SLICE = 1_000
-"""Queues visited between two turns of the event loop."""
+"""Between two turns of the event loop."""
 
 _LINK = ("neighbour",)
 _CLASS = ("class",)
@@ -150,8 +147,8 @@ METRICS = (
 
 
 async def snapshot(node: Node, lag: Histogram, suppressed: Mapping[str, int]) -> Samples:
-    """The values of all metrics; all counters are of one moment, although the event loop gets a turn after
-    each 1,000 sessions. `suppressed` counts log lines by level."""
+    """All counters are of one moment, although the loop gets a turn each 1,000 sessions. `suppressed` counts
+    log lines by level."""
     values: Samples = {metric.name: {} for metric in METRICS}
     overlay = node.overlay
     labels = (node.name, overlay.name, version("covey"), overlay.routing, overlay.engine)

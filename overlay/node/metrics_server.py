@@ -1,5 +1,4 @@
-"""Serves a broker's metrics to Prometheus, and a page of all brokers. The event loop only reads values
-(`metrics.py`); threads write the text (`scraping.py`)."""
+"""Serves a broker's metrics to Prometheus, and a page of all brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _PAGE = Path(__file__).with_name("overview.html")
 
 class OverviewReader(Protocol):
     async def read_json(self) -> str:
-        """Brokers of the overlay and their problems. `CoveyError` if none answers."""
+        """`CoveyError` if no broker answers."""
         ...
 
 
@@ -35,7 +34,7 @@ NewOverview = Callable[[str, Credentials], OverviewReader]
 
 
 class OverviewOfAll:
-    """Data of the page, read by the first request; others get the same for a second."""
+    """The first request reads; others get the same for a second."""
 
     def __init__(self, reader: OverviewReader) -> None:
         self._reader = reader
@@ -57,8 +56,8 @@ class OverviewOfAll:
 
 
 class MetricsServer:
-    """Metrics of `node` at HOST:PORT and, with `overview`, the page of all brokers. `suppressed` counts log
-    lines by level."""
+    """At `address`, HOST:PORT. `overview` is for the page of all brokers; `suppressed` counts log lines by
+    level."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class MetricsServer:
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Serve, and measure the running loop's lag. `OSError` if the address cannot be bound."""
+        """Also measures the running loop's lag. `OSError` if the address cannot be bound."""
         where = parse_address(self._address)
         assert isinstance(where, TcpAddress)
         values = SnapshotCollector(METRICS, lambda: snapshot(self._node, self._lag, self._suppressed))

@@ -1,8 +1,5 @@
-"""One broker process: drives its endpoint, which decides everything, on an event loop.
-
-Reads clocks, decodes messages, re-arms one timer. No locks, since everything happens on one event loop
-between two awaits. An unexpected exception stops the broker, since its state is then unknown.
-"""
+"""One broker process: drives its endpoint, which decides everything, on an event loop, so it needs no locks.
+An unexpected exception stops the broker, since its state is then unknown."""
 
 from __future__ import annotations
 
@@ -107,14 +104,12 @@ class Node:
         )
         self._log_restored()
         self.repairing: Repairing | None = None
-        """Set where links move."""
         if overlay.repair_after_s:
             after_ns = round(overlay.repair_after_s * 1e9)
             self.repairing = Repairing(self.endpoint, name, overlay.rule(), after_ns, self._log_released)
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Broken HTTP/2 rules of peers, by code."""
         self.refused_connections: Counter[str] = Counter()
-        """By status."""
         check = partial(check_broker, overlay=overlay.name, broker=name)
         self.credentials = Credentials(
             None if overlay.tls is None else TlsContexts(overlay.tls.of(name), check), check_host=False
@@ -130,9 +125,7 @@ class Node:
         """By neighbour, event types on which the overlay files disagree."""
         self._stopping = f"broker {name} is shutting down"
         self.failed = False
-        """Whether an unexpected exception has ended the use of the core."""
         self.drained = asyncio.Event()
-        """Set once `drain` has ended."""
         self.not_sent_on: dict[Interface, int] = {}
         """By neighbour, records that it lacked when `drain` ended."""
         self._on_failure = on_failure
@@ -191,7 +184,7 @@ class Node:
         log.warning("%s: the link has been released", interface)
 
     async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
-        """Disconnect a former neighbour. Events from it have `seconds` to arrive, then its queue as long
+        """Disconnect a former neighbour. Its events have `seconds` to arrive, then its queue as long
         again."""
         interface = f"broker/{neighbour}"
         queue = self.queues[interface]
@@ -267,7 +260,6 @@ class Node:
     def receive(
         self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]], now_ns: int
     ) -> int:
-        """As `BrokerEndpoint.receive`."""
         endpoint = self.endpoint
         # To read the processor's time is a system call: a lone message counts with all of its time, and if
         # that was not the processor's, the next turns are shorter than need be until they have doubled.
@@ -332,7 +324,6 @@ class Node:
             self._see_to()
 
     def _see_to(self) -> None:
-        """Deliveries, the timer and syncs due after a call of the endpoint."""
         endpoint = self.endpoint
         if endpoint.deferred:
             # Behind the frames for neighbours, which were woken before.
@@ -347,8 +338,8 @@ class Node:
                 self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Stop after an unexpected exception: the core is not used and nothing is acknowledged any more;
-        queued frames may still be sent."""
+        """After an unexpected exception the core is not used and nothing is acknowledged; queued frames may
+        be sent."""
         if self.failed:
             return
         self.failed = True
@@ -367,7 +358,7 @@ class Node:
             self._run(lambda _: self.endpoint.deliver())
 
     def start(self) -> None:
-        """Start the timer on the running loop, once the broker listens."""
+        """On the running loop, once the broker listens."""
         now_ns = time.monotonic_ns()
         self.endpoint.opened(now_ns)
         self._timer.arm(self.endpoint.next_timer(), self._on_timer)
@@ -381,8 +372,8 @@ class Node:
     # --- ending ---------------------------------------------------------------------------------------------
 
     async def drain(self, seconds: float, links_s: float = 0.0) -> None:
-        """Accept no more events; wait until accepted ones have reached the next broker or client, at most
-        `seconds`. For those to brokers `links_s` applies, if longer."""
+        """Accept no more events; wait `seconds` until accepted ones have arrived at the next hop, or
+        `links_s`, if longer, for those to brokers."""
         self.endpoint.drain()
         start = time.monotonic()
         while not self._drained or (links_s and self._links_drain()):
@@ -394,7 +385,6 @@ class Node:
         self.drained.set()
 
     def _links_drain(self) -> bool:
-        """Whether connected brokers still lack something."""
         neighbours = self.endpoint.neighbours.values()
         return any(queue.connected and (queue.behind or not queue.link.idle) for queue in neighbours)
 
@@ -403,11 +393,9 @@ class Node:
         return self.endpoint.drained and (self.syncing is None or self.syncing.idle)
 
     def close_connections(self) -> None:
-        """With a goodbye each."""
         self.endpoint.close_connections(self._stopping)
 
     def close(self) -> None:
-        """Stop the timer and threads, and close the storage."""
         self._timer.cancel()
         self.operators.close()
         if self.syncing is None:

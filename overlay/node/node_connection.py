@@ -1,6 +1,5 @@
-"""Connections of neighbours and clients (RPC Connect): accepted, served, and ended when the rules for clients
-change. Every error for a peer has a status and one sentence. A connection that breaks the protocol ends; the
-broker continues."""
+"""Connections of neighbours and clients (RPC Connect). Every error for a peer has a status and one sentence.
+A connection that breaks the protocol ends; the broker continues."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from covey.overlay.transport.wire_values import MalformedPacketError
 log = logging.getLogger("covey.broker")
 _HELLO_WITHIN_S = 10.0
 _SLICE = 50
-"""Clients between two turns of the event loop: to verify a token takes some 100 µs."""
+"""Clients per turn of the event loop: to verify a token takes some 100 µs."""
 _REASON = "its permissions have changed"
 
 
@@ -48,8 +47,7 @@ def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
 
 
 class NodeConnection:
-    """One connection from its hello on. `dialled`: opened by this node; `durable`: a client's session that
-    outlives it."""
+    """`dialled`: by this node. `durable`: a client's session that outlives it."""
 
     def __init__(
         self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool, durable: bool = False
@@ -64,7 +62,7 @@ class NodeConnection:
         self._decided = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until the connection ends. `StreamClosedError` for the peer if this side ends it."""
+        """`StreamClosedError` for the peer if this side ends the connection."""
         await self._decided.wait()
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
@@ -140,7 +138,6 @@ class NodeConnection:
 
 
 async def accept(node: Node, call: RpcCall) -> None:
-    """The handler of Connect."""
     try:
         connection = await _accepted(node, call)
     except CallError as error:
@@ -151,7 +148,7 @@ async def accept(node: Node, call: RpcCall) -> None:
 
 
 async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
-    """The connection for a call's hello. `CallError` if refused."""
+    """From a call's hello. `CallError` if refused."""
     if node.draining:
         raise StreamClosedError("UNAVAILABLE", f"broker {node.name} is shutting down")
     try:
@@ -184,8 +181,8 @@ async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
 
 
 def _admit(node: Node, call: RpcCall, greeting: Greeting) -> Rights | None:
-    """A peer's rights; `CallError` for a broker that is no neighbour, a client without rights, or a durable
-    session without durable types."""
+    """A peer's rights; `CallError` for a non-neighbour, a client without rights, or an impossible durable
+    session."""
     if greeting.role is Role.BROKER:
         # Where neighbours reach this one by a socket file, its permissions say who may be one.
         own = node.overlay.brokers[node.name].address
@@ -234,7 +231,6 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
 
 
 def compare_types(node: Node, greeting: Greeting) -> None:
-    """Log and store where the neighbour's event types disagree with this broker's."""
     interface = f"broker/{greeting.id}"
     found = conflicts(node.name, node.overlay.event_types, greeting.id, greeting.options)
     node.type_conflicts[interface] = found
@@ -243,7 +239,7 @@ def compare_types(node: Node, greeting: Greeting) -> None:
 
 
 async def reauthenticate(node: Node) -> int:
-    """Disconnect clients whose rights have changed; returns their number."""
+    """Returns how many clients were disconnected, since their rights have changed."""
     disconnected = 0
     for number, (interface, queue) in enumerate(list(node.queues.items()), 1):
         if number % _SLICE == 0:

@@ -1,8 +1,5 @@
-"""A broker's spans, exported to an OTLP collector in the background.
-
-The address is from the overlay file or OpenTelemetry's environment variables, which also choose sampler and
-protocol. Brokers begin no traces; they continue those of clients.
-"""
+"""A broker's spans, exported to an OTLP collector in the background: that of the overlay file, or of
+OpenTelemetry's environment variables. Brokers begin no traces; they continue those of clients."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ class NodeTracing:
         self._spans = Spans(self._provider, {"covey.broker": broker})
         self._events: list[Span] = []
         self._updates: dict[Interface, deque[tuple[int, Span]]] = {}
-        """Pending updates by interface, with epochs."""
+        """With epochs."""
 
     def arrived(self, interface: Interface, messages: list[Message]) -> list[Message]:
         return [self._begin(interface, message) for message in messages]
@@ -80,14 +77,13 @@ class NodeTracing:
         end_all(span for _, span in self._updates.pop(interface, ()))
 
     def shut_down(self, patience_s: float) -> None:
-        """Export ended spans, for at most `patience_s`."""
         thread = threading.Thread(target=self._provider.shutdown, name="covey traces", daemon=True)
         thread.start()
         thread.join(patience_s)
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:
-    """Exports to `endpoint`, or if empty to the environment's collector."""
+    """To the environment's collector if `endpoint` is empty."""
     return BatchSpanProcessor(_exporter(endpoint))
 
 

@@ -1,13 +1,9 @@
-"""Named operators in a broker process, called under time limits, and their inspection.
+"""Calls named operators under time limits, which `core/operators/operator_limits.py` decides.
 
-`core/operators/operator_limits.py` decides; this module has the clock, the thread and the loop's turns. A
-`bounded` operator is called directly, any other in a thread until its deadline, so a hanging one blocks the
-event loop no longer.
-
-A thread whose call passes its deadline is *abandoned*: an exception is raised in it, which ends a Python loop
-at once, and a sleep or a library call when that returns. It must stay alive until its call was seen to end,
-since the id by which it is interrupted may be reused. A library that keeps the GIL cannot be bounded: it
-blocks all threads.
+A `bounded` operator is called directly, any other in a thread until its deadline. Then the thread is
+*abandoned*: an exception is raised in it, which ends a loop of Python at once, but a sleep or a library call
+only when that returns. It stays alive until its call was seen to end, since the id by which it is interrupted
+may be reused. A library that keeps the GIL cannot be bounded.
 """
 
 from __future__ import annotations
@@ -83,12 +79,12 @@ class _Thread(threading.Thread):
                 pass  # between two statements of this loop
 
     def end(self) -> None:
-        """End after the current call. No `interrupt` from now on."""
+        """After the current call; `interrupt` must not follow."""
         self._ending = True
         self.calls.put(None)
 
     def interrupt(self) -> None:
-        """Raise `_Abandoned` in the call. Only before it was seen to end."""
+        """Only before the call was seen to end."""
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(_Abandoned)
@@ -96,7 +92,7 @@ class _Thread(threading.Thread):
 
 
 class OperatorThreads:
-    """The thread that serves calls, and abandoned ones. To be used by one thread."""
+    """To be used by one thread."""
 
     def __init__(self) -> None:
         self._thread: _Thread | None = None
@@ -104,7 +100,7 @@ class OperatorThreads:
         self._switch_s = sys.getswitchinterval()
 
     def run(self, name: str, function: Callable[[], Any], deadline_ns: int) -> Any:
-        """The function's result or exception; `DeadlineError` after `deadline_ns`, which abandons a thread
+        """Returns or raises as the function; `DeadlineError` after `deadline_ns`, which abandons a thread
         under `name`."""
         thread = self._thread
         if thread is None:
@@ -123,7 +119,7 @@ class OperatorThreads:
         return call.result
 
     def abandoned(self, name: str) -> int:
-        """How many abandoned calls of `name` go on; interrupts them again."""
+        """How many abandoned calls of `name` still run; interrupts them again."""
         abandoned = self._abandoned.get(name)
         if not abandoned:
             return 0
@@ -142,7 +138,7 @@ class OperatorThreads:
         return len(ongoing)
 
     def close(self) -> None:
-        """End threads, abandoned ones once their calls have ended."""
+        """Abandoned threads end with their calls."""
         if self._thread is not None:
             self._thread.end()
             self._thread = None
@@ -155,7 +151,7 @@ class OperatorThreads:
 
 
 class LimitedRunner:
-    """A broker's runner of operators, on the running event loop. `clock` returns ns."""
+    """On the running event loop. `clock` returns ns."""
 
     def __init__(self, limiter: Limiter, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.limiter = limiter
@@ -215,7 +211,7 @@ class LimitedRunner:
 def inspect_operators(
     callers: Callers, accounts: Mapping[str, Account], runner: LimitedRunner, listing: Listing
 ) -> dict[str, Any]:
-    """Operators that filters call, or have called, by name, as plain values for JSON."""
+    """As plain values for JSON, by name: operators that filters call or have called."""
     names = list(dict.fromkeys((*callers.operators(), *accounts)))
     now_ns = time.monotonic_ns()
     return {
@@ -248,7 +244,7 @@ def _inspect_operator(
 
 
 def render_operators(operators: Mapping[str, Any], listing: Listing) -> list[str]:
-    """As a table for people; empty without operators."""
+    """Empty without operators."""
     if not operators:
         return []
     rows: list[tuple[str, ...]] = [("operator", "version", *_COUNTS, "us/event")]

@@ -24,7 +24,7 @@ _LONGEST_OPTION = 200
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """`address` is where others reach it, `listen` its own addresses, separated by commas."""
+    """`listen` may be several addresses, separated by commas."""
 
     name: str
     address: str
@@ -33,7 +33,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM paths for all brokers; `{name}` stands for the broker."""
+    """`{name}` stands for the broker."""
 
     authority: str
     certificate: str
@@ -48,19 +48,17 @@ class TlsFiles:
 class Overlay:
     """The content of an overlay file.
 
-    The second broker of a link dials the first; `delays_ms` and `client_delay_ms`, one-way, are for the
-    simulator only. Each broker keeps the last `replay_events` events per type for updates without gaps, at
-    most `max_replay_bytes` in all. Keys of types in `key_max_age_s` leave all views after so long without an
-    event; last events of keys take at most `max_key_bytes`. `damping` announces clients' bounds wider by so
-    many typical steps, so that smaller moves cost no message (0: off); it and `merging` need parametric
-    routing.
+    The second broker of a link dials. Delays, one-way, are for the simulator only. Each broker keeps the last
+    `replay_events` events per type for updates without gaps, at most `max_replay_bytes` in all. Keys of types
+    in `key_max_age_s` leave all views after so long without an event; last events of keys take at most
+    `max_key_bytes`. `damping` announces clients' bounds wider by so many typical steps, so that smaller moves
+    cost no message (0: off); it and `merging` need parametric routing.
 
-    `metrics` has the Prometheus address by broker. `operator_modules` are imported at start, to register
-    operators. `tls` encrypts connections and identifies neighbours; without it only `insecure` allows brokers
-    to listen beyond this machine. `clients` are identities and rights; without it every client has all
+    `metrics` has the Prometheus address by broker. `operator_modules` are imported at start. Without `tls`
+    only `insecure` allows brokers to listen beyond this machine. Without `clients` every client has all
     rights. Links move around brokers out of reach for `repair_after_s` (0: never), by `core/repair` and
-    `fallbacks`. Events of `durable` types are stored before they are acknowledged, below `storage`. `tickets`
-    are key files; the first key signs.
+    `fallbacks`. Events of `durable` types are stored before they are acknowledged, below `storage`. The first
+    of the key files `tickets` signs.
     """
 
     name: str
@@ -102,8 +100,7 @@ class Overlay:
         return self.delays_ms.get((a, b), self.delays_ms.get((b, a), 0.0))
 
     def neighbours(self, broker: str) -> dict[str, bool]:
-        """Neighbours, each with whether `broker` dials. Where links move, the lower end dials, whatever the
-        file's order."""
+        """Each with whether `broker` dials: where links move, the lower end does."""
         if self.repair_after_s:
             return self.rule().neighbours(broker)
         neighbours = {}
@@ -115,11 +112,11 @@ class Overlay:
         return neighbours
 
     def rule(self) -> UplinkRule:
-        """The rule by which links move. O(brokers)."""
+        """O(brokers)."""
         return UplinkRule(tuple(self.brokers), self.links, self.fallbacks)
 
     def shared_options(self) -> dict[str, str]:
-        """Options in which brokers must agree, by their place in the overlay file."""
+        """In which brokers must agree, by their place in the overlay file."""
         links = " ".join(sorted("-".join(sorted(link)) for link in self.links))
         limits = {f"limits.{name}": str(value) for name, value in asdict(self.limits).items()}
         options = {"routing": self.routing, "links": _shortened(links, len(self.links)), **limits}
@@ -134,15 +131,13 @@ class Overlay:
 
 
 def _shortened(text: str, count: int) -> str:
-    """A long text is replaced by `count` and a digest."""
     if len(text) <= _LONGEST_OPTION:
         return text
     return f"{count} with digest {hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The first differing option, with both values. Options that only one broker has are of another version
-    and pass."""
+    """The first, with both values. Options of only one broker are of another version and pass."""
     for name, value in mine.items():
         if theirs.get(name, value) != value:
             return name, value, theirs[name]

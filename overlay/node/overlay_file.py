@@ -1,8 +1,5 @@
-"""The schema of overlay files.
-
-Invariant: in a valid file names and addresses are unique, and links join the brokers as a tree, since the
-routing of Jayaram et al. (section 3) needs an acyclic overlay.
-"""
+"""The schema of overlay files. Invariant: names and addresses are unique, and links join the brokers as a
+tree, since the routing of Jayaram et al. (section 3) needs an acyclic overlay."""
 
 from __future__ import annotations
 
@@ -141,7 +138,6 @@ class LimitsSection(Section):
 
 
 def _limits(section: LimitsSection, kind: type[Any], prefix: str) -> dict[str, Any]:
-    """Fields of one kind of limits; `prefix` is in the file."""
     return {field.name: getattr(section, prefix + field.name) for field in fields(kind)}
 
 
@@ -156,8 +152,6 @@ _OPERATORS = OperatorLimits()
 
 
 class OperatorsSection(Section):
-    """Of this broker; others may differ."""
-
     modules: list[Annotated[str, AfterValidator(check_module)]] = Field(default_factory=list)
     deadline_ms: Annotated[float, Field(gt=0, le=60_000)] = _OPERATORS.deadline_ms
     turn_ms: Annotated[float, Field(gt=0, le=60_000)] = _OPERATORS.turn_ms
@@ -209,7 +203,7 @@ class RuleSection(Section):
 
 
 class TokensSection(Section):
-    """The key that signs tokens; a relative path starts at the file's folder."""
+    """A relative path starts at the file's folder."""
 
     key: FilePath
     subject: Annotated[str, Field(min_length=1)] = "sub"
@@ -218,8 +212,6 @@ class TokensSection(Section):
 
 
 class ClientsSection(Section):
-    """Clients' identities and rights; without it all clients have all rights."""
-
     tokens: TokensSection | None = None
     permissions: list[RuleSection] = Field(default_factory=list)
 
@@ -410,7 +402,6 @@ class OverlayFile(Section):
 
 
 def _check_tree(brokers: Sequence[str], links: Sequence[Sequence[Any]]) -> None:
-    """A complaint unless the links make a tree of all brokers."""
     component = {name: [name] for name in brokers}
     for position, (a, b) in enumerate(links):
         for end in (a, b):
@@ -432,7 +423,7 @@ def _check_tree(brokers: Sequence[str], links: Sequence[Sequence[Any]]) -> None:
 
 
 def _path(links: Sequence[Sequence[str]], start: str, end: str) -> list[str]:
-    """The brokers from end to start; the links have no cycle."""
+    """From end to start; the links have no cycle."""
     towards_start = {start: start}
     reached = [start]
     for broker in reached:

@@ -1,9 +1,7 @@
 """Reloads the overlay file while the broker runs (SIGHUP, or the call Reload).
 
-Limits of sessions, queues, connections and operators, the log level, rules for clients and links change at
-once. What brokers and clients have agreed on, or built state with, needs a restart and is logged. Invariant:
-a broker runs with a valid file, except that options which need a restart keep their values; a wrong file
-changes nothing.
+Limits, the log level, rules for clients and links change at once. What brokers and clients have agreed on, or
+built state with, keeps its value until a restart and is logged. A wrong file changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _AT_ONCE = frozenset(
         "tickets",
     )
 )
-"""Fields of `Overlay` that change at once. Brokers and links do so one by one."""
+"""Brokers and links change one by one."""
 _OF_SIMULATOR = frozenset(("delays_ms", "client_delay_ms"))
 _PREFIXES = {
     "limits": "limits.",
@@ -52,7 +50,7 @@ _PREFIXES = {
     "connections": "limits.max_connections, ",
     "operator_limits": "operators.",
 }
-"""Prefixes in the file, by field of `Overlay`."""
+"""In the file, by field of `Overlay`."""
 _NAMES = {
     "limits.max_connections, total": "limits.max_connections",
     "limits.max_connections, per_address": "limits.max_connections_per_address",
@@ -73,7 +71,6 @@ class Reloading:
 
 
 def merge(running: Overlay, read: Overlay, broker: str) -> Reloading:
-    """Apply a file that was read again to a running overlay."""
     changed: list[str] = []
     kept: list[str] = []
     # Rules for certificates alone would turn every client away until the restart that brings TLS.
@@ -101,7 +98,6 @@ def merge(running: Overlay, read: Overlay, broker: str) -> Reloading:
 
 
 def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
-    """Options in the file that differ in a field of `Overlay`."""
     before, after = getattr(running, name), getattr(read, name)
     if before == after:
         return
@@ -115,8 +111,8 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
 
 
 def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
-    """`ConfigError` where durable events would be lost: those waiting for a link that ends, and those before
-    the new path carries interest. So links between remaining brokers must stay."""
+    """`ConfigError` where links between remaining brokers end, since durable events would be lost: those that
+    wait for the link, and those before the new path carries interest."""
     staying = [name for name in running.brokers if name in read.brokers]
     between = {frozenset(link) for link in running.links if set(link) <= set(staying)}
     moved = between - {frozenset(link) for link in read.links}
@@ -129,7 +125,7 @@ def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
 
 
 def _check_may_leave(node: Node) -> None:
-    """`ConfigError` if a leaving broker stores events for durable sessions or for disconnected neighbours."""
+    """`ConfigError` if it stores events for durable sessions or disconnected neighbours."""
     sessions = sum(queue.durable and not queue.is_broker for queue in node.queues.values())
     if sessions:
         raise ConfigError(f"broker {node.name} has {sessions} durable sessions: expected them moved or ended")
@@ -139,8 +135,7 @@ def _check_may_leave(node: Node) -> None:
 
 
 class Reloader:
-    """Serialises reloads on the running loop. `leave` is called when the broker has left the overlay and must
-    drain and end."""
+    """One reload at a time. `leave` is called when the broker has left the overlay and must drain and end."""
 
     def __init__(
         self,
@@ -160,15 +155,12 @@ class Reloader:
         self._set_level = set_level
         self._leave = leave
         self.left = False
-        """Whether the broker has left the overlay and must end."""
         self._one_at_a_time = asyncio.Lock()
         self._environment = environment
         self.requested = asyncio.Event()
-        """Set to request a reload without waiting for it."""
         server.calls.reload = self.reload_for_call
 
     async def run(self) -> None:
-        """Reload on each request."""
         while True:
             await self.requested.wait()
             self.requested.clear()
@@ -176,8 +168,8 @@ class Reloader:
                 await self.reload()
 
     async def reload_for_call(self, leave: bool) -> ReloadReply:
-        """As `reload`, which continues if the caller leaves. Replies to a leaving broker's call after
-        draining; `CallError` if it then still stores events for neighbours."""
+        """As `reload`, which continues if the caller leaves. Answers a leaving broker's call after draining:
+        `CallError` if it still stores events for neighbours."""
         return await asyncio.shield(asyncio.create_task(self._reload_or_fail(leave)))
 
     async def _reload_or_fail(self, leave: bool) -> ReloadReply:
@@ -201,8 +193,8 @@ class Reloader:
             raise CallError("ABORTED", f"broker {self._node.name} ends {why}")
 
     async def reload(self, *, leave: bool = False) -> ReloadReply:
-        """Apply the file; returns when former neighbours are disconnected. With `leave` the broker drains and
-        ends; the file must not name it. `ConfigError`, already logged, for a wrong file."""
+        """Returns when former neighbours are disconnected. With `leave` the broker drains and ends; the file
+        must not name it. `ConfigError`, already logged, for a wrong file."""
         async with self._one_at_a_time:
             try:
                 read = await asyncio.to_thread(load_overlay, self._file, self._environment)

@@ -1,9 +1,5 @@
-"""A broker's gRPC server: Connect, single calls (Describe, Explain, Follow, Inspect, Reload), health,
-reflection.
-
-Single calls except Reload change nothing and list a bounded number of items, so none delays events. A call
-that fails has a status and one sentence.
-"""
+"""A broker's gRPC server. Single calls except Reload change nothing and list a bounded number of items, so
+none delays events. A call that fails has a status and one sentence."""
 
 from __future__ import annotations
 
@@ -42,12 +38,10 @@ from covey.overlay.transport.rpc_server import ConnectionLimits, Handler, RpcSer
 from covey.overlay.transport.wire_values import UnknownTypeError, encode_event_type
 
 Reload = Callable[[bool], Awaitable[ReloadReply]]
-"""Reloads the overlay file; with true the broker leaves, if the file no longer names it. `ConfigError`."""
+"""With true the broker leaves, if the file no longer names it. `ConfigError`."""
 log = logging.getLogger("covey.broker")
 KERNELS = "covey.kernels"
-"""Health service: whether the matching kernels are loaded."""
 READY = "covey.ready"
-"""Health service: whether the broker is ready."""
 _KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
 _GOODBYE_S = 2.0
 _MOST_DESCRIPTORS = 1 << 20
@@ -57,7 +51,6 @@ class Calls:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.reload: Reload | None = None
-        """Set once the broker can reload."""
 
     def describe(self, request: bytes, rights: Rights | None) -> bytes:
         name = read_body(DESCRIBE.request, request).type_name
@@ -104,7 +97,7 @@ class Calls:
             rights.require(action, type_name)
 
     def _administers(self, rights: Rights | None, what: str, type_name: str | None = None) -> None:
-        """`DeniedError` unless the client may administer all types, or this one."""
+        """`DeniedError` without the right to administer all types, or this one."""
         if rights is None or rights.may_all(Action.ADMINISTER):
             return
         if type_name is None or not rights.may(Action.ADMINISTER, type_name):
@@ -113,7 +106,7 @@ class Calls:
 
 
 def _event_of(text: str) -> dict[str, object]:
-    """`EventError` unless the text is a JSON object."""
+    """`EventError` unless a JSON object."""
     try:
         event = json.loads(text)
     except (ValueError, RecursionError):
@@ -124,7 +117,7 @@ def _event_of(text: str) -> dict[str, object]:
 
 
 def descriptor_limit() -> int:
-    """Raises the limit of open descriptors as far as allowed, and returns it."""
+    """After raising it as far as allowed."""
     try:
         import resource
     except ImportError:
@@ -145,7 +138,7 @@ class AddressError(Exception):
 
 
 class Server:
-    """A node's gRPC server; it serves while kernels load in the background."""
+    """Serves while kernels load in the background."""
 
     def __init__(self, node: Node, address: BrokerAddress) -> None:
         self._node = node
@@ -214,8 +207,7 @@ class Server:
     async def stop(
         self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = (), links_s: float = 0.0
     ) -> None:
-        """Refuse connections, drain accepted events to the next hop (`Node.drain`), then end all
-        connections."""
+        """Refuse connections, drain to the next hop (`Node.drain`), end all connections."""
         self._status = Status.NOT_SERVING
         await self._node.drain(drain_s, links_s)
         self._log_unacknowledged()

@@ -1,8 +1,7 @@
 """A broker process's state: readiness, and what `covey inspect`, `explain` and `follow` show.
 
 A broker is ready if every neighbour is linked and synchronised and it accepts events. Otherwise it serves
-too: it may wait for a neighbour, which a restart would not bring back. Kernels may still be compiling, since
-filters are evaluated without them.
+too, since a restart would not bring a neighbour back. Kernels may still be compiling.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from covey.overlay.node.operators import inspect_operators, render_operators
 from covey.overlay.node.storage_directory import broker_directory
 
 _MOST_SHOWN = 5
-"""Per list of `covey top`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """`what` is an interface, "events" or "upward link"; `seconds` is since when."""
+    """`what` is an interface, "events" or "upward link"."""
 
     what: str
     why: str
@@ -38,7 +36,7 @@ class Missing:
 
 
 def missing(node: Node) -> list[Missing]:
-    """What keeps this broker from being ready. O(neighbours)."""
+    """O(neighbours)."""
     now_ns = time.monotonic_ns()
     uptime_s = (time.time_ns() - node.started_ns) / 1e9
     found = []
@@ -86,8 +84,7 @@ def _neighbours(node: Node) -> dict[str, Any]:
 
 
 def inspect_node(node: Node, listed: int) -> dict[str, Any]:
-    """The state of core and node as plain values for JSON, with at most `listed` items per list
-    (`core/introspection/inspection.py`)."""
+    """As plain values for JSON, with at most `listed` items per list (`core/introspection/inspection.py`)."""
     listing = Listing(listed)
     queues = _listed_queues(node, listing)
     return {
@@ -130,7 +127,6 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
 
 
 def _waiting(node: Node) -> dict[str, Any]:
-    """Waiting events of all connections, and the connections with most waiting bytes."""
     waiting = [queue for queue in node.queues.values() if queue.link.backlog_bytes]
     slowest = nlargest(_MOST_SHOWN, waiting, key=lambda queue: queue.link.backlog_bytes)
     return {
@@ -169,7 +165,7 @@ def _update_delay(node: Node) -> dict[str, float] | None:
 
 
 def _free_bytes(node: Node) -> int | None:
-    """Of the storage's disk; None without storage, or if its directory is gone."""
+    """None without storage, or if its directory is gone."""
     if node.storage is None:
         return None
     try:
@@ -188,7 +184,7 @@ def _resident_bytes() -> int | None:
 
 
 def render_node(node: Node, listed: int) -> str:
-    """The state of core and interfaces for people, with at most `listed` items per list."""
+    """With at most `listed` items per list."""
     listing = Listing(listed)
     lines = [render(node.core, listed).rstrip(), "", "interfaces"]
     for name, queue in _listed_queues(node, listing):
@@ -203,7 +199,7 @@ def render_node(node: Node, listed: int) -> str:
 
 
 def _upward_link(node: Node) -> dict[str, Any] | None:
-    """The broker linked to upward (None: none) and why; None unless links move."""
+    """None unless links move."""
     if node.repairing is None:
         return None
     broker, why = node.repairing.describe()

@@ -1,14 +1,13 @@
 """A broker's cursors, watermarks and durable sessions, in SQLite.
 
 Each call is one transaction, on disk when it returns, except new values of subscriptions, which wait for
-`sync` in the thread that syncs the logs. That thread has no connection of its own, since its writes and the
-event loop's would need an order. Unchanged rows are not written. Cursors and watermarks never exceed what is
-synced in the logs.
+`sync` in the thread that syncs the logs. That thread needs no connection, whose writes would have to be
+ordered with the event loop's. Cursors and watermarks never exceed what is synced in the logs.
 
 A damaged state is not opened: rows have a CRC, SQLite checks pages, and frames of the write-ahead log
-(`-wal`) have checksums. SQLite silently ends that log at the first wrong checksum, so the transactions behind
-it are counted here. At most `UNSYNCED_TRANSACTIONS` may be torn: one of new values and one after it. More
-means that synced ones were damaged.
+(`-wal`) have checksums. SQLite silently ends that log at the first wrong one, so transactions behind it are
+counted here. At most `UNSYNCED_TRANSACTIONS` may be torn: one of new values and one after it. More means that
+synced ones were damaged.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ _HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _MAGIC, _WORD = 0x377F0682, 0xFFFFFFFF
 VERSION = 4
 MOVED_SESSIONS = 10_000
-"""Sessions handed over last that are kept."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cursors (
     interface TEXT, type TEXT, next INTEGER NOT NULL, crc INTEGER NOT NULL,
@@ -77,7 +75,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
 """
 _BUSY_MS = 5_000
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""SQLite's codes for tables or columns that are damaged."""
+"""For tables or columns that are damaged."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
 _FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
@@ -86,8 +84,7 @@ _Statement = tuple[str, Iterable[Sequence[object]]]
 
 
 def crc_of(table: str, row: Sequence[object]) -> int:
-    """Covers values, their kinds and the table. `ascii`, since `repr` depends on Python's version of
-    Unicode."""
+    """Of values, their kinds and the table. `ascii`, since `repr` depends on Python's version of Unicode."""
     return crc32(ascii((table, *row)).encode())
 
 
@@ -96,7 +93,7 @@ def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:
 
 
 def damage_of(database: sqlite3.Connection) -> str:
-    """What is damaged, in one phrase; "" if nothing is. Reads everything."""
+    """In one phrase; "" if nothing is. Reads everything."""
     (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if said != "ok":
         return str(said).replace("\n", " ")
@@ -109,8 +106,8 @@ def damage_of(database: sqlite3.Connection) -> str:
 
 
 def cut_transactions(wal: Path) -> int:
-    """How many transactions at the end of a write-ahead log SQLite drops for a wrong checksum, an unfinished
-    one included. Reads all of it, some 20 MB/s."""
+    """How many transactions at the end of a write-ahead log SQLite drops for a wrong checksum. Some 20
+    MB/s."""
     data = wal.read_bytes() if wal.exists() else b""
     if len(data) <= _HEADER_BYTES:
         return 0
@@ -138,7 +135,6 @@ def cut_transactions(wal: Path) -> int:
 
 
 def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    """Continues SQLite's checksum of a write-ahead log."""
     first, second = sums
     for one, other in iter_unpack(order + "2I", data[: len(data) & ~7]):
         first = (first + one + second) & _WORD
@@ -152,9 +148,9 @@ class StateStore:
     def __init__(self, path: str) -> None:
         self._path = path
         self._log: int | None = None
-        """The write-ahead log's descriptor."""
+        """Of the write-ahead log."""
         self._written = self._synced = 0
-        """Counts of transactions not synced at once, and of those on disk."""
+        """Transactions not synced at once, and those of them on disk."""
         self.cut = cut_transactions(Path(path + "-wal"))
         """Transactions that a torn write or damage has cut off; possibly never confirmed."""
         if self.cut > UNSYNCED_TRANSACTIONS:  # SQLite would go on without them
@@ -183,7 +179,6 @@ class StateStore:
             raise self._error(error) from None
 
     def _prepare(self) -> None:
-        """Create the tables of a new database in one transaction."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version != VERSION and (version or tables):
@@ -225,12 +220,10 @@ class StateStore:
 
     @property
     def written(self) -> int:
-        """Transactions so far that were not synced at once."""
         return self._written
 
     @property
     def unsynced(self) -> bool:
-        """Whether a power failure may lose a transaction."""
         return self._synced < self._written
 
     def sync(self) -> None:
@@ -269,7 +262,7 @@ class StateStore:
         watermarks: Mapping[str, Mapping[str, int]],
         offsets: Mapping[str, int],
     ) -> None:
-        """Cursors, and changed watermarks by type as of `offsets`."""
+        """`watermarks` are changed ones, by type, as of `offsets`."""
         changed = [
             (name, publisher, sequence, offsets[name])
             for name, marks in watermarks.items()
@@ -313,7 +306,6 @@ class StateStore:
         }
 
     def awaited(self) -> list[Interface]:
-        """Clients for which a restarted broker waits."""
         return [interface for (interface,) in self._db.execute("SELECT interface FROM awaited")]
 
     def save_awaited(self, added: Iterable[Interface], removed: Iterable[Interface]) -> None:
@@ -346,8 +338,8 @@ class StateStore:
     def save_subscriptions(
         self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        """By stored session: new or changed subscriptions, and ids of removed ones. Unless `synced`, durable
-        after the next `sync`."""
+        """By stored session: new or changed ones, and ids of removed ones. Unless `synced`, durable after the
+        next `sync`."""
         rows, removed = list[tuple[object, ...]](), list[tuple[object, ...]]()
         for interface, (present, absent) in changes.items():
             for row in (_row(interface, each) for each in present):
@@ -369,27 +361,26 @@ class StateStore:
         self._write(_forgetting(tuple(interfaces)))
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
-        """Record that another broker has the session."""
         insert = "INSERT INTO moved (interface, broker, number, crc) VALUES (?, ?, ?, ?)"
         oldest = "DELETE FROM moved WHERE place <= (SELECT max(place) FROM moved) - ?"
         moved = with_crc("moved", (interface, moved_to, number))
         self._write([*_forgetting([interface]), (insert, [moved]), (oldest, [(MOVED_SESSIONS,)])])
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
-        """The progress of a session's handover; None once all that it brought was delivered."""
+        """None once all that the session brought was delivered."""
         if arrival is None:
             self._write([(_FORGET_COPIES, [(interface,)]), _delete("arrivals", [interface])])
         else:
             self._write([_put_arrival(interface, arrival)])
 
     def copies_of(self, interface: Interface) -> Interface:
-        """The receiver of what a session brought from another broker; "" for none."""
+        """For what a session brought from another broker; "" for none."""
         rows = self._db.execute("SELECT receiver FROM arrivals WHERE interface = ?", (interface,))
         row = rows.fetchone()
         return "" if row is None else str(row[0])
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
-        """The broker to which a session was handed over, and the attempt; "" for none."""
+        """The broker and the attempt; "" for none."""
         rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
         if row is not None and row[2] != crc_of("moved", (interface, *row[:2])):
@@ -398,7 +389,6 @@ class StateStore:
 
 
 def _put(table: str, rows: Iterable[Sequence[object]]) -> _Statement:
-    """Replaces rows with equal keys."""
     marks = ", ".join("?" * (len(TABLES[table]) + 1))
     return f"REPLACE INTO {table} VALUES ({marks})", [with_crc(table, row) for row in rows]
 

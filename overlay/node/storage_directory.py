@@ -43,13 +43,13 @@ def log_directory(directory: Path, type_name: str) -> Path:
 
 
 def log_directories(directory: Path) -> Iterator[tuple[str, Path]]:
-    """Durable types and their logs' directories."""
+    """Durable types and directories."""
     for path in sorted(directory.glob(_LOG + "*")):
         yield unquote(path.name.removeprefix(_LOG)), path
 
 
 def stored_states(directory: Path) -> list[Path]:
-    """States in a broker's directory or one level below. `InputError` if there are none."""
+    """In a broker's directory or one level below. `InputError` if there are none."""
     states = sorted(path for path in (directory / STATE, *directory.glob(f"*/{STATE}")) if path.exists())
     if not states:
         raise InputError(f"{directory}: expected the directory of a broker, with {STATE}, or one above it")
@@ -57,8 +57,7 @@ def stored_states(directory: Path) -> list[Path]:
 
 
 def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStorage:
-    """Creates the directory if missing. `StorageError` if another process uses it, or it cannot be
-    written."""
+    """Creates the directory if missing. `StorageError` if it is in use or cannot be written."""
     lock = OsFiles(directory, create=True)
     lock.lock()
     try:
@@ -83,7 +82,6 @@ def open_storage(directory: Path, types: Mapping[str, Retention]) -> BrokerStora
 
 
 def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
-    """Log what opening found and does not serve."""
     if state.cut:
         log.warning(
             "%s: changes at its end that are torn and left out: %d; none was confirmed, unless a bit flipped",
@@ -97,7 +95,7 @@ def _warn(directory: Path, state: StateStore, storage: BrokerStorage) -> None:
 
 
 class Syncing:
-    """A broker's commits. `synced` is called after each, `fail` with an error."""
+    """`synced` is called after each commit, `fail` with an error."""
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class Syncing:
     ) -> None:
         self.storage = storage
         self.durations = Histogram(SYNC_BOUNDS_S)
-        """Of commits: writing and syncing, in seconds."""
+        """Of commits, in seconds."""
         self._endpoint = endpoint
         self._synced = synced
         self._fail = fail
@@ -118,11 +116,9 @@ class Syncing:
 
     @property
     def idle(self) -> bool:
-        """Whether all appended data is on disk."""
         return self._commit is None and not self._endpoint.wants_sync
 
     def poke(self) -> None:
-        """Begin a commit if data waits and none is under way."""
         if self._commit is not None or not self._endpoint.wants_sync:
             return
         self._endpoint.begin_sync()
