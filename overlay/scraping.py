@@ -1,5 +1,5 @@
-"""Serves metrics to Prometheus, and other pages, from threads; the event loop only reads values. At most
-`_CONNECTIONS` threads serve peers, each for at most `_REQUEST_WITHIN_S`."""
+"""Serves metrics to Prometheus, and other pages, from threads; the event loop only reads values, one reading
+at a time. At most `_CONNECTIONS` threads serve peers, each for at most `_REQUEST_WITHIN_S`."""
 
 from __future__ import annotations
 

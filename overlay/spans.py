@@ -42,8 +42,8 @@ class Spans:
         attributes: Attributes,
         traceparent: str | None = None,
     ) -> Span:
-        """For `destination` an event type, "" if unknown; a child of `traceparent` ("": none) or the current
-        span."""
+        """The parent is `traceparent` ("": none), or else the current span. `destination` is the event type,
+        "" if unknown."""
         parent = None if traceparent is None else _W3C.extract({_FIELD: traceparent}, context=Context())
         named = {"messaging.operation.name": operation}
         if destination:

@@ -66,10 +66,9 @@ _WINDOW_BYTES = 1 << 20
 _READERS_END_S = 1.0
 """For `SyncClient.close`: how long calls of other threads may still take."""
 _SILENT_S = 1.0
-"""Then a client that connects logs what it waits for."""
+"""A client that has waited so long for its first connection logs why."""
 Columns: TypeAlias = Any
-"""Anything with `__arrow_c_stream__` or `__arrow_c_array__`, or a pandas DataFrame, which has neither before
-2.2."""
+"""Has `__arrow_c_stream__` or `__arrow_c_array__`, or is a DataFrame, which lacks both before pandas 2.2."""
 P = ParamSpec("P")
 
 
@@ -96,22 +95,24 @@ class Client:
     `window_bytes` bounds events that wait for readers in this process; `outbox_events` and `outbox_bytes`
     bound published events not yet accepted, separately for each type that the broker holds. `routing`
     "static" sends updates as re-subscriptions in the order `resubscribe` ("subscribe-first",
-    "unsubscribe-first"), the paper's baseline. `connect_timeout` (s) bounds the first connection; a lost one
-    is retried without bound. A call that waits 3 s for other brokers logs which (`covey.client`). `session`,
-    of a closed client, passes its subscriptions on (`subscription`), even to another broker.
+    "unsubscribe-first"), the paper's baseline. `connect_timeout` (s) bounds the wait for the first connection;
+    a lost one is reopened without a bound. A call that waits 3 s for other brokers logs which
+    (`covey.client`). `session` is a protocol state machine to use: with that of a closed client, this one has
+    its subscriptions (`subscription`), even at another broker.
 
     `tls` is the path of the authority's certificates, or a `Tls` with this client's certificate and key too;
     changed files are read again. `token` is a bearer token or a function, maybe asynchronous, that returns
-    one before each connection; if it raises, the client retries. No `repr` shows either.
+    one before each connection, so a session outlives its token; if it raises, the client retries. No `repr`
+    shows either.
 
     With `durable` the broker keeps the subscriptions under this name while the client is away, across its own
     restarts, and stores events of durable types for it (docs/durability.md). In a new process `subscribe`
     with the same filter returns the earlier subscription with its waiting events. `close(end=True)` ends the
-    session. The `ticket` of the earlier process moves the session to this broker (docs/moving.md); where the
-    overlay has keys for tickets, resuming requires it.
+    session, `close()` keeps it. The `ticket` of the earlier process moves the session to this broker first
+    (docs/moving.md); where the overlay has keys for tickets, resuming requires it.
 
     Publishing, deliveries and updates have spans if the application has set OpenTelemetry's tracer provider
-    before, or passes `tracer_provider` (docs/operations.md).
+    before `open`, or passes `tracer_provider` (docs/operations.md).
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """

@@ -57,9 +57,9 @@ _ANSWER_WITHIN_S = 10.0
 _GOODBYE_S = 3.0
 _CLOSED = "closed by the client"
 _SILENT_S = 3.0
-"""Then a waiting call logs what it waits for."""
+"""A call that waits so long logs what it waits for."""
 _REFUSED_TOKENS = 3
-"""In a row, after which a client that was connected ends: new tokens do not help."""
+"""After so many refusals in a row a client that was connected ends, since new tokens do not help."""
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
 """Statuses after which the client retries; others end it."""
 _UNSETTLED = "has not taken effect everywhere"
@@ -627,12 +627,12 @@ class SessionDriver:
         return None
 
     def leave_unclaimed(self, subscription: Subscription) -> None:
-        """Return a claimed subscription whose values could not be set."""
+        """Let a claimed subscription be claimed again, since its values could not be set."""
         if subscription.id in self.subscriptions:
             self.unclaimed[subscription.id] = subscription
 
     def _report_own_notices(self) -> None:
-        """At a bounded rate."""
+        """Report operators of this process that do not answer, at a bounded rate."""
         if self.reports.is_due("notices"):
             for notice in self.core.take_notices():
                 self._report_notice(notice)

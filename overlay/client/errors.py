@@ -1,3 +1,5 @@
+"""Errors of the client library."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -115,7 +115,7 @@ class Part:
         self._evaluated_to = 0
         self._events: deque[tuple[int, Event]] = deque()
         self._evaluated_at = epoch
-        """Of the rows before `_evaluated_to`."""
+        """The epoch at which the rows before `_evaluated_to` were evaluated."""
         self._chunk = share.batch.count
 
     def rest(self) -> EventBatch:

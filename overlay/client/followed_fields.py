@@ -86,7 +86,7 @@ class FollowedFields:
                 loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """On the event loop."""
+        """Announce pending assignments. On the event loop."""
         if self in self._waiting:
             self._waiting.discard(self)  # before the fields are read: what follows is announced, too
             if self._loop is not None:

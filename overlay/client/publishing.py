@@ -32,7 +32,7 @@ class Publishing:
         self.wake = wake
         self._turn = _TURN_EVENTS
         self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
-        """By event type, of calls that wait; any may be cancelled."""
+        """Futures of calls that wait for room, by event type; any may be cancelled."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
         self._error: Exception | None = None
         self._logged = 0
@@ -62,7 +62,7 @@ class Publishing:
             self._put(type_name, values, traceparent)
 
     def _span(self, type_name: str, count: int | None = None) -> AbstractContextManager[str]:
-        """Within it, a span of the call if it has one. `count` is for a batch."""
+        """The traceparent of an event or, with `count`, of a batch. Within it, the call's span, if any."""
         if self.tracing is None:
             return nullcontext(UNTRACED)
         traceparent = self.tracing.of_event() if count is None else None

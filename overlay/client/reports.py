@@ -38,7 +38,7 @@ class Reports:
         self.name = name
         self.on_state, self.on_gap, self.on_notice = on_state, on_gap, on_notice
         self._due: dict[str, float] = {}
-        """Of the next log line, by subject."""
+        """The time of the next log line, by subject."""
         self._missed = 0
         """Dropped events not logged yet."""
 
@@ -122,7 +122,7 @@ class ClientTracing:
     def received(
         self, batch: EventBatch, release: Callable[[], None]
     ) -> tuple[EventBatch, Callable[[], None]]:
-        """Spans until all of the batch was read. The function ends them and calls `release`."""
+        """The batch with its spans as parents, and a function that ends them and calls `release`."""
         attributes = {"messaging.operation.type": "receive"}
         batch, spans = self._spans.begin_batch(batch, "receive", self._trace.SpanKind.CONSUMER, attributes)
 

@@ -241,7 +241,7 @@ class Subscription:
         fields.start(announce, self._owner.assigned)
 
     def _given(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Announces followed fields before. `VariableError` for a variable that follows one."""
+        """Announces followed fields first. `VariableError` for a variable that follows one."""
         if self._fields is not None:
             self._fields.check_others(values)
         self._announce_fields()

@@ -27,13 +27,13 @@ _ANSWER_WITHIN_S = 5.0
 Step = dict[str, Any]
 MOST_BROKERS = 1_000
 _LEAST_FREE_BYTES = 64 << 20
-"""A segment of a log."""
+"""A disk with less is nearly full: a segment of a log."""
 _AT_ONCE = 32
 _SLOW_PAGE = "publishing.md#events-that-a-subscriber-does-not-get"
 _FULL_PAGE = "durability.md#a-full-disk"
 _RUN_PAGE = "operations.md#run"
 _NEIGHBOURS_ALONE = 0
-"""Neighbours are listed with any `listed`."""
+"""The state has all neighbours, whatever `listed` is."""
 State = Mapping[str, Any]
 
 

@@ -1,7 +1,7 @@
 """One end of an HTTP/2 connection (RFC 9113) without I/O: bytes and times in, events and bytes out.
 
 Invariant: memory and work are bounded whatever the peer sends (`Http2Options`, `Budget`). A broken rule ends
-its stream (RST_STREAM) or the connection (GOAWAY); it raises nothing. PRIORITY is ignored.
+its stream (RST_STREAM) or the connection (GOAWAY), without an exception. Unknown frames are ignored.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from covey.overlay.http2.stream import MESSAGE, Sender, Stream
 
 _REMEMBERED_RESETS = 128
 _RESET_PERMITS = 9.0
-"""For the reset of an open stream, beside its frame: it began and ended a call for nothing."""
+"""Charged for the reset of an open stream, beside its frame: a call was begun and ended for nothing."""
 _BYTES_OF_PERMIT = 256
-"""Of a frame other than DATA, for one more permit: header blocks are decoded byte by byte."""
+"""Bytes of a frame other than DATA that cost one more permit: header blocks are decoded byte by byte."""
 _TURN_PERMITS = 32.0
 """About 50 us. The rest of what has arrived waits for the next turn."""
 _DATA_PERMITS = 0.1
@@ -57,7 +57,7 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """By the peer, or because it broke a rule."""
+    """The peer reset the stream, refused it, or broke one of its rules."""
 
     stream_id: int
     code: ErrorCode

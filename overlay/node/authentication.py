@@ -1,8 +1,8 @@
 """Identifies clients by token or certificate, and gives them their rights.
 
-Tokens are JWT. A PEM key file is a public key, JSON a set of keys (JWKS), anything else an HMAC secret;
-changed files are read again. The kind of key decides the algorithms, never the token, since a public key is
-no secret. No error contains a token or key.
+Tokens are JWT with an expiry and a subject. A PEM key file is a public key, JSON a set of keys (JWKS),
+anything else an HMAC secret; changed files are read again. The kind of key decides the algorithms, never the
+token, since a public key is no secret. No error contains a token or key.
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ def _read_keys(path: Path) -> list[tuple[str | None, Any, tuple[str, ...]]]:
 
 
 def _is_public(content: bytes) -> bool:
-    """Whether it is a public key or certificate in DER, bare base64 or OpenSSH form, which is no HMAC
-    secret."""
+    """Whether it is a public key or certificate in DER, bare base64 or OpenSSH form. As an HMAC secret, it
+    would let anybody sign."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_ssh_public_key
     from cryptography.x509 import load_der_x509_certificate
@@ -247,7 +247,7 @@ def read_ticket_keys(paths: Sequence[str]) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientRules:
-    """Besides certificates. The first rules that apply count together."""
+    """How clients are identified, besides certificates. The first `rules` that apply count together."""
 
     tokens: TokenOptions | None = None
     rules: tuple[Rule, ...] = ()
@@ -272,8 +272,8 @@ class Authentication:
         return self._clients is None
 
     def rights(self, call: RpcCall, name: str | None = None) -> Rights | None:
-        """A client's rights, None for all. `CallError`: UNAUTHENTICATED, or PERMISSION_DENIED for another's
-        session `name`."""
+        """A client's rights, None for all; `name` is its session's. `CallError`: UNAUTHENTICATED, or
+        PERMISSION_DENIED for the name of another client."""
         if self._clients is None:
             return None
         try:

@@ -165,7 +165,8 @@ class _TypeLog:
 
 
 def _is_copy(receivers: Sequence[Receiver]) -> bool:
-    """Whether it was stored for a session at another broker or after keys have left, not by routing."""
+    """Whether the record was stored for a session at another broker or after keys have left, not by
+    routing."""
     return all(receiver.interface.startswith((COPIES, ENDED)) for receiver in receivers)
 
 
@@ -414,7 +415,7 @@ class BrokerStorage:
         self._state.save_arrival(interface, arrival)
 
     def _forget_cursors(self, interface: Interface) -> None:
-        """Of the session and of what it brought."""
+        """The cursors of a session and of what it brought."""
         self._cursors.pop(interface, None)
         self._cursors.pop(self._state.copies_of(interface), None)
 

@@ -1,5 +1,6 @@
 """Compares the event types in the overlay files of two linked brokers. More attributes in one file widen a
-type; of other differences each broker refuses what the other advertises. The link opens all the same."""
+type. Where kinds or keys differ, each broker refuses what the other advertises. The link opens all the same.
+"""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "compiling the matching kernels %s; this takes about a minute, and filters are evaluated without "
     "them until then": ("kernels_compiling", "where"),
 }
-"""By text: the event, a word that stays when the text changes ("other" for other libraries), and arguments'
-names."""
+"""By text: the event, which stays when the text changes ("other" if not listed), and the arguments' names."""
 WINDOW_S = 10.0
 LINES_OF_A_SUBJECT = 10
 LINES_OF_A_KIND = 100

@@ -52,10 +52,10 @@ log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
 LEAVE_S = 600.0
-"""To other brokers, when leaving the overlay."""
+"""How long a leaving broker drains to other brokers."""
 FAILED_DRAIN_S = 1.0
 EXPORT_S = 2.0
-"""Of spans, when stopping."""
+"""How long a stopping broker exports spans."""
 _PARENT_POLL_S = 1.0
 
 
@@ -113,8 +113,8 @@ class _NoPandas(MetaPathFinder):
 
 
 def _leave_out_pandas() -> None:
-    """pyarrow imports pandas at its first conversion, which takes 50 MB. Operators can still import it
-    later."""
+    """Convert a list while pandas cannot be imported: pyarrow would import it at its first conversion, which
+    takes 50 MB. Operators can still import it later."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -165,9 +165,8 @@ async def _serve(
         await server.stop(0.0)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
-    # What is there now stays, and so does most of what comes: interests, and frames until they are
-    # acknowledged. At its usual rates the garbage collector would look at all of it again and again, between
-    # two events.
+    # Most objects live long: interests, and frames until they are acknowledged. At its usual rates the garbage
+    # collector would scan all of them again and again, between two events.
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 5, 1_000_000)  # a full collection is for cycles, and nothing makes any

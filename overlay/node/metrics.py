@@ -28,7 +28,7 @@ MOST_TYPES = 100
 LONGEST_LABEL = 100
 OTHER = "other"
 _SLICE = 1_000
-"""Between two turns of the event loop."""
+"""Queues visited between two turns of the event loop."""
 
 _LINK = ("neighbour",)
 _CLASS = ("class",)

@@ -47,7 +47,7 @@ def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
 
 
 class NodeConnection:
-    """`dialled`: by this node. `durable`: a client's session that outlives it."""
+    """`dialled`: this node opened the connection. `durable`: the client's session outlives it."""
 
     def __init__(
         self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool, durable: bool = False
@@ -71,8 +71,7 @@ class NodeConnection:
             finally:
                 refusal = None  # its traceback has this frame
         node, endpoint, interface, call = self._node, self._node.endpoint, self._interface, self._call
-        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet; so
-        # do those of a durable session for its client.
+        # A starting broker lacks the event types of subscriptions, as does the client of a durable session.
         of_broker = interface.startswith("broker/")
         end = LinkEnd(
             partial(node.receive, interface, self),
@@ -181,8 +180,8 @@ async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
 
 
 def _admit(node: Node, call: RpcCall, greeting: Greeting) -> Rights | None:
-    """A peer's rights; `CallError` for a non-neighbour, a client without rights, or an impossible durable
-    session."""
+    """A peer's rights. `CallError` for a broker that is no neighbour, a client without rights, or a durable
+    session where the broker has no durable types."""
     if greeting.role is Role.BROKER:
         # Where neighbours reach this one by a socket file, its permissions say who may be one.
         own = node.overlay.brokers[node.name].address

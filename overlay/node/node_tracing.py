@@ -34,7 +34,7 @@ class NodeTracing:
         self._spans = Spans(self._provider, {"covey.broker": broker})
         self._events: list[Span] = []
         self._updates: dict[Interface, deque[tuple[int, Span]]] = {}
-        """With epochs."""
+        """Pending updates by interface, with epochs."""
 
     def arrived(self, interface: Interface, messages: list[Message]) -> list[Message]:
         return [self._begin(interface, message) for message in messages]
@@ -83,7 +83,7 @@ class NodeTracing:
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:
-    """To the environment's collector if `endpoint` is empty."""
+    """Exports to `endpoint`, or to the environment's collector if it is empty."""
     return BatchSpanProcessor(_exporter(endpoint))
 
 

@@ -79,12 +79,12 @@ class _Thread(threading.Thread):
                 pass  # between two statements of this loop
 
     def end(self) -> None:
-        """After the current call; `interrupt` must not follow."""
+        """End after the current call. `interrupt` must not be called any more."""
         self._ending = True
         self.calls.put(None)
 
     def interrupt(self) -> None:
-        """Only before the call was seen to end."""
+        """Raise `_Abandoned` in the call. Only before the call was seen to end."""
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(_Abandoned)
@@ -203,7 +203,7 @@ class LimitedRunner:
         self.threads.close()
 
     def _end_turn(self) -> None:
-        """All calls before this one in the loop were one turn."""
+        """Scheduled at a turn's first call, so it runs behind the other calls of that turn."""
         self._in_turn = False
         self.limiter.begin_turn()
 

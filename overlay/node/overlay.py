@@ -1,3 +1,5 @@
+"""An overlay as its brokers share it."""
+
 from __future__ import annotations
 
 import hashlib
@@ -116,7 +118,7 @@ class Overlay:
         return UplinkRule(tuple(self.brokers), self.links, self.fallbacks)
 
     def shared_options(self) -> dict[str, str]:
-        """In which brokers must agree, by their place in the overlay file."""
+        """Options in which brokers must agree, by their place in the overlay file."""
         links = " ".join(sorted("-".join(sorted(link)) for link in self.links))
         limits = {f"limits.{name}": str(value) for name, value in asdict(self.limits).items()}
         options = {"routing": self.routing, "links": _shortened(links, len(self.links)), **limits}
@@ -137,7 +139,8 @@ def _shortened(text: str, count: int) -> str:
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The first, with both values. Options of only one broker are of another version and pass."""
+    """The first differing option, with both values. Options of only one broker are of another version and
+    pass."""
     for name, value in mine.items():
         if theirs.get(name, value) != value:
             return name, value, theirs[name]

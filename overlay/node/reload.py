@@ -26,7 +26,7 @@ from covey.overlay.transport.packets import ReloadReply
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 2.0
-"""Of each step that ends a former neighbour's link."""
+"""The time for each step that ends a former neighbour's link."""
 
 _AT_ONCE = frozenset(
     (
@@ -40,7 +40,7 @@ _AT_ONCE = frozenset(
         "tickets",
     )
 )
-"""Brokers and links change one by one."""
+"""Fields of `Overlay` that change at once; brokers and links change one by one."""
 _OF_SIMULATOR = frozenset(("delays_ms", "client_delay_ms"))
 _PREFIXES = {
     "limits": "limits.",
@@ -50,7 +50,7 @@ _PREFIXES = {
     "connections": "limits.max_connections, ",
     "operator_limits": "operators.",
 }
-"""In the file, by field of `Overlay`."""
+"""Prefixes in the file, by field of `Overlay`."""
 _NAMES = {
     "limits.max_connections, total": "limits.max_connections",
     "limits.max_connections, per_address": "limits.max_connections_per_address",
@@ -111,8 +111,8 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
 
 
 def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
-    """`ConfigError` where links between remaining brokers end, since durable events would be lost: those that
-    wait for the link, and those before the new path carries interest."""
+    """`ConfigError` unless the links between remaining brokers stay and join them. Else durable events would
+    be lost that wait for a link that ends, or come before the new path carries interest."""
     staying = [name for name in running.brokers if name in read.brokers]
     between = {frozenset(link) for link in running.links if set(link) <= set(staying)}
     moved = between - {frozenset(link) for link in read.links}
@@ -125,7 +125,7 @@ def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
 
 
 def _check_may_leave(node: Node) -> None:
-    """`ConfigError` if it stores events for durable sessions or disconnected neighbours."""
+    """`ConfigError` if a leaving broker stores events for durable sessions or disconnected neighbours."""
     sessions = sum(queue.durable and not queue.is_broker for queue in node.queues.values())
     if sessions:
         raise ConfigError(f"broker {node.name} has {sessions} durable sessions: expected them moved or ended")

@@ -38,7 +38,7 @@ from covey.overlay.transport.rpc_server import ConnectionLimits, Handler, RpcSer
 from covey.overlay.transport.wire_values import UnknownTypeError, encode_event_type
 
 Reload = Callable[[bool], Awaitable[ReloadReply]]
-"""With true the broker leaves, if the file no longer names it. `ConfigError`."""
+"""Reloads the overlay file; with true the broker leaves, if the file no longer names it. `ConfigError`."""
 log = logging.getLogger("covey.broker")
 KERNELS = "covey.kernels"
 READY = "covey.ready"
@@ -117,7 +117,7 @@ def _event_of(text: str) -> dict[str, object]:
 
 
 def descriptor_limit() -> int:
-    """After raising it as far as allowed."""
+    """Raises the limit of open descriptors as far as allowed, and returns it."""
     try:
         import resource
     except ImportError:

@@ -1,7 +1,7 @@
 """A broker's cursors, watermarks and durable sessions, in SQLite.
 
 Each call is one transaction, on disk when it returns, except new values of subscriptions, which wait for
-`sync` in the thread that syncs the logs. That thread needs no connection, whose writes would have to be
+`sync` in the thread that syncs the logs. That thread has no connection, since its writes would have to be
 ordered with the event loop's. Cursors and watermarks never exceed what is synced in the logs.
 
 A damaged state is not opened: rows have a CRC, SQLite checks pages, and frames of the write-ahead log
@@ -148,9 +148,9 @@ class StateStore:
     def __init__(self, path: str) -> None:
         self._path = path
         self._log: int | None = None
-        """Of the write-ahead log."""
+        """The descriptor of the write-ahead log."""
         self._written = self._synced = 0
-        """Transactions not synced at once, and those of them on disk."""
+        """The number of transactions not synced at once, and how many of them are on disk."""
         self.cut = cut_transactions(Path(path + "-wal"))
         """Transactions that a torn write or damage has cut off; possibly never confirmed."""
         if self.cut > UNSYNCED_TRANSACTIONS:  # SQLite would go on without them
@@ -227,7 +227,7 @@ class StateStore:
         return self._synced < self._written
 
     def sync(self) -> None:
-        """Make earlier writes durable. Thread-safe."""
+        """Make earlier writes durable. May be called in another thread."""
         if self._path == ":memory:":
             return
         try:
@@ -262,7 +262,7 @@ class StateStore:
         watermarks: Mapping[str, Mapping[str, int]],
         offsets: Mapping[str, int],
     ) -> None:
-        """`watermarks` are changed ones, by type, as of `offsets`."""
+        """`watermarks` are the changed ones, by type, as of `offsets`."""
         changed = [
             (name, publisher, sequence, offsets[name])
             for name, marks in watermarks.items()
@@ -367,20 +367,20 @@ class StateStore:
         self._write([*_forgetting([interface]), (insert, [moved]), (oldest, [(MOVED_SESSIONS,)])])
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None:
-        """None once all that the session brought was delivered."""
+        """An arrival is None once all that the session brought was delivered."""
         if arrival is None:
             self._write([(_FORGET_COPIES, [(interface,)]), _delete("arrivals", [interface])])
         else:
             self._write([_put_arrival(interface, arrival)])
 
     def copies_of(self, interface: Interface) -> Interface:
-        """For what a session brought from another broker; "" for none."""
+        """The receiver of what a session brought from another broker; "" for none."""
         rows = self._db.execute("SELECT receiver FROM arrivals WHERE interface = ?", (interface,))
         row = rows.fetchone()
         return "" if row is None else str(row[0])
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
-        """The broker and the attempt; "" for none."""
+        """The broker to which a session was handed over, and the attempt; "" for none."""
         rows = self._db.execute("SELECT broker, number, crc FROM moved WHERE interface = ?", (interface,))
         row = rows.fetchone()
         if row is not None and row[2] != crc_of("moved", (interface, *row[:2])):

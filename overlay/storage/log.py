@@ -182,8 +182,8 @@ class Log:
         return self.synced
 
     def begin_sync(self) -> Commit | None:
-        """For `run`, then `end_sync`; None if nothing was appended. One at a time. `StorageError` if
-        failed."""
+        """A commit for `run`, then `end_sync`; None if nothing was appended. One at a time. `StorageError` if
+        the log has failed."""
         if self.failed is not None:
             raise self.failed
         if self._commit is not None:
@@ -264,7 +264,7 @@ class Log:
 
     def read(self, offset: int, max_bytes: int = 1 << 20) -> Reading:
         """Up to `max_bytes`, but at least one record before the end. `StorageError` for an offset behind the
-        end."""
+        end, or an unreadable file."""
         if offset > self.end:
             raise StorageError(
                 "offset", self.files.path, f"offset {offset} is behind the end: expected at most {self.end}"

@@ -168,8 +168,8 @@ def _create(files: Files, segment: Segment) -> Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """Offsets `first` to `end`; those up to the next segment's `first` were cut by a recovery. `missing` were
-    synced and cannot be read. The next recovery will cut `torn_bytes` of the last segment."""
+    """Offsets `first` to `end`; those from `end` to the next segment's `first` were cut by a recovery.
+    `missing` were synced and cannot be read. The next recovery will cut `torn_bytes` of the last segment."""
 
     name: str
     first: int

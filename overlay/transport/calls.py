@@ -33,7 +33,7 @@ _QUEUED_BYTES = 64 << 10
 _OFFERED = 256
 _GOODBYE_S = 1.0
 _RETURNED_BYTES = 16 << 10
-"""Processed bytes before they return to the peer's windows: over all calls a tenth of the connection's."""
+"""Processed bytes kept back from the peer's windows: over all calls, a tenth of the connection's window."""
 _UNCUT = 64 << 10
 """Bytes of uncut messages from which on reading pauses, for an untrusted peer."""
 _FLUSH_S = 2.0
@@ -145,8 +145,8 @@ class RpcCall:
     # --- frames ---------------------------------------------------------------------------------------------
 
     async def exchange(self, end: LinkEnd, *, await_end: bool = False) -> None:
-        """Pass messages, unread ones included, to `end` and send its frames until the call ends, whose error
-        is raised if known. Then another call may use `end`.
+        """Pass messages, unread ones included, to `end` and send its frames until the call ends. Raises the
+        error that ended the call, if known. Afterwards another call may use `end`.
 
         `close` makes it send a goodbye and, with `await_end`, wait a little for the peer to end the call.
         """
@@ -163,8 +163,8 @@ class RpcCall:
                 self._begin(end)
                 while self._end is not None:
                     await self._wait()
-            # Nothing keeps the error, whose traceback leads to the call: a reference cycle would keep both,
-            # and the frames that arrived last, in memory until a full garbage collection.
+            # The error's traceback leads to the call: if kept, the cycle would keep both, and the last frames,
+            # in memory until a full garbage collection.
             error, self._error = self._error, None
             if isinstance(error, StreamClosedError) and not isinstance(error, PeerClosedError):
                 self.send(encode_goodbye(Goodbye(error.status, str(error))))
@@ -287,7 +287,7 @@ class RpcCall:
         self._connection.flush_soon()
 
     def finish(self, status: str, details: str = "") -> None:
-        """Behind queued messages."""
+        """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
             self._connection.finish(self.id, status, details)

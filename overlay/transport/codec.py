@@ -493,7 +493,7 @@ def _check_from_client(wire: pb.Message, kind: str | None, filter_bytes: int) ->
 def decode_message(
     wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False, filter_bytes: int | None = None
 ) -> Message:
-    """`filter_bytes` is set for clients, who may send some kinds only. Events of brokers were checked where
+    """`filter_bytes` is set for clients, which may send only some kinds. Events of brokers were checked where
     they entered. `MessageError`, with the answer to send, for a message that makes no sense here."""
     kind = wire.WhichOneof("kind")
     if filter_bytes is not None and kind != "publish":
@@ -518,7 +518,7 @@ def decode_message(
 
 
 def weight(wire: pb.Message) -> int:
-    """As how many messages it counts in a client's turn: a filter takes about 1 ms per KiB, a subscription 80
+    """As how many messages it counts in a client's turn: a filter takes 1 ms per KiB, a subscription 80
     us."""
     kind = wire.WhichOneof("kind")
     if kind in ("subscribe", "advertise"):

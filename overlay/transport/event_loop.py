@@ -24,7 +24,7 @@ _NEVER = 1 << 63
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 HEALTHY_AFTER_S = 5.0
-"""After so long a connection resets the pauses."""
+"""A connection that lasts so long resets the pauses."""
 _SLICE_S = 0.0005
 _MOST_BYTES = 32 << 20
 
@@ -85,7 +85,7 @@ class Backoff:
 
 
 class WaitingLine:
-    """`bytes` of those in it are bounded (`full`)."""
+    """The line of one server. `bytes` in it are bounded (`full`)."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -121,8 +121,8 @@ class WaitingLine:
                 loop.call_exception_handler({"message": "a turn in the line failed", "exception": error})
             spent = time.perf_counter() - began
             if spent >= _SLICE_S:
-                # Who comes and goes frees as many old objects as he makes new ones. Python counts the
-                # difference, so that it would look at 100,000 young ones at once, for 20 ms.
+                # Connections free as many old objects as they make new ones. Python counts the difference,
+                # so it would scan 100,000 young ones at once, for 20 ms.
                 gc.collect(1)
                 spent = time.perf_counter() - began
                 break

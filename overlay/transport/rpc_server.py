@@ -1,3 +1,5 @@
+"""A gRPC server on the event loop."""
+
 from __future__ import annotations
 
 import asyncio

@@ -53,8 +53,9 @@ def is_alert(data: bytes) -> bool:
 
 
 class TlsLayer:
-    """Bytes of the transport in, of the connection out, and back. `certified` is what the peer's verified
-    certificate has, once `established`. On `failure`, a sentence, `take_output` has the alert."""
+    """Decrypts bytes of the transport, encrypts bytes of the connection. `certified` is the content of the
+    peer's verified certificate, once `established`. After a `failure`, one sentence, `take_output` has the
+    alert."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, host: str | None = None) -> None:
         self._arrived, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,7 +1,8 @@
 """Event types, trace contexts and operator results on the wire.
 
-Invariant: undecodable bytes raise a `CoveyError`; malformed traceparents are ignored, as W3C demands. Results
-decode to equal ones of as many bytes, so both ends of a link count alike.
+Invariant: undecodable bytes raise a `CoveyError`; malformed traceparents are ignored, as W3C demands, and a
+batch has at most `MOST_CONTEXTS`. Results decode to equal ones of as many bytes, so both ends of a link count
+alike.
 """
 
 from __future__ import annotations
