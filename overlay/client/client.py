@@ -95,8 +95,8 @@ class Client:
     `window_bytes` bounds events that wait for readers in this process; `outbox_events` and `outbox_bytes`
     bound published events not yet accepted, separately for each type that the broker holds. `routing`
     "static" sends updates as re-subscriptions in the order `resubscribe` ("subscribe-first",
-    "unsubscribe-first"), the paper's baseline. `connect_timeout` (s) bounds the wait for the first connection;
-    a lost one is reopened without a bound. A call that waits 3 s for other brokers logs which
+    "unsubscribe-first"), the paper's baseline. `connect_timeout` (s) bounds the wait for the first
+    connection; a lost one is reopened without a bound. A call that waits 3 s for other brokers logs which
     (`covey.client`). `session` is a protocol state machine to use: with that of a closed client, this one has
     its subscriptions (`subscription`), even at another broker.
 

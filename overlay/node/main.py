@@ -165,8 +165,8 @@ async def _serve(
         await server.stop(0.0)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
-    # Most objects live long: interests, and frames until they are acknowledged. At its usual rates the garbage
-    # collector would scan all of them again and again, between two events.
+    # Most objects live long: interests, and frames until they are acknowledged. At its usual rates the
+    # garbage collector would scan all of them again and again, between two events.
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 5, 1_000_000)  # a full collection is for cycles, and nothing makes any

@@ -261,8 +261,8 @@ class Node:
         self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]], now_ns: int
     ) -> int:
         endpoint = self.endpoint
-        # Reading the processor's time is a system call, so a lone message counts with its elapsed time. If that
-        # was longer, the next turns are too short until they have doubled.
+        # Reading the processor's time is a system call, so a lone message counts with its elapsed time. If
+        # that was longer, the next turns are too short until they have doubled.
         several = len(frames) > 1 or len(frames[0].messages) > 1
         working_ns = time.thread_time_ns() if several else None
         endpoint.clock.offset_ns = time.time_ns() - now_ns

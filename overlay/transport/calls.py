@@ -163,8 +163,8 @@ class RpcCall:
                 self._begin(end)
                 while self._end is not None:
                     await self._wait()
-            # The error's traceback leads to the call: if kept, the cycle would keep both, and the last frames,
-            # in memory until a full garbage collection.
+            # The error's traceback leads to the call: if kept, the cycle would keep both, and the last
+            # frames, in memory until a full garbage collection.
             error, self._error = self._error, None
             if isinstance(error, StreamClosedError) and not isinstance(error, PeerClosedError):
                 self.send(encode_goodbye(Goodbye(error.status, str(error))))
