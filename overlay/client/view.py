@@ -114,7 +114,8 @@ class View:
     def __init__(self, subscription: ViewSubscription) -> None:
         self._subscription = subscription
         self._reader = subscription.reader
-        self._events: deque[Change] = deque()
+        self._changes: Changes | None = None
+        self._events: deque[Change] = deque()  # the last ones of `_changes`
         self._reading = asyncio.Lock()
 
     @property
@@ -163,7 +164,7 @@ class View:
     async def __anext__(self) -> Change:
         async with self._reading:
             while not self._events:
-                changes = await self._next()
+                self._changes = changes = await self._next()
                 kinds = [KINDS[code] for code in changes.codes.tolist()]
                 self._events.extend(map(Change, kinds, events_of(changes.batch)))
             return self._events.popleft()
@@ -174,7 +175,12 @@ class View:
 
     async def _next_records(self) -> pa.RecordBatch:
         async with self._reading:
-            changes = await self._next()
+            if self._events and self._changes is not None:
+                read = len(self._changes.codes) - len(self._events)
+                changes = Changes(self._changes.batch.slice(read), self._changes.codes[read:])
+                self._events.clear()
+            else:
+                changes = await self._next()
         kinds = pa.DictionaryArray.from_arrays(pa.array(changes.codes), pa.array(KINDS))
         records = changes.batch.record_batch
         return pa.RecordBatch.from_arrays([*records.columns, kinds], names=[*records.schema.names, "change"])
