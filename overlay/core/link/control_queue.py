@@ -1,16 +1,14 @@
-"""Control messages pending on a busy link: the latest values win, and acknowledgements still cover them all.
+"""Control messages pending on a busy link: the latest values win, and each epoch is still acknowledged.
 
-A pending Update absorbs the values of later Updates of the same subscription, in its own position. The newest
-epoch still follows, on an Update without values if necessary, so that an epoch is acknowledged only when
-values at least as new have taken effect. None overtakes a message that creates, replaces or removes a
-subscription. Of Acknowledges the newest replaces all, and so does the newest Hold of an event type.
+A pending Update absorbs the values of later Updates of its subscription, in its own position. The newest
+epoch follows, on an Update without values if necessary, so an epoch is acknowledged only when values at least
+as new have taken effect. No Update overtakes a message that creates, replaces or removes a subscription. The
+newest Acknowledge replaces earlier ones, as does the newest Hold of an event type.
 
-Merged values overtake other Updates, so an Update that narrows a slot may come before one that widens another
-to cover the difference. The peer must not observe the state between: the messages between the two positions
-leave in one frame, whose messages take effect together. To bound it, the queue is divided into sections of
-`max_bytes` of `append`, and an Update absorbs only later ones of its section. A frame that may not end when
-full (`max_bytes` of `take`) ends with that section at the latest.
-"""
+Merged values overtake other Updates: an Update that narrows a slot may precede the one that widens another to
+cover the difference. The peer must not observe the state between, so all messages between the two positions
+leave in one frame, which takes effect as a whole. To bound such frames, the queue is divided into sections of
+`max_bytes` of `append`, and an Update absorbs only Updates of its section."""
 
 from __future__ import annotations
 
@@ -22,11 +20,9 @@ from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Upda
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A message and its size, 0 for an Acknowledge, which takes no room and so leaves with what is before it.
-    The message is None once a later one replaces it.
-
-    `position` counts messages as they were queued; `newest` is the position of the last one it has absorbed.
-    """
+    """`size` is 0 for an Acknowledge, which so leaves with the messages before it. `message` is None once
+    replaced. `position` counts messages as they were queued; `newest` is the position of the last absorbed
+    one."""
 
     message: Message | None
     size: int
@@ -35,8 +31,7 @@ class _Waiting:
 
 
 class ControlQueue:
-    """A queue of control messages that merges what later ones make obsolete. Without `merge_updates`, for
-    measurements, every Update leaves."""
+    """Without `merge_updates`, for measurements, every Update leaves."""
 
     __slots__ = """
         _acknowledge _holds _last_epoch _merge_updates _positions _section_bytes _updates urgent waiting
@@ -48,7 +43,7 @@ class ControlQueue:
 
     def clear(self) -> None:
         self.waiting: list[_Waiting] = []
-        """Pending messages, replaced ones included; empty when there is nothing to take."""
+        """Pending messages, replaced ones included."""
         self._positions = 0
         self._section_bytes = 0
         self._updates: dict[int, _Waiting] = {}  # of the last section, by subscription
@@ -58,7 +53,6 @@ class ControlQueue:
         self.urgent = False
 
     def __len__(self) -> int:
-        """How many messages are pending, replaced ones included."""
         return len(self.waiting)
 
     def append(self, message: Message, max_bytes: int) -> None:

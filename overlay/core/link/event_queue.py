@@ -1,14 +1,12 @@
-"""Events that wait on a link, what must stay behind them, and conflation: of the events that wait for a
-client, the last of each key for each of its subscriptions.
+"""Events that wait on a link, messages that must stay behind them, and conflation.
 
-Those of a held type wait aside; which types the peer holds is known here alone (`aside`). A message waits
-as it came, beyond `MOST_WHOLE` messages packed (`packing.py`). Invariants: messages of one event type leave
-in the order in which they came, and a held type delays no other; `bytes` is what is held in memory.
+Messages of held types wait in `aside`, the only record of what the peer holds. Beyond `MOST_WHOLE` messages,
+others are packed (`packing.py`). Invariants: messages of one event type leave in the order in which they
+came; a held type delays no other; `bytes` is what is held in memory.
 
-Conflation keeps the order; an event goes only where a later one of the same key waits for every subscription
-that it would be delivered to. Events without a key, those of stored records and replayed ones stay, and
-supersede nothing. Work per event is numpy's and Arrow's.
-"""
+Conflation keeps the last waiting event of each key and subscription, in order. An event is removed only if a
+later one of its key waits for every subscription that it would be delivered to. Events without a key, of
+stored records and replayed ones stay, and supersede nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +25,12 @@ from covey.overlay.core.link.size import FIXED_BYTES, MESSAGE_BYTES, events_in, 
 from covey.overlay.core.messages import UNSTORED, Answered, Deliver, Expired, Message, Publish, Unadvertise
 
 MOST_WHOLE = 64
-"""Messages that are kept as they came, in a queue or a frame; of more, all others are packed."""
+"""The number of messages that a queue or a frame keeps as objects."""
 
 
 class Whole:
-    """A message of an event queue as it came: how many `events` it has, its `size` in credit, the bytes that
-    are `held` in memory, and the `offset` of its record, `UNSTORED` for none.
-    """
+    """A waiting message as it came: `events` in it, `size` in credit, bytes `held` in memory, and the
+    `offset` of its record, or `UNSTORED`."""
 
     __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")
 
@@ -60,7 +57,6 @@ class Whole:
 
     @property
     def header(self) -> int:
-        """Bytes of names, schema and contexts."""
         if not self.events:
             return 0
         assert isinstance(self.message, Publish | Deliver)
@@ -77,7 +73,7 @@ Waiting: TypeAlias = Whole | Packed
 
 
 def packed(message: Message) -> Waiting:
-    """A message packed, if it can be."""
+    """The message, packed if it has events and neither operator results nor trace contexts."""
     if not events_in(message):
         return Whole(message)
     assert isinstance(message, Publish | Deliver)
@@ -87,7 +83,6 @@ def packed(message: Message) -> Waiting:
 
 
 def type_of(message: Message) -> str:
-    """The event type of a message that an event queue may have."""
     if isinstance(message, Publish | Deliver):
         return message.batch.event_type.name
     assert isinstance(message, Unadvertise | Expired | Answered)
@@ -95,7 +90,7 @@ def type_of(message: Message) -> str:
 
 
 def may_be_superseded(message: Message, key: str) -> bool:
-    """Whether its events have a place in a sequence of states."""
+    """Whether its events may be conflated."""
     return (
         isinstance(message, Deliver)
         and not message.stored
@@ -105,7 +100,8 @@ def may_be_superseded(message: Message, key: str) -> bool:
 
 
 def newest(messages: Sequence[Deliver], key: str) -> list[npt.NDArray[np.bool_]]:
-    """Which events stay, one mask per message. O(n log n) in the pairs of an event and a subscription."""
+    """bool masks of the events that stay, one per message. O(n log n) in pairs of an event and a
+    subscription."""
     codes = key_codes([message.batch for message in messages], key)
     counts = np.concatenate([np.diff(message.offsets) for message in messages])
     ids = np.concatenate([message.ids for message in messages])
@@ -115,14 +111,13 @@ def newest(messages: Sequence[Deliver], key: str) -> list[npt.NDArray[np.bool_]]
 
 
 def key_codes(batches: Sequence[EventBatch], key: str) -> npt.NDArray[np.int64]:
-    """A number per event, equal where the key is; -1 where it is absent."""
+    """int64[events]: equal where the key is equal, -1 where it is null."""
     return codes_of([_column(batch, key) for batch in batches])
 
 
 def codes_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """As `key_codes`. No key of one Arrow type is that of another: columns differ in it where a type was
-    forgotten and declared again while its events waited.
-    """
+    """As `key_codes`. Values of different Arrow types are never equal: types differ where an event type was
+    removed and declared again while its events waited."""
     by_kind: dict[pa.DataType, list[int]] = {}
     for position, column in enumerate(columns):
         by_kind.setdefault(column.type, []).append(position)
@@ -152,7 +147,7 @@ def last_of_each(
     codes: npt.NDArray[np.int64], ids: npt.NDArray[np.integer], rows: npt.NDArray[np.int64], count: int
 ) -> npt.NDArray[np.bool_]:
     """bool[count]: the rows that are the last of a pair of code and id; `rows` ascend."""
-    order = np.lexsort((ids, codes))  # which is stable
+    order = np.lexsort((ids, codes))  # stable
     sorted_codes, sorted_ids = codes[order], ids[order]
     ends = np.ones(len(order), np.bool_)
     ends[:-1] = (sorted_codes[1:] != sorted_codes[:-1]) | (sorted_ids[1:] != sorted_ids[:-1])
@@ -162,7 +157,6 @@ def last_of_each(
 
 
 def chosen(message: Deliver, mask: npt.NDArray[np.bool_]) -> Deliver:
-    """The message with only its events where `mask` is true."""
     counts = np.diff(message.offsets)
     offsets = np.zeros(int(mask.sum()) + 1, message.offsets.dtype)
     np.cumsum(counts[mask], out=offsets[1:])
@@ -171,10 +165,8 @@ def chosen(message: Deliver, mask: npt.NDArray[np.bool_]) -> Deliver:
 
 
 class EventQueue:
-    """`bytes` and `count` are of all waiting events, those of held types included; `stored_count` of those
-    that are stored, and `stored_bytes` of those whose type is not held. `ready` may be sent; `aside` are the
-    others, by type.
-    """
+    """`bytes` and `count` include held types, as does `stored_count`; `stored_bytes` excludes them. `ready`
+    may be sent; `aside` has the messages of held types, by type."""
 
     __slots__ = """
         _held_bytes _held_stored aside bytes count ready stored_bytes stored_count
@@ -185,7 +177,6 @@ class EventQueue:
         self.aside: dict[str, deque[Waiting]] = {}
         self._held_bytes: dict[str, int] = {}
         self._held_stored: dict[str, int] = {}
-        """Of these, those that are stored."""
         self.bytes = self.count = 0
         self.stored_bytes = self.stored_count = 0
 
@@ -194,14 +185,13 @@ class EventQueue:
         return bool(self.ready) or any(self.aside.values())
 
     def entry(self, message: Message) -> Waiting:
-        """A message as it would wait."""
+        """The message as `append` would store it."""
         return Whole(message) if len(self._queue_of(message)) < MOST_WHOLE else packed(message)
 
     def _queue_of(self, message: Message) -> deque[Waiting]:
         return self.aside.get(type_of(message), self.ready) if self.aside else self.ready
 
     def append(self, message: Message) -> None:
-        """Queue a message."""
         queue = self._queue_of(message) if self.aside else self.ready
         entry = Whole(message) if len(queue) < MOST_WHOLE else packed(message)
         queue.append(entry)
@@ -217,13 +207,13 @@ class EventQueue:
             self.stored_bytes += entry.held
 
     def messages(self) -> Iterator[Message]:
-        """All that waits; those of held types last."""
+        """All waiting messages, held types last."""
         for queue in (self.ready, *self.aside.values()):
             yield from (entry.message for entry in queue)
 
     def take(self, credit: int, max_bytes: int, *, alone: bool) -> tuple[list[Waiting], int]:
-        """Remove what is sent in a frame that has room for so many bytes, and has no other messages if it is
-        there `alone`: one at least then, unless there is no credit. Returns also what it takes of the credit.
+        """Remove the entries for one frame with room for `max_bytes`; also returns the credit that they take.
+        If the frame has no other messages (`alone`), at least one entry is taken, unless there is no credit.
         """
         ready = self.ready
         taken: list[Waiting] = []
@@ -247,7 +237,8 @@ class EventQueue:
         return taken, size
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
-        """Hold nothing any more, and queue events that were sent before again, in front."""
+        """End all holds, and queue unacknowledged events again, in front; messages without events are
+        removed."""
         for name in list(self.aside):
             self.set_held(name, False)
         waiting, self.ready = self.ready, deque()
@@ -264,7 +255,7 @@ class EventQueue:
         return type_name in self.aside
 
     def held_bytes(self, type_name: str | None = None) -> int:
-        """Bytes that wait for a held type, or for all."""
+        """Bytes that wait for one held type, or for all."""
         if type_name is None:
             return sum(self._held_bytes.values()) if self._held_bytes else 0
         return self._held_bytes.get(type_name, 0)
@@ -274,7 +265,7 @@ class EventQueue:
         return self._held_bytes.get(type_name, 0) - self._held_stored.get(type_name, 0)
 
     def set_held(self, type_name: str, held: bool) -> None:
-        """Put the messages of a type aside, or let them go, behind the others. O(messages)."""
+        """Hold a type, or release its messages, behind the others. O(messages)."""
         if held == (type_name in self.aside):
             return
         if not held:
@@ -293,9 +284,8 @@ class EventQueue:
     # --- dropping -------------------------------------------------------------------------------------------
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest events of one type, or of any that may be sent; never those of a stored record.
-        O(1) for a held type and for any, beside what is older and stays.
-        """
+        """Remove the oldest message with events of one type, or of any that is not held, and return it;
+        stored events stay. O(1), plus older messages that stay."""
         aside = None if type_name is None else self.aside.get(type_name)
         queue = self.ready if aside is None else aside
         for index, entry in enumerate(queue):
@@ -309,10 +299,8 @@ class EventQueue:
         return None
 
     def conflate(self, key_of: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
-        """Remove events that later ones of their key supersede (`event_queue.py`); `key_of` a type is None if
-        it has no key. Returns, for each message that lost some, its type, its ingress time and their number.
-        O(n log n), whatever the number of types.
-        """
+        """Remove superseded events; `key_of(type)` is None if the type has no key. Returns (type, ingress
+        time, removed events) per shortened message. O(n log n), whatever the number of types."""
         lost: list[tuple[str, int, int]] = []
         for queue in (self.ready, *self.aside.values()):
             entries = list(queue)
@@ -342,7 +330,7 @@ class EventQueue:
 def _newest_by_position(
     entries: Sequence[Waiting], key_of: Callable[[str], str | None]
 ) -> dict[int, npt.NDArray[np.bool_]]:
-    """Of the messages whose events may be superseded, by their place: which of the events stay."""
+    """By position, the masks of messages that may be conflated: true for events that stay."""
     by_type: dict[str, list[int]] = {}
     for position, entry in enumerate(entries):
         if entry.may_go:

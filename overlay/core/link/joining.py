@@ -1,9 +1,8 @@
 """Joins batches of events that gathered while a link was busy, so that they are sent and matched as one, and
-splits those that are too large for a frame.
+splits batches that are too large for a frame.
 
-Invariant: the same events, in the same order, for the same subscriptions. Of what was split the last part
-alone has the offset of a record, which is acknowledged as a whole.
-"""
+Invariant: the same events, in the same order, for the same subscriptions. Only the last part of a split
+message has the record's offset, since a record is acknowledged as a whole."""
 
 from __future__ import annotations
 
@@ -17,15 +16,13 @@ from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import PART, Deliver, Message, Publish
 
 INGRESS_SPAN_NS = 10_000_000
-"""How far apart the ingress times of joined events may be; they share the earliest."""
+"""The largest distance between ingress times of joined events; they share the earliest."""
 
 _SPAN = 2**32 - 1
-"""How far apart the sequence numbers of one batch may be."""
+"""The largest distance between sequence numbers of one batch."""
 
 
 class _Run:
-    """Messages to join, with their totals."""
-
     __slots__ = ("contexts", "earliest_ns", "events", "high", "latest_ns", "low", "messages", "size")
 
     def __init__(self, message: Publish | Deliver) -> None:
@@ -38,7 +35,7 @@ class _Run:
         self.earliest_ns = self.latest_ns = batch.ingress_ns
 
     def take(self, message: Publish | Deliver, max_events: int, max_bytes: int) -> bool:
-        """Add a message; False if it does not belong to these."""
+        """Add a message; False if it cannot be joined with the others."""
         first, batch = self.messages[0], message.batch
         events, size = self.events + batch.count, self.size + size_of(message)
         contexts = self.contexts + len(batch.contexts)
@@ -57,10 +54,8 @@ class _Run:
 
 
 def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[Message]:
-    """The messages, with successive ones joined that have the same kind, event type and publisher, for a
-    Deliver the same epoch, and about the same ingress time, up to `max_events` and `max_bytes`. O(1) for a
-    single message.
-    """
+    """Join successive messages of the same kind, event type and publisher (of a Deliver also the epoch),
+    whose ingress times are at most `INGRESS_SPAN_NS` apart. O(1) for a single message."""
     if len(messages) < 2:
         return list(messages)
     joined: list[Message] = []
@@ -78,7 +73,6 @@ def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[M
 
 
 def _last(batch: EventBatch) -> int:
-    """The highest sequence number."""
     offsets = batch.sequence_offsets
     return batch.first_sequence + (batch.count - 1 if offsets is None else int(offsets.max()))
 
@@ -119,7 +113,7 @@ def _flush(run: _Run | None, joined: list[Message]) -> None:
 
 
 def part(message: Message, start: int, stop: int) -> Publish | Deliver:
-    """The message with only its events from `start` to `stop`."""
+    """The message with only events `start` to `stop` (exclusive)."""
     assert isinstance(message, Publish | Deliver)
     batch = message.batch.slice(start, stop - start)
     offset = PART if message.stored and stop < message.batch.count else message.offset
@@ -132,7 +126,7 @@ def part(message: Message, start: int, stop: int) -> Publish | Deliver:
 
 
 def pieces(message: Message, max_bytes: int) -> list[Message]:
-    """The message, halved until every piece fits into `max_bytes` or has one event."""
+    """Halve the message until every piece fits into `max_bytes` or has one event."""
     events = events_in(message)
     if events < 2 or size_of(message) <= max_bytes:
         return [message]

@@ -1,25 +1,23 @@
 """One end of a link: numbered frames over a connection that may break, without loss, repetition or
 reordering.
 
-A link joins two brokers, or a client and its broker, and outlives the connections that carry it. It does no
-I/O and reads no clock: its owner passes received frames to `receive`, writes what `next_frame` returns, and
-calls `handle_timer` when it is due (`due_ns`).
+A link joins two brokers, or a client and its broker, and outlives connections. It does no I/O and reads no
+clock: its owner passes received frames to `receive`, writes what `next_frame` returns, and calls
+`handle_timer` at `due_ns`.
 
-Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations and retained until the
-peer acknowledges them. A frame that arrives twice is dropped, a gap is an error. Events are sent only while
-their bytes are within the credit that the peer granted, and not while it holds their type. Events of one type
-keep their order. Control needs no credit and overtakes events; Unadvertise needs none either but stays behind
-the events of its type. While `frames_in_flight` frames are unacknowledged no events are sent, and with
-`CONTROL_IN_FLIGHT` more no control, so that messages gather while the peer is busy.
+Invariants. Frames with messages are numbered from 1 within a pair of incarnations and retained until the peer
+acknowledges them. A frame that arrives twice is dropped; a missing number is an error. Events are sent only
+within the peer's credit, and not while it holds their type. Events of one type keep their order. Control
+needs no credit and overtakes events; Unadvertise needs none either, but stays behind the events of its type.
+With `frames_in_flight` frames unacknowledged no events are sent, with `CONTROL_IN_FLIGHT` more no control, so
+messages gather while the peer is busy.
 
-Acknowledgements. The sender asks for one (`probe`) when half of its window is in flight, or when somebody
-waits (`ask`); other frames are acknowledged by whatever is sent back, `ACKNOWLEDGE_AFTER_NS` later at the
-latest. What has settled (`Acknowledge`) is a number in the header of every frame, so that no acknowledgement
-needs one itself.
+Acknowledgements. The sender requests one (`probe`) when half of its window is in flight or somebody waits
+(`ask`). Otherwise the next frame back acknowledges, `ACKNOWLEDGE_AFTER_NS` later at the latest. The settled
+epoch (`Acknowledge`) is a number in every header, so that it needs no acknowledgement itself.
 
-Durable events. A frame of events that are not on disk yet is handled, but not acknowledged (`hold`) before
-they are (`release`). `stored` are the newest records of the sender's log that the peer has acknowledged.
-"""
+Durable events. A frame whose events are not on disk yet is handled, but not acknowledged, from `hold` until
+`release`."""
 
 from __future__ import annotations
 
@@ -41,25 +39,24 @@ DEFAULT_FRAME_BYTES = 4 << 20
 DEFAULT_WINDOW_BYTES = 4 << 20
 FRAMES_IN_FLIGHT = 16
 CONTROL_BYTES = 12 << 10
-"""About how much control one frame carries, some hundred updates, so that the next broker handles one frame
-while this one makes the next: 4,300 awaited updates/s, 512 at a time, through a chain of three brokers and
-back (2 cores), against 3,000 with 2,500 bytes and with no bound."""
+"""Control per frame, some hundred updates, so that the next broker handles one frame while this one makes the
+next: 4,300 awaited updates/s, 512 at a time, through a chain of three brokers and back (2 cores), against
+3,000 with 2,500 bytes or without a bound."""
 CONTROL_IN_FLIGHT = 4
-"""How many frames more than events may have in flight control may have, so that it passes events that a busy
-peer has not acknowledged."""
+"""Frames beyond `frames_in_flight` that control may have in flight, so that it passes events that a busy peer
+has not acknowledged."""
 ACKNOWLEDGE_AFTER_NS = 50_000_000
 _NO_MESSAGES: list[Message] = []
 _NO_ENTRIES: list[Waiting] = []
 Position = tuple[int, int, int]
-"""How far a link has received: its `received`, `begun` and `settled_here`."""
+"""What a link has received: `received`, `begun` and `settled_here`."""
 
 
 @dataclass(slots=True)
 class Retained:
-    """The frame of a sequence number: messages, the first of which are `control`, then what was taken of the
-    queue of events, how much memory these take, and how many events they have. `received` and `settled` are
-    what it acknowledged, `stored` by event type the offset of the last record whose events it has.
-    """
+    """An unacknowledged frame: messages, the first `control` of which are control, then entries of the event
+    queue. `held` is bytes in memory, `events` a number; `received` and `settled` were in its header. `stored`
+    is, by event type, the offset of the last record whose events it completes."""
 
     sequence: int
     head: Sequence[Message]
@@ -73,7 +70,6 @@ class Retained:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """As they were sent."""
         return (*self.head, *(each.message for each in self.entries))
 
 
@@ -83,9 +79,8 @@ class LinkError(CoveyError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of each end on a new connection; `credit` is valid only if the link resumes. The
-    `ticket` of a durable session is for its broker (`core/access/identity.py`).
-    """
+    """The first message of each end on a new connection; `credit` is valid only if the link resumes.
+    `ticket`: `core/access/identity.py`."""
 
     incarnation: int
     peer_incarnation: int = 0
@@ -96,12 +91,10 @@ class Hello:
 
 @immutable
 class Frame(Generic[M]):
-    """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or asks.
+    """Messages under one sequence number; 0 if it has none.
 
-    `settled` is the newest epoch of the receiver that has taken effect, 0 for none: it holds once the
-    messages of the frame were handled. The messages of a received frame may still be encoded, and be parsed
-    when they are read: a `LinkError` says that one cannot be.
-    """
+    `settled` is the receiver's newest epoch that has taken effect, 0 for none, valid after the messages of
+    the frame. Messages of a received frame may be parsed as they are read, which raises `LinkError`."""
 
     sequence: int
     received: int
@@ -113,14 +106,11 @@ class Frame(Generic[M]):
 
 
 class Link:
-    """One end of a link.
-
-    `window_bytes` is how many bytes of unconsumed events the peer may send; it may be set anew at any time.
-    `max_control` bounds the control messages pending for an unreachable peer (`give_up_control`). Up to
-    `join_events` gathered events are joined in one batch (`joining.py`). Without `merge_updates` pending
-    Updates of a subscription all leave. `events` are those that are in no frame yet; the types that the peer
-    holds are known there alone.
-    """
+    """`window_bytes` is how many bytes of unconsumed events the peer may send; it may be set at any time.
+    `max_control` bounds control that is pending for an unreachable peer (`give_up_control`). Up to
+    `join_events` gathered events are joined in one batch (`joining.py`). Without `merge_updates` every Update
+    leaves. `events` are in no frame yet. `stored` is, by event type, the newest record whose events the peer
+    has all acknowledged."""
 
     __slots__ = """
         _ack_now _acknowledged_only _announced _asking _consumed _consumed_before _control _frames_in_flight
@@ -153,7 +143,7 @@ class Link:
         self._control = ControlQueue(merge_updates=merge_updates)
         self.events = EventQueue()
         self._gaps: dict[tuple[str, bool], Gap] = {}
-        """By type, and whether later events have superseded them."""
+        """By type and `conflated`."""
         self._retained: list[Retained] = []
         self._resend: list[Retained] = []
         self._probe = False
@@ -162,29 +152,29 @@ class Link:
         self.sent = 0
         self.acknowledged = 0
         self.credit = 0
-        """Bytes of events that the peer takes on this link, those that were sent included."""
+        """Total bytes of events that the peer takes on this link, including those sent."""
         self._sent_bytes = 0
         self.retained_bytes = 0
         self.retained_events = 0
         self._retained_control = 0
         self.dropped = 0
         self.written = 0
-        """Frames that were written on any connection, those that only acknowledge included."""
+        """Frames written on all connections, including those without messages."""
         self.more = False
-        """Whether there was a frame behind the last one."""
+        """Whether another frame was ready behind the last one."""
         self._settled = self._told = 0
-        """The newest epoch of the peer that has taken effect, and the one that the last frame has named."""
+        """The peer's newest epoch that has taken effect, and the one in the last frame's header."""
         # Receiving.
         self.received = 0
         self._announced = 0
         self._ack_now = False
         self.due_ns: int | None = None
-        """When `handle_timer` is due, by the clock of `receive`; None if it is not."""
+        """When `handle_timer` is due, by the clock of `receive`, or None."""
         self._consumed = 0
         self._granted = 0
         self._withhold = False
         self.settled_here = 0
-        """The newest epoch of this end that has settled."""
+        """The newest settled epoch of this end."""
         self.begun = 0
         """How many messages of the next frame were taken (`most` of `receive`)."""
         self._missed = 0
@@ -195,27 +185,24 @@ class Link:
         self._acknowledged_only: int | None = None
         """The newest frame that may be acknowledged, None for any."""
         self.stored: dict[str, int] = {}
-        """By event type the newest offset of which the peer has acknowledged all events."""
 
     # --- a connection opens ---------------------------------------------------------------------------------
 
     @property
     def life(self) -> tuple[int, int]:
-        """Tells what it is between two resets from what it was before and will be."""
+        """Changes at each reset."""
         return self.incarnation, self.peer_incarnation
 
     def hello(self) -> Hello:
-        """The hello for the peer. Both ends create theirs before either calls `resume`, so that both come to
-        the same decision."""
+        """Both ends create their hello before either calls `resume`, so that both reach the same decision."""
         return Hello(self.incarnation, self.peer_incarnation, self._acknowledgeable, self._grant())
 
     def resume(self, peer: Hello) -> bool:
         """Resume the link on a new connection and resend unacknowledged frames; True if that is possible.
 
-        False if either end has another incarnation than the other expects: numbering restarts, queued control
-        is void (the caller sends the whole state), no type is held, and unacknowledged events are queued
-        again. Raises `LinkError`, after which neither end can resume.
-        """
+        False if an incarnation is not the expected one: numbering restarts, queued control is void (the
+        caller sends the whole state), holds end, and unacknowledged events are queued again. Raises
+        `LinkError`, after which neither end can resume."""
         if peer.incarnation == 0:
             raise LinkError("the incarnation in the peer's hello is 0: expected a positive number")
         if peer.incarnation != self.peer_incarnation or peer.peer_incarnation != self.incarnation:
@@ -231,7 +218,7 @@ class Link:
         return True
 
     def forget_peer(self) -> None:
-        """The ends may disagree about what was sent: the next connection resets both."""
+        """Make the next connection reset both ends, which may disagree about what was sent."""
         self.peer_incarnation = 0
         # Else, if the answer to its next hello is lost, the peer's second one would name the old link.
         self.incarnation += 2
@@ -263,7 +250,8 @@ class Link:
         self.peer_incarnation = peer_incarnation
 
     def give_up_control(self) -> bool:
-        """Without a connection: drop control if too much is pending; the next connection cannot resume."""
+        """Without a connection: drop control beyond `max_control`. True once dropped; the next connection
+        then resets."""
         if len(self._control) > self._max_control:
             self._control.clear()
             self._gave_up = True
@@ -273,9 +261,8 @@ class Link:
     # --- sending --------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Queue a message. O(1)."""
         if message.__class__ is Publish or message.__class__ is Deliver:
-            # Without events it is as for control: the next connection begins with the whole state.
+            # Events are kept even without control: the next connection begins with the whole state.
             if message.batch.count or not self._gave_up:
                 self.events.append(message)
         elif not self._gave_up:
@@ -287,7 +274,7 @@ class Link:
                 self.events.append(message)
 
     def tell_gap(self, gap: Gap) -> None:
-        """Tell the peer of events that it will not get."""
+        """Report to the peer events that it will not get."""
         place = gap.type_name, gap.conflated
         known = self._gaps.get(place)
         self._gaps[place] = gap if known is None else known.union(gap)
@@ -302,7 +289,7 @@ class Link:
 
     @property
     def event_bytes_sent(self) -> int:
-        """Bytes of events in frames that were made, over all connections."""
+        """Bytes of events in created frames, over all connections."""
         return self._sent_before + self._sent_bytes
 
     @property
@@ -320,7 +307,7 @@ class Link:
         return self.events.count + self.retained_events
 
     def pending_messages(self) -> Iterator[Message]:
-        """Gaps and events that are queued, and what is in unacknowledged frames."""
+        """Unacknowledged messages, gaps and queued events; no queued control."""
         for retained in self._retained:
             yield from retained.messages
         yield from self._gaps.values()
@@ -332,9 +319,7 @@ class Link:
 
     @property
     def backlog_control(self) -> int:
-        """Control messages that are queued or unacknowledged. Refusals are sent at once, however many are in
-        flight.
-        """
+        """Queued or unacknowledged control messages."""
         return len(self._control.waiting) + self._retained_control
 
     @property
@@ -356,7 +341,6 @@ class Link:
 
     @property
     def ready(self) -> bool:
-        """Whether `next_frame` returns a frame."""
         if self._ack_now or self._probe or self._resend:
             return True
         in_flight, control = len(self._retained), self._control
@@ -372,9 +356,8 @@ class Link:
         return bool(self._gaps)
 
     def next_frame(self) -> Frame[Message] | None:
-        """The next frame to write, or None; then `more` says whether there is another one. A frame has the
-        current credit, and the current acknowledgement unless refusals wait for later frames.
-        """
+        """The next frame to write, or None; `more` then is whether another one is ready. It has the current
+        credit, and the current acknowledgement unless queued refusals have to precede it."""
         in_flight, head, entries, control = len(self._retained), _NO_MESSAGES, _NO_ENTRIES, 0
         again = None
         if self._resend:
@@ -431,7 +414,7 @@ class Link:
         return Frame(sequence, received, self._granted, messages, probe, self.dropped, settled)
 
     def _take(self, in_flight: int) -> tuple[list[Message], list[Waiting], int]:
-        """What goes into the next frame: control and gaps, events, and how many messages are control."""
+        """The next frame's control and gaps, its events, and the number of control messages."""
         control, entries = self._control, _NO_ENTRIES
         head: list[Message] = []
         size = controls = 0
@@ -459,7 +442,6 @@ class Link:
         return head, entries, controls
 
     def _settle(self, epoch: int) -> None:
-        """An epoch of the peer has taken effect, which the header of the next frame says."""
         if epoch > self._settled:
             self._settled = epoch
         self._ack_now = True
@@ -477,14 +459,12 @@ class Link:
     def receive(
         self, frame: Frame[M], now_ns: int, most: int | None = None, weigh: Callable[[M], int] | None = None
     ) -> tuple[M | Acknowledge, ...]:
-        """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
-        more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
+        """The messages of a frame, none if it is a repetition, then an Acknowledge if more has settled.
+        Raises `LinkError` for a missing frame, after which neither end can resume.
 
-        With `most` at most so many, or fewer where some count as several by `weigh`, one at least: the frame
-        has not arrived (`begun`) before it is received once more, and the call that returns its last
-        messages counts it. If it comes again on another connection, what was taken of it is not returned
-        again.
-        """
+        With `most`, at most so many messages, or fewer by their weight `weigh`, at least one. The frame
+        counts as received with the call that returns its last message; until then pass it again. A frame that
+        is resent continues behind the messages already taken."""
         if frame.received > self.acknowledged or self._asking:
             self._accept_acknowledgement(frame.received)
         if frame.credit > self.credit:
@@ -522,7 +502,7 @@ class Link:
         return messages
 
     def rewind(self, position: Position, taken: int) -> None:
-        """Of what was received since then only the first messages were taken, all of one frame."""
+        """Go back to `position`, behind which only `taken` messages of one frame were taken."""
         self.received, self.begun, self.settled_here = position
         self.begun += taken
 
@@ -553,12 +533,12 @@ class Link:
         return self.received if limit is None else min(limit, self.received)
 
     def hold(self, received: int) -> None:
-        """Acknowledge no frame after this one until `release`; what is held back already stays so."""
+        """Acknowledge no frame after `received` until `release`; an earlier `hold` stays."""
         if self._acknowledged_only is None:
             self._acknowledged_only = received
 
     def release(self, received: int | None) -> None:
-        """The events of all frames up to this one are on disk, or of all that have arrived."""
+        """Allow acknowledgement up to frame `received`, None for all: their events are on disk."""
         if self._acknowledged_only is not None:
             self._acknowledged_only = received
             self._ack_now = True
@@ -568,7 +548,6 @@ class Link:
         self._ack_now = True
 
     def handle_timer(self, now_ns: int) -> None:
-        """Acknowledge what has waited long enough."""
         if self.due_ns is not None and self.due_ns <= now_ns:
             self.due_ns = None
             self._ack_now = True
@@ -579,14 +558,13 @@ class Link:
         return self._missed_before + self._missed
 
     def consume(self, size: int) -> None:
-        """Event messages of this size (`size_of`) were processed: grant as much credit again."""
+        """Grant credit again for events of `size` bytes (`size_of`), which were processed."""
         self._consumed += size
         more = self._consumed + self.window_bytes - self._granted
         if more > 0 and more >= self.window_bytes // 4 and not self._withhold:
             self._ack_now = True
 
     def withhold_credit(self, withhold: bool) -> None:
-        """Withhold credit, or grant it again."""
         if self._withhold != withhold:
             self._withhold = withhold
             if not withhold and self._grant() > self._granted:

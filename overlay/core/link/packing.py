@@ -1,14 +1,12 @@
-"""A message with events as it waits in memory where many do: packed into the bytes in which it is sent.
+"""A waiting message with events, packed into the bytes in which it is sent.
 
-    Packed   event_type, publisher   those of the batch, shared
-             data                    packed columns or an Arrow message, the bytes that are sent; shared
+    Packed   event_type, publisher   shared with the batch
+             data                    packed columns or an Arrow message, as sent; shared
              head                    numbers of `_HEAD`, then `sequence_offsets`, offsets and ids of a Deliver
 
-A single event of three attributes takes 220 bytes packed. As objects it takes 1,000, and 2,000 once it has
-been matched, since its batch keeps what was computed of it. Invariant: what `message` returns has the events,
-the numbers and the size (`size_of`) of what was packed. A message with results of operators or trace contexts
-is not packed: they are shared, and may be added to. A frame of many messages is retained packed: a client
-that does not acknowledge costs their bytes, and no objects.
+An event of three attributes takes 220 bytes packed, 1,000 as objects, and 2,000 once matched, since its batch
+caches results. Invariant: `message` has the events, numbers and size (`size_of`) of the packed message.
+Messages with operator results or trace contexts are not packed: both are shared, and may grow.
 """
 
 from __future__ import annotations
@@ -22,17 +20,15 @@ from covey.overlay.core.link.size import FIXED_BYTES, header_bytes
 from covey.overlay.core.messages import UNSTORED, Deliver, Publish
 
 _HEAD = struct.Struct("<qqQqIIB")
-"""first_sequence, ingress_ns, epoch (which clients count as they like), offset, events, bytes of offsets and
-ids, flags"""
+"""first_sequence, ingress_ns, epoch (unsigned: clients choose it), offset, events, bytes of offsets and ids,
+flags"""
 _DELIVER, _REPLAYED, _FOR_VIEWS, _LIVE, _ARROW, _OFFSETS = (1 << bit for bit in range(6))
 _PACKED_BYTES = 160
-"""Of a `Packed` and its two strings of bytes besides their contents, as the resident size grows by 100,000 of
-them."""
+"""Bytes of a `Packed` and its two byte strings besides their contents, measured as the growth of the resident
+size by 100,000."""
 
 
 class Packed:
-    """A message with events as bytes."""
-
     __slots__ = ("data", "event_type", "head", "publisher")
 
     def __init__(self, message: Publish | Deliver) -> None:
@@ -58,12 +54,12 @@ class Packed:
 
     @property
     def held(self) -> int:
-        """About how many bytes it takes in memory."""
+        """Approximate bytes in memory."""
         return _PACKED_BYTES + len(self.head) + len(self.data)
 
     @property
     def size(self) -> int:
-        """As `size_of` its message."""
+        """Equal to `size_of(message)`."""
         tail: int
         *_, events, tail, flags = _HEAD.unpack_from(self.head)
         numbers = tail // 2 + (8 if events == 1 else 0) if flags & _DELIVER else 0
@@ -97,7 +93,7 @@ class Packed:
 
     @property
     def message(self) -> Publish | Deliver:
-        """The message, anew."""
+        """A new message on each access."""
         first, ingress_ns, epoch, offset, count, tail, flags = _HEAD.unpack_from(self.head)
         sequence_offsets = None
         if flags & _OFFSETS:

@@ -1,9 +1,8 @@
 """The size of a message on a link, and in memory.
 
-Invariants: both ends compute the same size for a message with events (`size_of`), so that the bytes counted
-against credit are the bytes granted again. What bounds memory counts what is held, objects included
-(`held_by`): `python -m benchmarks bounds` compares it with the resident size of a broker.
-"""
+Invariants: both ends compute the same `size_of` a message with events, so the bytes counted against credit
+are the bytes granted again. Bounds of memory count objects too (`held_by`); `python -m benchmarks bounds`
+compares them with the resident size of a broker."""
 
 from __future__ import annotations
 
@@ -32,14 +31,15 @@ _BATCH_BYTES = 450
 _ARROW_BYTES = 1000
 _COLUMN_BYTES = 300
 _EVENT_VALUE_BYTES = 64
-"""What objects take besides the bytes of their contents: a message and its arrays, a batch, its columns, and
-of packed columns each value and its key; as the resident size grows by 20,000 of 1 to 10 attributes."""
+"""Bytes of objects besides their contents: a message and its arrays, a batch, a column, and of packed columns
+each value with its key; measured as the growth of the resident size by 20,000 messages of 1 to 10 attributes.
+"""
 _SCHEMA = "covey.overlay.core.link.size"
 
 
 def size_of(message: Message) -> int:
-    """About how many bytes a message takes in a frame; of a batch, the serialised form with its results, plus
-    4 per offset and id."""
+    """Approximate bytes of a message in a frame; of a batch, the serialised form with its results, plus 4 per
+    offset and id."""
     if message.__class__ is Acknowledge:
         return FIXED_BYTES
     if message.__class__ is Publish:
@@ -63,9 +63,7 @@ def size_of(message: Message) -> int:
 
 
 def header_bytes(event_type: EventType, publisher: str, contexts: int = 0) -> int:
-    """About how many bytes the names, the schema and the trace contexts of a message with events take in a
-    frame; credit does not count them.
-    """
+    """Approximate bytes of names, schema and trace contexts in a frame; credit does not count them."""
     size = len(publisher) if publisher.isascii() else len(publisher.encode())
     schema_bytes: int | None = event_type.cache.get(_SCHEMA)
     if schema_bytes is None:
@@ -74,9 +72,7 @@ def header_bytes(event_type: EventType, publisher: str, contexts: int = 0) -> in
 
 
 def held_by(batch: EventBatch, nbytes: int | None = None) -> int:
-    """About how many bytes a batch, of `nbytes` on the wire, takes in memory, matched and with what that has
-    computed of it.
-    """
+    """Approximate bytes in memory of a batch of `nbytes` on the wire, results of matching included."""
     nbytes = batch.nbytes if nbytes is None else nbytes
     attributes = len(batch.event_type.kinds)
     if batch.columns is None:
@@ -91,12 +87,11 @@ def _schema_bytes(event_type: EventType) -> int:
 
 
 def events_in(message: Message) -> int:
-    """How many events a message carries."""
     return message.batch.count if isinstance(message, (Publish, Deliver)) else 0
 
 
 def count_within(most: int, weights: Iterable[int]) -> int:
-    """How many of the first weigh no more together, at least 1."""
+    """The number of leading `weights` whose sum is at most `most`, at least 1."""
     count = total = 0
     for weight in weights:
         total += weight
