@@ -1,18 +1,16 @@
 """What enters the core (messages) and what leaves it (actions).
 
-An *interface* is where messages come from and go to: a neighbour broker or a client. Its name is a string
-that begins with its kind, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
+An *interface* is where messages come from and go to, named by kind: `broker/b2` or `client/trader-1`, so a
+client cannot pass for a broker.
 
-Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe,
-Unsubscribe, Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1.
-`Acknowledge(epoch)` confirms that everything up to that epoch has been applied by the sending broker and by
-every broker further on that it concerns (UPD-ACK). Epochs track what has taken effect; the frame numbers of
-a link track what has arrived.
+Epochs. Every control message of a side on an interface (Advertise, Unadvertise, Subscribe, Unsubscribe,
+Update, SyncEnd) carries its next epoch, counted from 1. `Acknowledge(epoch)` confirms that all epochs up to
+it have taken effect at the sending broker and every broker further on that it concerns (UPD-ACK); frame
+numbers of a link track only what has arrived.
 
-Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one
-change Subscribe precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish
-keep the order of arrival.
-"""
+Order. The order of the actions of `Broker.handle` is part of the contract: within one change Subscribe
+precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish keep the order of
+arrival."""
 
 from __future__ import annotations
 
@@ -30,29 +28,26 @@ if TYPE_CHECKING:
 Interface = str
 
 UNSTORED, PART = -1, -2
-"""Offsets of events that are in no log, and of those whose record has a later message."""
+"""Offsets of events in no log, and of all but the last message of a record."""
 
 MAX_VALIDITY_NS = 10 * 365 * 86_400 * 1_000_000_000
 """Of a subscription, ten years."""
 
 KEYS, ENDED = "keys/", "ended/"
-"""Begin the names of receivers of records that are read when the broker starts: a client has published their
-events here; its keys have left all views."""
+"""Prefixes of receivers of records that are read when the broker starts: a client has published their events
+here; its keys have left all views."""
 
 COPIES = "copies/"
-"""Begins the name of the receiver of records that were stored for a session at another broker."""
+"""Prefix of the receiver of records stored for a session at another broker."""
 
 _M = TypeVar("_M")
 
 
 @dataclass_transform(frozen_default=True)
 def message(cls: type[_M]) -> type[_M]:
-    """A dataclass with slots that type checkers and tests treat as frozen (`tests/conftest.py`).
-
-    At run time it is not: a frozen one takes two to five times as long to create (an Update 0.9 µs instead of
-    0.2), and a broker creates five per update, some 6 % of an update's time (0 to 10 % in `covey bench
-    routing`, 1,000 and 10,000 filters).
-    """
+    """A dataclass with slots that type checkers and tests treat as frozen (`tests/conftest.py`). At run time
+    it is not: a frozen one takes two to five times as long to create (an Update 0.9 µs instead of 0.2), some
+    6 % of an update's time (`covey bench routing`, 1,000 and 10,000 filters)."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
@@ -61,9 +56,8 @@ def message(cls: type[_M]) -> type[_M]:
 
 @message
 class Advertise:
-    """AD: the sender publishes events of this type, of the content that `filter` (without variables) accepts.
-    With `report_listeners` a client gets `ListenersReport` now and on each change.
-    """
+    """AD: the sender publishes events of this type, with content that `filter` (without variables) accepts.
+    With `report_listeners` a client gets `ListenersReport` now and on each change."""
 
     epoch: int
     event_type: EventType
@@ -73,9 +67,7 @@ class Advertise:
 
 @message
 class Unadvertise:
-    """The sender no longer publishes this type. Void if its epoch is older than the sender's newest
-    Advertise.
-    """
+    """The sender no longer publishes this type. Void if older than the sender's newest Advertise."""
 
     epoch: int
     type_name: str
@@ -83,13 +75,11 @@ class Unadvertise:
 
 @message
 class Subscribe:
-    """SUB: a subscription, under an id that the sender chooses and that is unique on this interface.
+    """SUB: a subscription, under an id of the sender that is unique on this interface.
 
-    `values` has a value for each variable of `filter`. Between brokers the id is that of a slot and the
-    variables are broker variables. A Subscribe with an id in use replaces the earlier subscription.
-    A client's is removed `valid_for_ns` after it has arrived, unless that is 0 (`endpoint/ending.py`), and
-    is that of a view if it is `for_views`.
-    """
+    `values` has a value for each variable of `filter`; between brokers these are a slot and broker variables.
+    An id in use replaces the earlier subscription. A client's is removed `valid_for_ns` after arrival, unless
+    0 (`endpoint/ending.py`); `for_views` marks that of a view."""
 
     epoch: int
     subscription_id: int
@@ -109,16 +99,14 @@ class Unsubscribe:
 
 @message
 class Update:
-    """UPD: new values for some of the variables of a subscription; they take effect together.
+    """UPD: new values for some variables of a subscription, which take effect together.
 
-    A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
-    match and were not sent are replayed (`routing/subscriptions.py`). Without values it requests the replay
-    alone. `traceparent` is its W3C Trace Context, if it is traced. With `valid_for_ns` it renews the
-    subscription: from its arrival on the validity period is this one. With `for_views` the receiver sends the
-    last event of each key that matches (`routing/keyed.py`); where the message about this subscription before
-    was that of `after_epoch`, without those that it has sent and that matched the values of then. It is the
-    newest epoch of such updates that this one stands for, 0 for none.
-    """
+    `since_ns` is the call's time of a *gapless* update: matching events that entered the overlay since then
+    and were not sent are replayed (`routing/subscriptions.py`); without values it requests the replay alone.
+    `traceparent` is a W3C Trace Context. A nonzero `valid_for_ns` renews the subscription from arrival on.
+    Nonzero `for_views` requests the last event of each matching key (`routing/keyed.py`): it is the newest
+    epoch of such updates merged in this one. If the previous message about the subscription was that of
+    `after_epoch`, keys that were sent and matched the values of then are left out."""
 
     epoch: int
     subscription_id: int
@@ -132,7 +120,7 @@ class Update:
 
 @message
 class Acknowledge:
-    """UPD-ACK: all epochs up to this one have taken effect here and further on. Cumulative."""
+    """UPD-ACK: all epochs up to this one have taken effect here and further on."""
 
     epoch: int
 
@@ -152,7 +140,7 @@ class SyncBegin:
 
 @message
 class SyncEnd:
-    """Earlier control state of the sender that it has not repeated since SyncBegin is void."""
+    """Earlier control state of the sender that was not repeated since SyncBegin is void."""
 
     epoch: int
 
@@ -162,14 +150,13 @@ class SyncEnd:
 
 @message
 class Publish:
-    """PUB: a batch of events of one type from one publisher, in its order unless replayed. One `for_views`
-    has the last events of keys if replayed, else *departures*: the next events of keys whose last event the
-    receiver has, of which it hears no more (`routing/keyed.py`). Those `live` as well are the events of a
-    durable type themselves, as views get them beside the stored ones (`routing/durable_keys.py`).
+    """PUB: a batch of events of one type from one publisher, in its order unless replayed.
 
-    `offset` is that of its record in the log of a durable type, `PART` in all but the last of the messages of
-    a record, `UNSTORED` for others. It never travels.
-    """
+    `for_views` marks last events of keys if replayed, else *departures*: the next events of keys whose last
+    event the receiver has, and of which it hears no more (`routing/keyed.py`). With `live`, they are events
+    of a durable type, sent to views beside the stored ones (`routing/durable_keys.py`). `offset`, which never
+    travels, is of the record in the log of a durable type, `PART` in all but its last message, else
+    `UNSTORED`."""
 
     batch: EventBatch
     replayed: bool = False
@@ -186,10 +173,9 @@ class Publish:
 class Deliver:
     """Events for a client, each once, with the ids of all its subscriptions that match.
 
-    `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
-    that the broker had applied when it matched: where the client's own is newer, it evaluates its filters
-    again. `offset`, `for_views` and `live` as for a Publish.
-    """
+    Event i has `ids[offsets[i]:offsets[i + 1]]`. `epoch` is the last control epoch of this client that the
+    broker had applied when it matched; a client with a newer one evaluates its filters again. `offset`,
+    `for_views` and `live` as in Publish."""
 
     batch: EventBatch
     offsets: np.ndarray
@@ -207,9 +193,8 @@ class Deliver:
 
 @message
 class Answered:
-    """Behind the last events of keys of this type that were asked for by an epoch of the receiver up to this
-    one (`routing/acks.py`).
-    """
+    """Follows the last events of keys of this type that the receiver requested up to this epoch
+    (`routing/acks.py`)."""
 
     type_name: str
     epoch: int
@@ -220,7 +205,7 @@ class Answered:
 
 @message
 class Hold:
-    """The sender takes no events of this type, or takes them again: who wants them does not keep up."""
+    """The sender takes no events of this type, or takes them again: a receiver behind it does not keep up."""
 
     type_name: str
     held: bool
@@ -228,10 +213,9 @@ class Hold:
 
 @message
 class Gap:
-    """To a client: events of this type that it will not get, in its stream. `first_ns` and `last_ns` are the
-    ingress times of the first and the last batch that lost some. Those of a gap that is `conflated` were
-    superseded: a later event of the same key comes for every subscription that they matched.
-    """
+    """To a client, in its stream: events of this type that it will not get. `first_ns` and `last_ns` are
+    ingress times of the first and the last batch that lost some. `conflated` ones were superseded: a later
+    event of the key comes for every subscription that they matched."""
 
     type_name: str
     first_ns: int
@@ -240,18 +224,15 @@ class Gap:
     conflated: bool = False
 
     def union(self, other: Gap) -> Gap:
-        """Both in one."""
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
         return Gap(self.type_name, first_ns, last_ns, self.count + other.count, self.conflated)
 
 
 @message
 class Notice:
-    """A named operator that subscriptions of the receiver call did not answer at a broker, which has passed
-    events on that they may not match. `subscription_ids` are a client's; `count` is the number of events
-    since the last notice of this operator and broker, 0 where it is not known. Without a broker it is of the
-    client itself, which drops such events.
-    """
+    """A named operator in filters of the receiver did not answer at a broker, which passed on events that may
+    not match. `subscription_ids` are a client's; `count` is events since the last notice of this operator and
+    broker, 0 if unknown. Without `broker` it is from the client itself, which drops such events."""
 
     operator: str
     broker: str
@@ -277,32 +258,31 @@ class Expired:
 
 
 class MoveStep(Enum):
-    """What a SessionMove says; the value is that on the wire."""
+    """The value is that on the wire."""
 
     ASK = 1
-    """The receiver may have the session: its state is wanted."""
+    """The receiver may have the session: its state is requested."""
     STATE = 2
-    """Some of its subscriptions, and from where to ask for more; `reason` is "end" with the last ones."""
+    """Some subscriptions, and from where to ask for more; `reason` is "end" with the last ones."""
     FLUSH = 3
-    """Passed on by each broker when the next one has all that was stored for it before."""
+    """Each broker passes it on once the next one has all that was stored for it before."""
     FLUSHED = 4
     """`offsets` are where the sender's logs end, by type; `offset` and `type_name` are not set."""
     READ = 5
-    """The records of a type from an offset on are wanted."""
+    """Requests records of a type from an offset on."""
     RECORDS = 6
     """Some of them, and the offset from where to read on."""
     COMMIT = 7
     """The sender has all: the session is its own, unless the receiver refuses."""
     COMMITTED = 8
     REFUSED = 9
-    """It is not handed over: `reason` is "over", "busy", "unknown", or "moved" to the broker `moved_to`."""
+    """`reason` is "over", "busy", "unknown", or "moved" to the broker `moved_to`."""
 
 
 @message
 class SessionMove:
-    """A durable session moves from one broker to another (`endpoint/session_moves.py`): `number` is that of
-    the attempt, `identity` that of the session.
-    """
+    """A durable session moves between brokers (`endpoint/session_moves.py`): `number` is of the attempt,
+    `identity` of the session."""
 
     sender: str
     receiver: str
@@ -327,10 +307,9 @@ class SessionMove:
 class Refuse:
     """A message of the receiver was refused and changed nothing: one sentence and the name of a gRPC status.
 
-    `epoch` is the refused message's, or 0 for events; a later Acknowledge covers it. `subscription_id` and
-    `type_name` are its subject, where known. Of refused events there are `count` from sequence number
-    `first_sequence` on.
-    """
+    `epoch` is the refused message's, 0 for events; a later Acknowledge covers it. `subscription_id` and
+    `type_name` are its subject, where known. Refused events are `count` from sequence number `first_sequence`
+    on."""
 
     epoch: int
     status: str
@@ -344,26 +323,22 @@ class Refuse:
 @message
 class Connect:
     """From the endpoint: an interface has connected, for the first time or with a new incarnation. The core
-    sends a neighbour its whole state (SyncBegin .. SyncEnd), and keeps the interface's earlier state until
-    the interface's own SyncEnd.
-    """
+    sends a neighbour its whole state, and keeps earlier state of the interface until its own SyncEnd."""
 
 
 @message
 class AwaitClients:
-    """From the endpoint: this broker has lost its state, and its clients are about to connect again: no
-    SyncEnd leaves while `begin` is the last that was said.
-    """
+    """From the endpoint: this broker has lost its state, and clients are about to reconnect: no SyncEnd
+    leaves from `begin` true until `begin` false."""
 
     begin: bool
 
 
 @message
 class RestoreKeys:
-    """From the endpoint, before all else: events that a client has published here in an earlier life of this
-    broker, each stored at its `stored_ns` (int64), are the last ones of their keys so far; or all keys of the
-    client had left, by `ended`.
-    """
+    """From the endpoint, before all else: events that a client published here in an earlier life of this
+    broker, stored at `stored_ns` (int64[events]), are the last of their keys so far; or, if `ended`, all keys
+    of the client had left."""
 
     interface: Interface
     batch: EventBatch
@@ -373,7 +348,7 @@ class RestoreKeys:
 
 @message
 class EndRestored:
-    """From the endpoint: publishers whose keys were restored have had the time to come back."""
+    """From the endpoint: publishers of restored keys have had the time to come back."""
 
 
 @message
@@ -391,8 +366,7 @@ class Tick:
 @message
 class Disconnect:
     """From the endpoint: the interface has left for good (a client left or its lease expired, a neighbour was
-    removed).
-    """
+    removed)."""
 
 
 @message
@@ -447,10 +421,8 @@ CONTROL = (
 )
 """Messages that need no credit on a link and overtake events that wait for credit.
 
-Unadvertise is not one: it stays behind the events published before it, else these would arrive unadvertised
-and be dropped. Later control messages may overtake it, which its epoch shows. Nor is Expired, behind the
-events of its subscription, nor Answered, behind those that it ends.
-"""
+Unadvertise stays behind the events published before it, which would otherwise arrive unadvertised and be
+dropped; its epoch shows if later control overtook it. Expired and Answered stay behind their events."""
 
 
 # --- actions ------------------------------------------------------------------------------------------------
@@ -458,8 +430,6 @@ events of its subscription, nor Answered, behind those that it ends.
 
 @message
 class Send:
-    """Send this message to that interface."""
-
     interface: Interface
     message: Message
 
@@ -475,9 +445,8 @@ class Drop:
 
 @message
 class Receiver:
-    """Who gets what of a stored batch: the rows for a neighbour or a session, None for all of them; for a
-    session `offsets` and `ids` as of a Deliver, matched at this epoch.
-    """
+    """Rows of a stored batch for a neighbour or a session, None for all; for a session also `offsets` and
+    `ids` as in Deliver, matched at this epoch."""
 
     interface: Interface
     rows: np.ndarray | None = None
@@ -489,8 +458,7 @@ class Receiver:
 @message
 class Store:
     """Events of a durable type for at least one receiver: the endpoint stores them, sends them, and
-    acknowledges them to their source once they are on disk.
-    """
+    acknowledges them to their source once they are on disk."""
 
     batch: EventBatch
     receivers: tuple[Receiver, ...]

@@ -9,7 +9,7 @@ from covey.overlay.core.messages import Interface
 
 
 class WarningKind(StrEnum):
-    """The names are those of events in JSON logs."""
+    """Values are the names of events in JSON logs."""
 
     HALF_FULL = "half_full"
     INTEREST_AWAITED = "interest_awaited"

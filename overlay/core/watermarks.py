@@ -1,10 +1,9 @@
-"""The newest event of each publisher that a client, or a broker for durable types, has received, so that none
-is delivered twice.
+"""The newest sequence number of each publisher that a client, or a broker for durable types, has received, so
+that no event is delivered twice.
 
-Each publisher's events of one type arrive in order, so the highest sequence number is enough. What a
-publisher sends again, after a crash of its broker, may have been joined into one batch with the first copies.
-Invariant: the `WATERMARKS` publishers with the latest events are stored.
-"""
+Each publisher's events of one type arrive in order, so the highest number is enough. A batch may contain an
+event twice: copies that a publisher sends again after a crash of its broker may be joined with the first.
+Invariant: the latest `WATERMARKS` publishers are stored."""
 
 from __future__ import annotations
 
@@ -21,13 +20,11 @@ WATERMARKS = 65_536
 
 
 class Watermarks:
-    """The highest sequence numbers of one event type, by publisher."""
-
     def __init__(self) -> None:
         self.sequences: OrderedDict[str, int] = OrderedDict()
 
     def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
-        """Which events are new, None where all are; counts them as received."""
+        """bool[events], true for new events, None where all are; counts them as received."""
         if not batch.publisher or not len(batch):
             return None  # without a publisher an event has no identity
         numbers = batch.sequences()
@@ -45,7 +42,7 @@ class Watermarks:
         return number > self._raise(batch.publisher, number)
 
     def _raise(self, publisher: str, number: int) -> int:
-        """Count a publisher's events up to this one as received; the mark before."""
+        """Count a publisher's events up to `number` as received; returns the mark before."""
         sequences = self.sequences
         mark = sequences.get(publisher, -1)
         sequences[publisher] = max(mark, number)

@@ -1,14 +1,12 @@
-"""Stands between what clients send and the core: denies what their rights do not permit, counts it, and joins
-policies to filters.
+"""Checks what clients send before the core gets it: denies and counts what their rights do not permit, and
+joins policies to filters.
 
-A policy, such as `region == $tenant` with claims for its variables, is a permission by content. That of a
-subscriber is joined by *and* to each of its filters before the routing core has it, as constants: no update
-reaches them, and matching costs what the filter costs. That of a publisher selects its events. What cannot be
-decided is denied: a claim that is missing, an attribute that the type lacks, a call of a named operator,
-since brokers pass on what an operator leaves undecided.
+A policy, such as `region == $tenant` with claims for its variables, is a permission by content. A
+subscriber's is joined by *and* to each of its filters, as constants, so no update reaches it. A publisher's
+selects its events. What cannot be decided is denied: a missing claim or attribute, and a call of a named
+operator, since brokers pass on what an operator leaves undecided.
 
-Cost: a few globs per message, however many events it has; the policy of a publisher is matched per batch.
-"""
+Cost: a few globs per message, however many events it has; a publisher's policy is matched per batch."""
 
 from __future__ import annotations
 
@@ -39,9 +37,8 @@ if TYPE_CHECKING:
 def policy_of(
     rights: Rights, action: Action, event_type: EventType, warn: Callable[[str], None]
 ) -> Filter | None:
-    """What the events of a type must match for this client, None for every event. A policy that cannot be
-    decided permits none, and `warn` gets a sentence for the operator.
-    """
+    """What a client's events of a type must match, None for every event. A policy that cannot be decided
+    permits none, and `warn` gets a sentence for the operator."""
     texts = rights.policies(action, event_type.name)
     if texts is None:
         return None
@@ -59,19 +56,18 @@ def policy_of(
 
 
 def joined(filter: Filter, policy: Filter) -> Filter:
-    """The filter and the policy, over the schema of the policy, which includes the filter's."""
+    """Both, over the policy's schema, which includes the filter's."""
     both = all_of([filter.expression, policy.expression])
     return Filter(policy.event_type, both, unknown_operators=True)
 
 
 _PROMISES = 4_096
-"""Policies of publishers that stay compiled, by client and schema."""
+"""Compiled policies of publishers that are kept, by client and schema."""
 
 
 class Guard:
     """The rights of a broker's clients. A client without `Rights` may do all but publish under another's
-    name. `warn` gets a sentence for the operator about an interface.
-    """
+    name. `warn` gets a sentence for the operator about an interface."""
 
     def __init__(self, tables: Tables, warn: Warn) -> None:
         self.denials: Denials = Denials()
@@ -80,7 +76,7 @@ class Guard:
         self._promises: OrderedDict[tuple[Interface, EventType], Promise] = OrderedDict()
 
     def refusal(self, message: Message, interface: Interface, rights: Rights | None) -> Refuse | None:
-        """The refusal of a client's message that it may not send."""
+        """The refusal of a client's message, None if it is permitted."""
         if isinstance(message, Publish):
             return self._of_events(message, interface, rights)
         if rights is None:
@@ -95,9 +91,8 @@ class Guard:
         return None
 
     def restricted(self, message: Subscribe, interface: Interface, rights: Rights) -> Subscribe | Refuse:
-        """A permitted subscription with the client's policy joined to its filter, or the refusal of one that
-        the core would refuse in a sentence with the policy in it.
-        """
+        """A permitted subscription with the client's policy joined to its filter, or a refusal where the
+        core's would quote the policy."""
         name = message.filter.event_type.name
         if rights.policies(Action.SUBSCRIBE, name) is None:
             return message
@@ -108,7 +103,7 @@ class Guard:
             policy = self._policy(interface, rights, Action.SUBSCRIBE, message.filter.event_type)
             if policy is None:
                 return message
-            if message.for_views:  # it would get events outside of the policy: of what leaves
+            if message.for_views:  # a view also gets what leaves it, which is outside of the policy
                 reason = f"a view of {name}: expected a client whose subscriptions to it no policy limits"
                 return Refuse(epoch, "PERMISSION_DENIED", reason, number, name)
             if policy.expression == FALSE:
@@ -120,7 +115,7 @@ class Guard:
             return Refuse(epoch, "INVALID_ARGUMENT", f"subscription {number}: {error}", number, name)
 
     def without_policy(self, refuse: Refuse, rights: Rights | None) -> Refuse:
-        """The refusal of the core, without the filter, of a subscription under a policy."""
+        """The core's refusal, without the filter if a policy was joined to it."""
         if rights is None or not refuse.subscription_id or not refuse.type_name:
             return refuse
         if rights.policies(Action.SUBSCRIBE, refuse.type_name) is None:
@@ -131,7 +126,7 @@ class Guard:
     def select(
         self, batch: EventBatch, interface: Interface, rights: Rights | None
     ) -> tuple[EventBatch | None, list[Refuse]]:
-        """The events of a batch that the client may publish by its policy, and the refusals of the others."""
+        """The events that the client's policy permits, None for no event, and the refusals of the others."""
         if rights is None or rights.policies(Action.PUBLISH, batch.event_type.name) is None:
             return batch, []
         promise = self._promise(interface, rights, batch.event_type)
@@ -150,15 +145,13 @@ class Guard:
         return (batch.filter(selected) if selected.any() else None), refusals
 
     def durable_refusal(self, rights: Rights | None) -> str | None:
-        """Why a client has no durable session: its filters are stored, and sent to its next process, with the
-        policies of another day in them.
-        """
+        """Why a client gets no durable session: its stored filters would keep the policies of today."""
         if rights is None or rights.whole(Action.SUBSCRIBE):
             return None
         return f"a durable session of {rights.subject!r}: expected permissions to subscribe without policies"
 
     def session_denial(self, rights: Rights | None) -> str:
-        """Why a client may not go on with its durable session, which is kept for the day it may again."""
+        """Why a client may not resume its durable session, which is kept until it may; counted."""
         self.denials[Action.SUBSCRIBE.value] += 1
         subject = "" if rights is None else rights.subject
         return (
@@ -167,7 +160,7 @@ class Guard:
         )
 
     def permits_session(self, interface: Interface, rights: Rights | None) -> bool:
-        """Whether a client may have all that its session has subscribed to, whatever the content."""
+        """Whether the client may subscribe to all types of its session, without policies."""
         peer = self._tables.peers.get(interface)
         if rights is None or peer is None:
             return rights is None
@@ -175,7 +168,7 @@ class Guard:
         return all(rights.policies(Action.SUBSCRIBE, name) is None for name in names)
 
     def forget(self, interface: Interface) -> None:
-        """The session of a client has ended, or its rights are others."""
+        """Call when a client's session ends or its rights change."""
         for key in [key for key in self._promises if key[0] == interface]:
             del self._promises[key]
 
@@ -201,9 +194,8 @@ class Guard:
         return policy_of(rights, action, whole, partial(self._warn, interface, WarningKind.POLICY_UNDECIDED))
 
     def instead(self, refuse: Refuse, rights: Rights | None) -> Refuse:
-        """What a client is told in place of the refusal of a message that made no sense: nothing of an event
-        type that it may not use.
-        """
+        """The refusal of an invalid message, or a denial in its place if the client may not use the event
+        type, of which it must learn nothing."""
         if rights is None or not refuse.type_name:
             return refuse
         action = Action.SUBSCRIBE if refuse.subscription_id and not refuse.count else Action.PUBLISH

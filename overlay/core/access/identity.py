@@ -1,15 +1,13 @@
 """Who a peer is: by its certificate, or by the ticket of its durable session.
 
-*Certificates* have URIs among their names (SAN), `covey://OVERLAY/broker/NAME` for a broker and
-`covey://OVERLAY/client/NAME` for a client, percent-encoded. Invariant: a connection is a neighbour's only if
-`neighbour_denial` has no objection. The signature of a certificate was verified before.
+*Certificates* have URIs among their names (SAN): `covey://OVERLAY/broker/NAME` or
+`covey://OVERLAY/client/NAME`, percent-encoded. Their signatures were verified before. Invariant: a connection
+is a neighbour's only if `neighbour_denial` has no objection.
 
-*Tickets* (Liu et al., section 5.1) name the broker of a durable session, and prove that who shows one opened
-the session. A broker gives a ticket in its answer to a hello; the client shows it when it comes again, at
-this broker or at another. The proof is an HMAC over the client's interface, the broker and the identity of
-the session, with a key that all brokers share; of several valid keys the first signs. Without a key a ticket
-proves nothing.
-"""
+*Tickets* (Liu et al., section 5.1) name the broker of a durable session, and prove that their holder opened
+it. A broker issues one in its answer to a hello; the client shows it to any broker when it comes again. The
+proof is an HMAC over the client's interface, the broker and the session's identity, with a key that all
+brokers share; the first of several valid keys signs. Without a key a ticket proves nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ from urllib.parse import quote, unquote
 from covey.overlay.core.messages import Interface
 
 NEIGHBOUR = "neighbour"
-"""A peer that calls itself a neighbour and has no certificate that names it."""
+"""A peer that claims to be a neighbour, without a certificate that names it."""
 HANDSHAKE = "handshake"
 """A connection whose TLS handshake failed."""
 
 
 class DeniedError(Exception):
-    """A peer may not do what it asked for; `status` is the name of a gRPC status."""
+    """`status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -40,23 +38,23 @@ class DeniedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What a verified certificate says: its URIs, and until when it is valid (ns since the epoch)."""
+    """The URIs of a verified certificate; `expires_ns` is since the epoch."""
 
     uris: frozenset[str]
     expires_ns: int
 
     def client(self, overlay: str) -> str | None:
-        """The name of the client of an overlay that it names; None for no client, or several."""
+        """The name of the one client of the overlay in its URIs, None for no client or several."""
         return self._only(f"covey://{quote(overlay, safe='')}/client/")
 
     def any_client(self) -> str | None:
-        """The name of the client that it names, of whatever overlay."""
+        """As `client`, of any overlay."""
         parts = [uri.removeprefix("covey://").split("/") for uri in self.uris if uri.startswith("covey://")]
         names = [unquote(each[2]) for each in parts if len(each) == 3 and each[1] == "client"]
         return names[0] if len(names) == 1 else None
 
     def broker(self, overlay: str) -> str | None:
-        """The name of the broker of an overlay that it names; None for no broker, or several."""
+        """The name of the one broker of the overlay in its URIs, None for no broker or several."""
         return self._only(f"covey://{quote(overlay, safe='')}/broker/")
 
     def _only(self, prefix: str) -> str | None:
@@ -73,12 +71,12 @@ def client_uri(overlay: str, client: str) -> str:
 
 
 def file_name(broker: str) -> str:
-    """The name of a broker as that of a file: no slash in it, and no folder."""
+    """The broker's name without slashes and "..", for use as a file name."""
     return quote(broker, safe=" ").replace("..", "%2E%2E")
 
 
 def neighbour_denial(overlay: str, broker: str, certified: Certified | None) -> DeniedError | None:
-    """Why a peer that calls itself this broker is not taken for it; None if its certificate names it."""
+    """Why a peer that claims to be this broker is refused; None if its certificate names it."""
     if certified is None:
         return DeniedError("UNAUTHENTICATED", f"a peer that says it is broker {broker!r} has no certificate")
     uri = broker_uri(overlay, broker)
@@ -92,7 +90,7 @@ def neighbour_denial(overlay: str, broker: str, certified: Certified | None) -> 
 
 
 Denials = Counter[str]
-"""How often something was denied, by what it was."""
+"""The number of denials by kind."""
 
 
 TICKET = "ticket"
@@ -102,27 +100,27 @@ MAX_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The broker that had the session when it was issued, and the identity of the session."""
+    """The broker that issued it, and the identity of the session."""
 
     broker: str
     identity: str
 
 
 class Tickets:
-    """Issues and reads the tickets of an overlay; `keys` may be set anew."""
+    """`keys` may be set anew."""
 
     def __init__(self, overlay: str, keys: Sequence[bytes] = ()) -> None:
         self._overlay = overlay
         self.keys = tuple(keys)
 
     def issue(self, interface: Interface, ticket: Ticket) -> str:
-        """The ticket as text."""
         body = json.dumps([ticket.broker, ticket.identity]).encode()
         proof = self._proof(self.keys[0], interface, body) if self.keys else b""
         return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (body, proof))
 
     def read(self, interface: Interface, text: str) -> Ticket | None:
-        """What a client shows, None if nothing. `DeniedError` (UNAUTHENTICATED) if it proves nothing."""
+        """The ticket that a client shows, None for "". `DeniedError` (UNAUTHENTICATED) if it is malformed or
+        unproven."""
         if not text:
             return None
         try:

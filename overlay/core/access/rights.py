@@ -1,8 +1,6 @@
-"""What a client may do, by its subject and the claims of its token: publish and subscribe to event types, and
-administer them, as the overlay file permits.
+"""What a client may do, by its subject and the claims of its token, as the overlay file permits.
 
-Invariant: what no rule permits is denied, in the same sentence whether the event type exists or not.
-"""
+Invariant: what no rule permits is denied, in the same sentence whether the event type exists or not."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from covey.overlay.core.access.identity import DeniedError
 
 
 class Action(Enum):
-    """What is permitted by event type; the value is the name of the counter of its denials."""
+    """The value is the name of the counter of denials."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -24,7 +22,7 @@ class Action(Enum):
 
 
 AUTHENTICATION = "authentication"
-"""Clients without a token or certificate that is accepted, or with a name that is not theirs."""
+"""Clients without an accepted token or certificate, or with a name that is not theirs."""
 PUBLISHER = "publisher"
 """Events under the name of another publisher."""
 
@@ -38,9 +36,8 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Of the event types whose names match a glob, and of their events that match the policy `where`: a
-    filter whose variables are claims of the token, empty for all events.
-    """
+    """Permits event types whose names match the glob `types`, and of their events those that match the policy
+    `where`: a filter whose variables are claims of the token, empty for all events."""
 
     types: str
     where: str = ""
@@ -48,9 +45,8 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The permissions of clients whose subject matches one of the globs, and whose token has these claims,
-    each equal to the value or a list that contains it.
-    """
+    """The permissions of clients whose subject matches one of the globs, and whose token has each claim:
+    equal to the value, or a list that contains it."""
 
     subjects: tuple[str, ...] = ("*",)
     claims: Mapping[str, object] = field(default_factory=dict)
@@ -66,9 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Of one client; `claims` are those that its policies name. They end at `expires_ns` (since the epoch),
-    if ever.
-    """
+    """A client's; `claims` has only those that its policies name. `expires_ns` is since the epoch."""
 
     subject: str
     permissions: Mapping[Action, Sequence[Permission]]
@@ -79,16 +73,15 @@ class Rights:
         return any(fnmatchcase(type_name, each.types) for each in self.permissions[action])
 
     def policies(self, action: Action, type_name: str) -> tuple[str, ...] | None:
-        """The policies of which one must hold for an event of a type; None for every event."""
+        """The policies one of which an event of the type must satisfy; None for every event."""
         texts = [each.where for each in self.permissions[action] if fnmatchcase(type_name, each.types)]
         return tuple(texts) if all(texts) else None
 
     def whole(self, action: Action) -> bool:
-        """Whether no policy restricts it."""
         return not any(each.where for each in self.permissions[action])
 
     def may_all(self, action: Action) -> bool:
-        """Whether of every event type, as what shows a broker as a whole needs."""
+        """Whether it may do so for every event type, as views of a whole broker require."""
         return any(each.types == "*" for each in self.permissions[action])
 
     def require(self, action: Action, type_name: str) -> None:
@@ -113,7 +106,7 @@ def rights_of(
 
 
 def all_rights(subject: str) -> Rights:
-    """Those of a broker of the overlay, which its neighbours trust with everything anyway."""
+    """The rights of a broker of the overlay."""
     return Rights(subject, dict.fromkeys(Action, (Permission("*"),)))
 
 
@@ -122,14 +115,13 @@ def denial(subject: str, action: Action, type_name: str) -> str:
 
 
 def owner_of(name: str) -> str:
-    """Who a client's or publisher's name belongs to: what stands before its first slash. A client publishes
-    under names of its own owner alone, so that nobody can use up the sequence numbers of another.
-    """
+    """The owner of a client's or publisher's name: the part before its first slash. A client publishes only
+    under its owner's names, so that nobody can use up the sequence numbers of another."""
     return name.partition("/")[0]
 
 
 def owner_named(subject: str) -> str:
-    """The owner of a subject's names: the subject, with its slashes encoded so that owners are disjoint."""
+    """The subject, with its slashes encoded so that owners are disjoint."""
     return subject.replace("%", "%25").replace("/", "%2F")
 
 

@@ -1,17 +1,14 @@
 """Interest: one subscription of one interface, in the routing core; and the registry of a broker's interests.
 
-This is the paper's poset node (Φ, values, Φ^V): `filter` is Φ with its variables, `values` has a value for
-each, and `region` is Φ^V, what the two accept together (Jayaram et al., section 4.3 and Fig. 6 line 13).
-Posets order and slots carry what is `routed`: the filter without calls of operators with state, which readers
-alone evaluate. With an `announcement` (`moving/motion.py`), `region` is the announced one.
+This is the paper's poset node (Φ, values, Φ^V): `filter`, a value for each of its variables, and `region`,
+what they accept together (Jayaram et al., section 4.3 and Fig. 6 line 13). Posets and slots use `routed`: the
+filter without calls of stateful operators, which readers alone evaluate. With an `announcement`
+(`moving/motion.py`), `region` is the announced one.
 
 A *group* is a neighbour, or all clients together; each group has a poset.
 
-Invariant: `region` is that of `structure` under `announced`, and covers that of `routed` under `values`; a
-`uid` identifies one live interest of this broker, also in the matching engines, and is reused only after its
-release, so that uids stay dense. The columns of the registry let the result of a match be split by session
-without a Python statement per event.
-"""
+Invariant: `region` is `structure` under `announced`, and covers `routed` under `values`. A `uid` identifies
+one live interest of this broker, also in the engines; uids are reused after release, so they stay dense."""
 
 from __future__ import annotations
 
@@ -35,16 +32,15 @@ if TYPE_CHECKING:
 
 
 CLIENTS = "clients"
-"""The group of all clients."""
 
 
 def group_of(interface: Interface) -> str:
-    """The group that an interface belongs to."""
     return interface if interface.startswith("broker/") else CLIENTS
 
 
 class Interest:
-    """One subscription. Compared by identity; ordered, where order matters, by `uid` or by insertion."""
+    """Compared by identity; ordered by `uid` or by insertion. `epoch` is of the last message about it, on its
+    interface."""
 
     __slots__ = """
         _call_keys announcement epoch filter gains group interface loses region routed subscription_id uid
@@ -61,7 +57,6 @@ class Interest:
         self.filter = filter
         self.values = values
         self.epoch = 0
-        """Of the last message about it, on its interface."""
         self.announcement: Announcement | None = None
         self.routed = filter.stateless
         self.region: Region = self.routed.region(still(values, 0))
@@ -76,7 +71,7 @@ class Interest:
 
     @property
     def structure(self) -> Filter:
-        """What is routed, with every operand lifted to a variable (`Filter.lift`)."""
+        """`routed`, with every operand lifted to a variable (`Filter.lift`)."""
         return self.routed.lift()[0]
 
     @property
@@ -87,10 +82,8 @@ class Interest:
         return self.routed.lift_values(self.values)
 
     def move(self, values: Mapping[str, Scalar], now_ns: int = 0) -> bool:
-        """Take new values for some variables; true if the region changed.
-
-        Afterwards `gains` is true if events may match that did not before, `loses` if some may no longer.
-        """
+        """Take new values for some variables; True if the region changed. Afterwards `gains` is whether more
+        events may match, `loses` whether some no longer do."""
         values = self.values = {**self.values, **values}
         self._call_keys = ...
         old = self.region
@@ -112,7 +105,7 @@ class Interest:
         return self._call_keys
 
     def calls_by_text(self) -> dict[str, int]:
-        """The keys of its calls, by their texts with values; none where an operator is unknown here."""
+        """Keys of its stateless calls, by their texts with values; empty if an operator is unknown here."""
         keys = self.call_keys()
         calls = [call for call in self._still().calls if not is_stateful(call)]
         return {} if keys is None else dict(zip(map(write_call, calls), keys, strict=True))
@@ -133,7 +126,8 @@ class Interest:
 
 
 class Registry:
-    """`owner[uid]` is the number of an interest's interface and `subscription[uid]` its id there."""
+    """`owner[uid]` is the number of an interest's interface and `subscription[uid]` its id there, so that
+    numpy splits the result of a match by session."""
 
     def __init__(self) -> None:
         self.owner: npt.NDArray[np.int64] = np.full(64, -1, np.int64)
@@ -151,7 +145,6 @@ class Registry:
         filter: Filter,
         values: dict[str, Scalar],
     ) -> Interest:
-        """A new interest with a uid of its own."""
         uid = self._free.pop() if self._free else self._next
         interest = Interest(uid, interface, subscription_id, filter, values)
         if uid == self._next:
@@ -167,7 +160,6 @@ class Registry:
         return interest
 
     def rename(self, interest: Interest, subscription_id: int) -> None:
-        """Give the interest another id on its interface."""
         interest.subscription_id = subscription_id
         self.subscription[interest.uid] = subscription_id
 

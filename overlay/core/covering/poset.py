@@ -1,19 +1,15 @@
 """The covering poset of Jayaram et al. (Figs. 3 and 6), kept as a forest with witnesses.
 
-The paper's poset orders filters by `covers`; routing needs only its maximal elements, the *roots*, whose
-disjunction is the LUB. The forest therefore does not store the order. Each filter that is not a root has one
-*witness*, a filter of the forest that covers it, and a change of a filter affects only the nodes that have it
-as witness, and the roots.
+Routing needs only the maximal elements, the *roots*, whose disjunction is the LUB; so the order itself is not
+stored. A filter that is not a root has one *witness*, which covers it, and a change affects only the roots
+and the nodes that have the filter as witness.
 
 Invariants: each node is a root or has a witness; a witness is in the forest and covers its node; no root
-covers another; the chain of witnesses of a node ends at a root. Of equal filters the first to enter covers
-the others.
+covers another; a chain of witnesses ends at a root. Of equal filters the first to enter covers the others.
 
-Cost: a change of a node that stays covered compares it with its witness and with the nodes it witnesses; only
-a root, or a node whose witness no longer covers it, searches the roots. Few roots are scanned; many are also
-in an index of their regions (`matcher/covering/region_index.py`), which returns the few candidates worth
-comparing. What is found depends on the history of changes alone.
-"""
+Cost: a change of a node that stays covered compares it with its witness and the nodes it witnesses; only a
+root, or a node whose witness no longer covers it, searches the roots. Few roots are scanned, many indexed by
+region (`matcher/covering/region_index.py`). The result depends on the history of changes alone."""
 
 from __future__ import annotations
 
@@ -32,9 +28,7 @@ C = TypeVar("C", covariant=True)
 
 
 class Handover(NamedTuple, Generic[C]):
-    """An element that entered and may take over the slot of one that left: it covers that one (`wider`) or
-    was covered by it.
-    """
+    """`entered` may take over the slot of `left`: it covers `left` (`wider`) or was covered by it."""
 
     left: C
     entered: C
@@ -43,9 +37,8 @@ class Handover(NamedTuple, Generic[C]):
 
 @dataclass(slots=True)
 class Change(Generic[C]):
-    """A change of the roots of a poset, or of the bundles that merge them. An element that only took new
-    values has `moved`.
-    """
+    """A change of the roots of a poset, or of the bundles that merge them. `moved` elements only took new
+    values."""
 
     entered: Sequence[C] = ()
     moved: Sequence[C] = ()
@@ -61,8 +54,7 @@ NO_CHANGE: RootChange = Change()
 
 
 class Poset(ABC):
-    """The interface of a poset: apply one change and return that of the roots. Where it is not `exact`, a
-    root may be covered by another."""
+    """Applies a change and returns that of the roots. Unless `exact`, a root may be covered by another."""
 
     exact: ClassVar[bool] = True
 
@@ -110,9 +102,8 @@ class Poset(ABC):
 def handovers_among(
     left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
 ) -> list[Handover[Interest]]:
-    """The handovers found by comparing every root that left with every one that entered. A root that moved
-    before it left has none: its slot has its old region, which a new root need not cover.
-    """
+    """Handovers between all pairs of roots. A root that moved before it left has none: its slot has its old
+    region, which a new root need not cover."""
     handovers: list[Handover[Interest]] = []
     moved_uids = {node.uid for node in moved}
     for old in left:
@@ -129,9 +120,8 @@ FEW = 16
 
 
 class Roots:
-    """The roots of a forest in order of entry, and its two queries. More than `few` have an index of their
-    regions, which is one without kernels until these are loaded.
-    """
+    """The roots of a forest in order of entry, with their searches. More than `few` have an index, uncompiled
+    until the kernels are loaded."""
 
     def __init__(self, few: float = FEW) -> None:
         self._nodes: dict[int, Interest] = {}
@@ -157,9 +147,8 @@ class Roots:
                 self._index = None
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        """A root has a new region: returns a root that covers it, if it lost something, or else those that it
-        covers, if it gained something.
-        """
+        """A root has a new region: returns a root that covers it, if it lost something, or else the roots
+        that it covers, if it gained something."""
         if len(self._nodes) == 1:
             return None, []
         index = self._searched()
@@ -171,15 +160,14 @@ class Roots:
         return cover, self._all_under(node, narrower, self._nodes) if narrower and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
-        """A root, other than the node itself, that covers it; of these uids, if there are any."""
+        """A root, other than the node itself, that covers it; only uids in `among`, if given."""
         index = self._searched()
         candidates = self._nodes if index is None else index.may_cover(node.region, node.uid)
         return self._first_over(node, candidates, self._nodes if among is None else among)
 
     def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        """The roots, other than the node itself, that it covers, in order of their entry; of these uids, if
-        there are any.
-        """
+        """The roots, other than the node itself, that it covers, in order of entry; only uids in `among`, if
+        given."""
         index = self._searched()
         candidates = self._nodes if index is None else index.may_be_covered(node.region, node.uid)
         return self._all_under(node, candidates, self._nodes if among is None else among)
@@ -225,7 +213,6 @@ class Roots:
         return uid in self._nodes
 
     def __iter__(self) -> Iterator[Interest]:
-        """In order of their entry."""
         return iter(self._nodes.values())
 
     def __len__(self) -> int:
@@ -233,14 +220,12 @@ class Roots:
 
 
 class Forest(Poset):
-    """The poset of production."""
-
     def __init__(self, roots: Roots | None = None) -> None:
         super().__init__()
         self._roots = Roots() if roots is None else roots
         self._witness: dict[int, int] = {}
         self._witnessed: dict[int, dict[int, None]] = {}
-        # What the current change has done so far; empty between changes.
+        # The current change so far; empty between changes.
         self._was_root: dict[int, tuple[Interest, bool]] = {}
         self._former: dict[int, int] = {}  # a node that lost its witness -> that witness
         self._absorber: dict[int, int] = {}  # a root that became covered -> its witness then
@@ -253,7 +238,7 @@ class Forest(Poset):
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> RootChange:
-        """See `Poset.change`. Insertion comes first, so that orphaned nodes get a new witness only once."""
+        """Insertion comes first, so that orphaned nodes get a new witness only once."""
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
@@ -312,7 +297,7 @@ class Forest(Poset):
         for uid in orphans:
             node = self._nodes[uid]
             above = self._surviving(uid)
-            # One that has moved may be below the node by now.
+            # A witness that has moved may be below the node by now.
             below = moved and above is not None and self.root_of(above) is node
             if above is not None and not below and holds_region(above.region, node.region):
                 self._link(node, above)
@@ -337,8 +322,7 @@ class Forest(Poset):
 
     def _place(self, node: Interest, near: Interest | None = None) -> Interest:
         """Place a node without witness: below a root that covers it, or as a root above those it covers.
-        Returns that root. If `near`, the root above its sibling, covers it too, no other is searched.
-        """
+        Returns that root. `near`, the root above a sibling, is tried first."""
         if near is not None and near.uid in self._roots and holds_region(near.region, node.region):
             self._link(node, near)
             return near
@@ -427,7 +411,6 @@ class Forest(Poset):
 
     @property
     def searched(self) -> Roots:
-        """Its roots, for queries of a second level (`JointRoots`), which has no own."""
         return self._roots
 
     def root_of(self, node: Interest) -> Interest:
@@ -447,12 +430,10 @@ class Forest(Poset):
 class JointRoots(Roots):
     """The roots of the second level: the maximal elements among the roots of all groups except one.
 
-    Two roots of one group never cover each other, so both queries search only the other groups, in the roots
-    of their own forests. Nothing is searched where one group has all the interest, as at the edge of an
-    overlay, and no neighbour needs an index of its own. Invariant: at a query the groups' forests have
-    applied the current change; nodes that this level has not yet added, or that are covered here, are
-    excluded from the result.
-    """
+    Roots of one group never cover each other, so searches use the roots of the other groups' forests, and no
+    neighbour needs an index of its own. Where one group has all the interest, as at the edge of an overlay,
+    nothing is searched. Invariant: at a query the groups' forests have applied the current change; nodes that
+    this level has not added yet, or that are covered here, are excluded."""
 
     def __init__(self, groups: Mapping[str, Forest], exclude: str) -> None:
         super().__init__(few=math.inf)

@@ -1,15 +1,13 @@
-"""Imperfect merging under a budget: at most so many bundles per neighbour and event type; and the kinds of
-merging by name.
+"""Imperfect merging: at most `budget` bundles per neighbour and event type; and the kinds of merging by name.
 
-While fewer exist, a root gets a bundle of its own. Then it joins the bundle that grows least by it, or two
-other bundles are merged to make room where that costs less; one such pair is tried per change, in turn, so
-that a bad grouping improves over time. Growth is measured per attribute, relative to the range of all bounds
-seen; dropping an attribute counts as several ranges.
+While fewer exist, a root gets its own bundle. Then it joins the bundle that grows least, or two other bundles
+are merged to make room where that costs less; one such pair is tried per change, in turn, so that a bad
+grouping improves over time. Growth is relative to the range of all bounds seen, summed over attributes;
+dropping an attribute counts as several ranges.
 
-Invariants: at most `budget` bundles; the hull of a bundle covers its roots. After roots have left it may be
-wider than needed: it is recomputed after half as many roots have left or moved as there are, so that a change
-costs O(1) on average. A change outside of the bundle's hull costs O(budget).
-"""
+Invariants: at most `budget` bundles; a hull covers its roots, and may be wider than needed after roots have
+left. It is recomputed once half of its roots have left or moved, so a change costs O(1) on average. A change
+outside of the bundle's hull costs O(budget)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,6 @@ class _HullBundle(Bundle):
 
 
 class BudgetMerger(Merger):
-    """At most `budget` bundles."""
-
     def __init__(self, budget: int) -> None:
         super().__init__()
         self.budget: int = budget
@@ -104,7 +100,7 @@ class BudgetMerger(Merger):
         return bundle
 
     def _nearest(self, hull: Hull, exclude: _HullBundle | None) -> tuple[float, _HullBundle]:
-        """The growth of the bundle that grows least by a hull, and that bundle."""
+        """The least growth by the hull, and the bundle that grows so."""
         best: tuple[float, _HullBundle] | None = None
         for bundle in self._all:
             if bundle is not exclude:
@@ -115,7 +111,7 @@ class BudgetMerger(Merger):
         return best
 
     def _growth(self, a: Hull, b: Hull) -> float:
-        """How much wider a hull of both is than either, in ranges of all bounds seen."""
+        """How much wider a hull of both is than each, in ranges of all bounds seen."""
         cost, shared, scales = 0.0, 0, self._scales
         for attribute, (low, high) in a.items():
             other = b.get(attribute)
@@ -130,7 +126,7 @@ class BudgetMerger(Merger):
         return cost + _DROPPED_ATTRIBUTE * (len(a) + len(b) - 2 * shared)
 
     def _absorb(self, bundle: _HullBundle, other: _HullBundle) -> None:
-        """Merge another bundle into one."""
+        """Move all members of `other` into `bundle`."""
         self._touch(bundle)
         self._touch(other)
         hull = _hull_of(other)
@@ -144,7 +140,7 @@ class BudgetMerger(Merger):
     # --- the hull of a bundle -------------------------------------------------------------------------------
 
     def _fit(self, bundle: _HullBundle, more: Hull | None) -> None:
-        """Set the hull of a touched bundle; `more` is that of a new member, if any."""
+        """Set the hull of a touched bundle; `more` is the hull of a new member, if any."""
         bundle.size = len(bundle.members)
         if not bundle.size:
             self._all.remove(bundle)
@@ -175,15 +171,12 @@ def _hull_of(bundle: _HullBundle) -> Hull:
 
 MERGINGS = ("off", "perfect", "budget")
 MERGING_BUDGET = 64
-"""The default for bundles per neighbour and event type."""
+"""The default bundles per neighbour and event type."""
 
 
 def merger_factory(merging: str, budget: int, routing: str) -> Callable[[], Merger | None]:
-    """Creates the merger of one neighbour and event type, None if nothing is merged.
-
-    Raises `ValueError` for another name, a budget below 1, and for merging in the static mode, where slots do
-    not change.
-    """
+    """Creates the merger of one neighbour and event type, None if nothing is merged. Raises `ValueError` for
+    another name, a budget below 1, and for merging with static routing, where no slot changes."""
     if merging not in MERGINGS:
         raise ValueError(f"merging {merging!r}: expected one of {', '.join(MERGINGS)}")
     if budget < 1:

@@ -1,11 +1,9 @@
 """Hulls: one interval per attribute around one or several roots; and a hull as a filter.
 
 Numbers and timestamps have any interval, strings and booleans a single value. All hulls of the same
-attributes have one structure, `x between $1 and $2 and s == $3`, whatever the operators of the roots: an open
-end is a bound at infinity, so that adding or dropping a bound is an update of a value (proposed in Jayaram et
-al., section 6). An attribute without an interval may be missing, which no bounds express: another set of
-attributes is another structure.
-"""
+attributes have one structure, `x between $1 and $2 and s == $3`: an open end is a bound at infinity, so
+adding or dropping a bound updates a value (proposed in Jayaram et al., section 6). An attribute without an
+interval may be missing, which no bounds express: another set of attributes is another structure."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _DOUBLE = Struct("<d").unpack
 
 
 def exact_hull(region: Region) -> Hull | None:
-    """The hull equal to a region; None if there is none."""
+    """The hull equal to a region, None if there is none."""
     conjunctions = region.conjunctions
     if conjunctions is None or len(conjunctions) != 1 or conjunctions[0].atoms:
         return None
@@ -71,7 +69,6 @@ def join(event_type: EventType, a: Hull, b: Hull) -> Hull:
 
 
 def covers_hull(wider: Hull, narrower: Hull) -> bool:
-    """Whether one hull covers another."""
     for attribute, (low, high) in wider.items():
         other = narrower.get(attribute)
         if other is None or other[0] < low or other[1] > high:
@@ -85,13 +82,13 @@ def axes(event_type: EventType, hull: Hull) -> list[str]:
 
 
 def ends(kind: Kind, low: Cut, high: Cut) -> tuple[Scalar, Scalar] | None:
-    """The least and the greatest value between two cuts; None if no closed interval is equivalent."""
+    """The least and the greatest value between two cuts, None if no closed interval is equivalent."""
     line = LINES[kind]
     if kind is Kind.STRING:
         only = only_string((low, high), 0)
         return None if only is None else (only, only)
     if low < line.low or high > line.top or kind is Kind.STRINGS:
-        return None  # a missing value, or NaN, or any list
+        return None  # missing values, NaN, or any list
     if kind is Kind.BOOL:
         return (bool(low), bool(low)) if high == low + 1 else None
     if kind is Kind.INT64:
@@ -110,7 +107,7 @@ def _float_of(key: int) -> float:
 
 
 class Shape:
-    """The structure of all hulls of one set of attributes, and its values for a hull."""
+    """The structure of all hulls of one set of attributes."""
 
     __slots__ = ("_event_type", "_parts", "structure")
 
@@ -132,7 +129,7 @@ class Shape:
             self._parts.append((str(place), *parts[operand.name]))
 
     def values(self, hull: Hull) -> dict[str, Scalar]:
-        """The values of the structure's variables for a hull of these attributes."""
+        """Values of the structure's variables; `hull` has the shape's attributes."""
         values: dict[str, Scalar] = {}
         for name, attribute, end in self._parts:
             pair = ends(self._event_type.attributes[attribute], *hull[attribute])

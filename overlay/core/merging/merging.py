@@ -1,15 +1,13 @@
 """Merging: a *bundle* of several roots occupies one slot (perfect and imperfect merging, as in Siena and
 PADRES).
 
-Every root is in one bundle, and every bundle has a slot. A bundle's content is a hull (`hull.py`) that covers
-its roots; that of a single root without exact hull is the root's filter. Events in the hull that no root
-accepts are dropped by the broker that receives them, and counted (`Counters.events_unwanted`).
+Every root is in one bundle, and every bundle has a slot. Its content is a hull (`hull.py`) that covers its
+roots, or the filter of a single root without exact hull. The broker that receives events in the hull that no
+root accepts drops and counts them (`Counters.events_unwanted`).
 
-`perfect.py` and `budget.py` choose the roots of a bundle. This module derives the change of the bundles from
-a change of the roots. A bundle only becomes wider or narrower; one that would do both is replaced by a new
-one, unless it has a single root. So with the order of messages of `slots.py` (SUB, wider, narrower, USUB) no
-event is missed that matches before and after.
-"""
+A bundle only becomes wider or narrower. One that would do both is replaced by a new one, unless it has a
+single root. So with the order of `slots.py` (SUB, wider, narrower, USUB) no event is missed that matches
+before and after."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _FEW_PAIRS = 64
 
 
 class Bundle:
-    """The content of one slot for some roots; `hull` is None where it is one root's own filter."""
+    """The content of one slot for `size` roots; `hull` is None if it is the filter of the single `root`."""
 
     __slots__ = ("announced", "hull", "root", "size", "structure", "uid")
 
@@ -58,7 +56,7 @@ class _Before(NamedTuple):
 
 
 class Merger(ABC):
-    """The bundles of one neighbour and event type; at most `budget` of them, if it has one."""
+    """The bundles of one neighbour and event type; at most `budget`, if it has one."""
 
     budget: int | None = None
 
@@ -66,7 +64,7 @@ class Merger(ABC):
         self._schema: EventType | None = None
         self._bundle_of: dict[int, Bundle] = {}
         self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._before: dict[int, _Before] = {}  # the bundles that the current change has touched
+        self._before: dict[int, _Before] = {}  # bundles touched by the current change
         self._next = 0
 
     def change(self, roots: RootChange) -> Change[Bundle]:
@@ -99,11 +97,10 @@ class Merger(ABC):
         return self._schema
 
     def bundle_of(self, root: Interest) -> Bundle:
-        """The bundle of a root."""
         return self._bundle_of[root.uid]
 
     def bundles(self) -> list[Bundle]:
-        """All bundles, in order of their first root's entry."""
+        """In order of their first root's entry."""
         return list({bundle.uid: bundle for bundle in self._bundle_of.values()}.values())
 
     @abstractmethod
@@ -116,12 +113,12 @@ class Merger(ABC):
 
     @abstractmethod
     def _move(self, root: Interest) -> None:
-        """This root alone has a new region."""
+        """Only this root has a new region."""
 
     # --- for the kinds of merging ---------------------------------------------------------------------------
 
     def _begin(self, bundle: Bundle) -> None:
-        """A bundle is new."""
+        """Call for a new bundle."""
         self._before[bundle.uid] = _Before(bundle, False, None, 0)
 
     def _uid(self) -> int:
@@ -136,7 +133,7 @@ class Merger(ABC):
     # --- the change of the bundles --------------------------------------------------------------------------
 
     def _summary(self) -> Change[Bundle]:
-        """`moved` is in the order in which it is sent: bundles that grow come first."""
+        """`moved` is in the order of sending: bundles that grow come first."""
         entered: list[Bundle] = []
         left: list[Bundle] = []
         grown: list[Bundle] = []
@@ -195,7 +192,6 @@ class Merger(ABC):
         return handovers
 
     def _set_content(self, bundle: Bundle) -> None:
-        """Set structure and values from the hull, or from the single root."""
         if bundle.hull is None:
             assert bundle.root is not None
             bundle.structure, bundle.announced = bundle.root.structure, bundle.root.announced

@@ -1,14 +1,12 @@
 """Perfect merging: roots that differ in one interval alone, and whose intervals meet, are one bundle.
 
-Roots with the same intervals in all attributes but one, the *axis*, are on one *line*. On a line the roots
-whose intervals overlap or touch form a run, which is a bundle: its hull is exactly the union of its roots. No
-root covers another, so the lower ends in a run ascend and so do the upper ends, and whether a run is split by
-the removal of a root depends on its two neighbours alone.
+Roots with the same intervals in all attributes but one, the *axis*, are on one *line*. Roots on a line whose
+intervals overlap or touch form a run, which is a bundle: its hull is exactly their union. No root covers
+another, so both ends ascend in a run, and its two neighbours decide whether the removal of a root splits it.
 
-Invariants: a bundle of several roots is on the line of its axis; a bundle of one is on a line for each axis
-it could be merged along; bundles on a line do not touch. Cost: binary searches in sorted lists, and O(roots
-of the smaller part) where bundles are merged or split.
-"""
+Invariants: a bundle of several roots is on the line of its axis; a bundle of one is on a line for each axis;
+bundles on a line do not touch. Cost: binary searches, and O(roots of the smaller part) to merge or split
+bundles."""
 
 from __future__ import annotations
 
@@ -67,8 +65,6 @@ def _span(run: _Run, axis: str) -> tuple[Cut, Cut]:
 
 
 class PerfectMerger(Merger):
-    """Bundles whose hull is exactly the union of their roots."""
-
     def __init__(self) -> None:
         super().__init__()
         self._lines: dict[tuple[Any, ...], _Line] = {}
@@ -117,7 +113,6 @@ class PerfectMerger(Merger):
     # --- joining --------------------------------------------------------------------------------------------
 
     def _insert(self, root: Interest, hull: Hull | None, own: _Run | None) -> None:
-        """Insert a root among those it touches on some line, or in a bundle of its own."""
         self._hulls[root.uid] = hull
         if hull is not None and self._join(root.uid, hull):
             return

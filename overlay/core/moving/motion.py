@@ -1,16 +1,14 @@
 """Variables that move by themselves, and the wider bounds that a broker announces for bounds that change.
 
-*Motion.* `$limit = Motion(100.0, 0.5)` is 100 now and 0.5 more every second. A filter is evaluated at the
-ingress time of the event, so the result is the same everywhere; joined events share one (`joining.py`). A
-moving variable may only be a bound of an attribute, in `<`, `<=`, `>`, `>=` or `between`.
+*Motion.* `$limit = Motion(100.0, 0.5)` is 100 now and 0.5 more every second. Filters are evaluated at the
+event's ingress time, so the result is the same everywhere; joined events share one (`joining.py`).
 
 *Announcements* are what a broker forwards for a client's subscription (future work in Jayaram et al., section
-6). Damping: a bound is announced wider by some typical steps, so that changes within cost no message. Motion:
-a bound is announced as wide as it becomes within `HORIZON_NS`, and renewed before that ends. Invariant: the
-announced bounds cover the subscription at every time from `LATE_NS` ago (the longest that events may be in
-flight) to `until_ns`. Delivery stays exact: the client's broker matches without the slack, and the client
-evaluates motion.
-"""
+6). Damping announces a bound some typical steps wider, so that changes within cost no message. A motion is
+announced as wide as it becomes within `HORIZON_NS`, and renewed before that ends. Invariant: announced bounds
+cover the subscription at every time from `LATE_NS` ago (the longest that events may be in flight) to
+`until_ns`. Delivery stays exact: the client's broker matches without the slack, and the client evaluates
+motion."""
 
 from __future__ import annotations
 
@@ -46,23 +44,18 @@ class Motion:
 
 
 def leaves(expression: Expression) -> list[Leaf]:
-    """The leaves of an expression, in order."""
     if isinstance(expression, And | Or):
         return [leaf for part in expression.parts for leaf in leaves(part)]
     return [expression]
 
 
 def predicates(expression: Expression) -> list[Predicate]:
-    """The leaves that are predicates, in order."""
     return [leaf for leaf in leaves(expression) if isinstance(leaf, Predicate)]
 
 
 def directions(filter: Filter) -> dict[str, int]:
-    """For each variable the direction that widens the filter: 1 up, -1 down, 0 neither.
-
-    A variable that occurs in both directions has 0, and so has one of a call. Exact for a structure, where
-    each variable occurs once.
-    """
+    """For each variable the direction that widens the filter: 1 up, -1 down, 0 for neither, both, or a call's
+    argument. Exact for a structure, where each variable occurs once."""
     signs: dict[str, int] = {}
     for leaf in leaves(filter.expression):
         widening = {} if isinstance(leaf, Call) else SPECS[leaf.operator].widening
@@ -80,7 +73,7 @@ def _operands(leaf: Leaf) -> tuple[object, ...]:
 
 
 def moves(values: Mapping[str, object]) -> bool:
-    """Whether any of these values is a motion."""
+    """Whether any value is a motion."""
     return Motion in map(type, values.values())
 
 
@@ -97,8 +90,7 @@ def check_values(
     """As `Filter.check_values`, with motions among the values; those without `since_ns` start at `now_ns`.
 
     `VariableError` names a moving variable that is not a bound, whose value or rate is not finite, or whose
-    filter calls an operator with state: each batch would have other values, and state belongs to them.
-    """
+    filter calls a stateful operator: state belongs to values, which would differ with each batch."""
     if not moves(values):
         return filter.check_values(values, partial=partial)
     for call in filter.calls:
@@ -149,7 +141,7 @@ _INT64 = 1 << 63
 
 
 def hull(filter: Filter, values: Mapping[str, Scalar], from_ns: int, until_ns: int) -> dict[str, Scalar]:
-    """Values for the structure's variables that accept whatever the filter accepts in this time span."""
+    """Values of the structure's variables that accept whatever the filter accepts in this time span."""
     first = filter.lift_values(still(values, from_ns))
     if not moves(values):
         return first
@@ -164,14 +156,14 @@ def hull(filter: Filter, values: Mapping[str, Scalar], from_ns: int, until_ns: i
 
 
 class Announcement:
-    """The announced values of one subscription. `damping` is the slack in typical steps, 0 for none."""
+    """The announced values of one subscription, valid until `until_ns`, 0 for ever. `damping` is the slack in
+    typical steps."""
 
     __slots__ = ("_damping", "_directions", "_filter", "_last", "_steps", "structure", "until_ns", "values")
 
     def __init__(self, filter: Filter, values: Mapping[str, Scalar], damping: float, now_ns: int) -> None:
         self.structure = filter.lift()[0]
         self.until_ns = 0
-        """The end of its validity; 0 if it has none."""
         self._filter = filter
         self._damping = damping
         self._directions = directions(self.structure)
@@ -190,7 +182,7 @@ class Announcement:
         return 0 < self.until_ns < now_ns + MARGIN_NS
 
     def move(self, values: Mapping[str, Scalar], now_ns: int) -> bool:
-        """Take new values of the subscription; whether the announced values change. O(operands)."""
+        """Take new values of the subscription; True if the announced ones change. O(operands)."""
         needed = self._needed(values, now_ns)
         for name, value in needed.items():
             step = _distance(value, self._last[name])
@@ -231,7 +223,7 @@ def _is_number(value: Scalar) -> TypeGuard[int | float]:
 
 
 def _distance(a: Scalar, b: Scalar) -> float:
-    """The distance of two numbers; 0 if one is no number, or the distance is not finite."""
+    """0 if either is no number, or the distance is not finite."""
     if not _is_number(a) or not _is_number(b):
         return 0.0
     distance = abs(a - b)

@@ -1,17 +1,15 @@
 """Limits of the time of named operators in a broker: which call may run now, on how many events, until when.
 
-Three bounds. A *turn*, all that the broker does before it looks at its connections again, has `turn_ms` for
-all operators together. Each operator, and each distinct call of one, has a *budget*: a share of every second,
-saved up for one second. And one call has a *deadline*. What is over a bound is undecided, so the events go on
-to the next broker and in the end to the subscriber, who evaluates: a dear operator costs traffic, never the
-time of others.
+Three bounds. A *turn*, all that the broker does between two looks at its connections, has `turn_ms` for all
+operators. Each operator, and each distinct call, has a *budget*: a share of time, saved up for at most one
+second. Each call has a *deadline*. Over a bound, events stay undecided and are evaluated further on, at last
+by the subscriber: a costly operator costs traffic, but no time of others.
 
-An operator that passes its deadline is suspended at once, one that raises or returns what it must not after
-some faults in a row; each suspension is twice as long as the last, until a call succeeds. Calls that go on
-past their deadline are abandoned. While as many of one operator go on as the limit says, it is off.
+An operator is suspended at once when it passes its deadline, and after several faults in a row when it raises
+or returns a wrong answer. Each suspension is twice as long as the last, until a call succeeds. Calls past
+their deadline are abandoned; an operator with `abandoned_calls` still running is off.
 
-A state machine without I/O: the time, in nanoseconds of a clock that never jumps, is given.
-"""
+A state machine without I/O; times are nanoseconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -21,18 +19,18 @@ from dataclasses import dataclass
 NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _FIRST_EVENTS = 16
-"""Events of the first call of an operator whose cost nobody has declared, and of one after a suspension."""
+"""Events of the first call of an operator without a declared cost, and of the first after a suspension."""
 _LEARNING_EVENTS = 64
-"""A call of so many events, or more, has half of the weight in the learned cost; one of fewer less."""
+"""Calls of at least so many events have weight 1/2 in the learned cost, smaller ones less."""
 _LEAST_NS = 5_000_000
-"""With less time left than for a few events, and than this, there is no call: its cost would be its own."""
+"""With less time left than this, and than for a few events, no call is made: overhead would exceed it."""
 _MOST_CALLS = 4_096
-"""Distinct calls whose budgets are stored; one that comes again after more others has a new one."""
+"""Distinct calls whose budgets are stored, the latest ones; others begin anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorLimits:
-    """The limits, as in the section `operators` of the overlay file (docs/operators.md)."""
+    """The section `operators` of the overlay file (docs/operators.md)."""
 
     deadline_ms: float = 200.0
     turn_ms: float = 50.0
@@ -46,9 +44,8 @@ class OperatorLimits:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a call may do now: the number of its events, and the time that it has for them. Without events,
-    `reason` is why, as what follows the operator's name and a colon.
-    """
+    """How many events a call may have now, and for how long. Without events, `reason` follows the operator's
+    name and a colon."""
 
     events: int
     deadline_ns: int = 0
@@ -78,34 +75,29 @@ class Budget:
 
 
 class _Operator:
-    """The state of one operator."""
+    """`cost_ns` is per event, 0 while unknown; `faults` are in a row; `suspension_ns` is the length of the
+    last suspension, 0 after a success; `probing` until the first call after a suspension has succeeded."""
 
     __slots__ = ("budget", "cost_ns", "faults", "probing", "suspended_until_ns", "suspension_ns", "why")
 
     def __init__(self, budget: Budget, cost_ns: float) -> None:
         self.budget = budget
         self.cost_ns = cost_ns
-        """Of one event; 0: unknown."""
         self.faults = 0
-        """In a row."""
         self.suspended_until_ns = 0
         self.suspension_ns = 0
-        """The length of the last suspension; 0 after a success."""
         self.probing = False
-        """Whether the next call is the first after a suspension."""
         self.why = ""
 
 
 class Limiter:
-    """The limits of all operators of one broker."""
-
     def __init__(self, limits: OperatorLimits) -> None:
         self._operators: dict[str, _Operator] = {}
         self._calls: OrderedDict[int, Budget] = OrderedDict()
         self.set_limits(limits, 0)
 
     def set_limits(self, limits: OperatorLimits, now_ns: int) -> None:
-        """From now on other limits; every operator and call begins with a full budget."""
+        """Every operator and call begins with a full budget."""
         self.limits = limits
         self._turn_left_ns = round(limits.turn_ms * _NS_PER_MS)
         shares_ns = min(limits.operator_share, limits.call_share) * NS_PER_S
@@ -115,7 +107,6 @@ class Limiter:
         self._calls.clear()
 
     def begin_turn(self) -> None:
-        """The broker begins another turn."""
         self._turn_left_ns = round(self.limits.turn_ms * _NS_PER_MS)
 
     def grant(
@@ -128,9 +119,8 @@ class Limiter:
         abandoned: int = 0,
         cost_us: float | None = None,
     ) -> Grant:
-        """How many of some events the next call of an operator may have. `abandoned` of its calls go on past
-        their deadlines; `cost_us` is its declared cost.
-        """
+        """How many of `events` the operator's next call may have. `abandoned` of its calls still run past
+        their deadlines; `cost_us` is its declared cost per event; `key` identifies the call."""
         operator = self._operators.get(name)
         if operator is None:
             budget = Budget(self.limits.operator_share, now_ns)
@@ -165,7 +155,7 @@ class Limiter:
         return budget
 
     def succeeded(self, name: str, key: int, events: int, took_ns: int) -> None:
-        """A call that was granted has answered."""
+        """A granted call has answered."""
         operator = self._operators[name]
         operator.faults = operator.suspension_ns = 0
         operator.probing = False
@@ -176,9 +166,8 @@ class Limiter:
         self._spend(operator, key, took_ns)
 
     def failed(self, name: str, key: int, took_ns: int, now_ns: int, why: str, *, late: bool = False) -> None:
-        """A call that was granted has failed, or passed its deadline (`late`); `why` is the end of a sentence
-        about the operator.
-        """
+        """A granted call has failed, or passed its deadline (`late`); `why` ends a sentence about the
+        operator."""
         operator, limits = self._operators[name], self.limits
         operator.faults += 1
         operator.why = why
@@ -198,16 +187,16 @@ class Limiter:
             budget.spend(took_ns)
 
     def suspended_s(self, name: str, now_ns: int) -> float:
-        """For how many seconds an operator gets no calls; 0 for one that does."""
+        """Seconds until the operator gets calls again; 0 if it does now."""
         operator = self._operators.get(name)
         return 0.0 if operator is None else max(0.0, (operator.suspended_until_ns - now_ns) / NS_PER_S)
 
     def why(self, name: str) -> str:
-        """Its last fault since it succeeded, as the end of a sentence; empty without one."""
+        """The fault since the last success, as the end of a sentence; empty without one."""
         operator = self._operators.get(name)
         return "" if operator is None else operator.why
 
     def cost_us(self, name: str) -> float:
-        """Its learned cost of one event; 0 while it is unknown."""
+        """The learned cost of one event; 0 while unknown."""
         operator = self._operators.get(name)
         return 0.0 if operator is None else operator.cost_ns / 1e3

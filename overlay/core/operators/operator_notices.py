@@ -1,10 +1,9 @@
 """Notices to subscribers: named operators in their filters that did not answer at some broker.
 
-The broker whose operator did not answer counts the events, and sends a `Notice` now and then to whoever has
-subscriptions that call it: its clients, and neighbours, which pass it on in the same way. Invariant: of one
-operator and broker no more than one notice leaves within `FIRST_INTERVAL_NS`; while the cause stays,
-intervals double. What is not told yet is counted in the next one.
-"""
+That broker counts the undecided events, and sends a `Notice` to clients and neighbours whose subscriptions
+call the operator; neighbours pass it on likewise. Invariant: at most one notice per operator and broker
+leaves within `FIRST_INTERVAL_NS`. While the cause stays, intervals double. The next notice counts what was
+not reported."""
 
 from __future__ import annotations
 
@@ -23,13 +22,11 @@ MOST_NAMED = 100
 MOST_COUNTED = 2**64 - 1
 """The greatest count that a notice has on the wire."""
 _MOST_SOURCES = 1_000
-"""Pairs of operator and broker that are stored. Another takes the place of the one that is silent for longest
-if a notice of that may leave again, and is not told of otherwise."""
+"""Pairs of operator and broker that are stored. Another replaces the longest silent one if that may send
+again; otherwise it is ignored."""
 
 
 class Caller(Protocol):
-    """A subscription of an interface: an `Interest`."""
-
     @property
     def uid(self) -> int: ...
     @property
@@ -41,8 +38,6 @@ class Caller(Protocol):
 
 
 class Callers:
-    """The interests whose filters call each operator."""
-
     __slots__ = ("_by_operator",)
 
     def __init__(self) -> None:
@@ -60,15 +55,14 @@ class Callers:
                 self._by_operator.pop(call.operator, None)
 
     def operators(self) -> tuple[str, ...]:
-        """The operators that some filter calls, in order of appearance."""
+        """Operators that some filter calls, in order of appearance."""
         return tuple(self._by_operator)
 
     def count(self, operator: str) -> int:
-        """How many interests call an operator."""
         return len(self._by_operator.get(operator, ()))
 
     def interfaces(self, operator: str) -> dict[Interface, list[int]]:
-        """The interfaces whose interests call an operator, each with the ids of the first of them."""
+        """The interfaces with interests that call an operator, each with its first `MOST_NAMED` ids."""
         interfaces: dict[Interface, list[int]] = {}
         for interest in self._by_operator.get(operator, {}).values():
             ids = interfaces.setdefault(interest.interface, [])
@@ -78,7 +72,7 @@ class Callers:
 
 
 class _Source:
-    """What one operator did at one broker, as far as it was not told."""
+    """What is not yet reported of one operator at one broker, learned from `neighbour` ("": this broker)."""
 
     __slots__ = ("count", "interval_ns", "neighbour", "next_ns", "reason")
 
@@ -86,13 +80,12 @@ class _Source:
         self.count = 0
         self.reason = ""
         self.neighbour: Interface = ""
-        """Where notices of it come from; "" for this broker itself."""
         self.next_ns = 0
         self.interval_ns = FIRST_INTERVAL_NS
 
 
 class Notices:
-    """The notices of one broker. `undecided` and `received` collect, `due` returns what is to be sent."""
+    """The notices of one broker: `undecided` and `received` collect them, `due` returns those to send."""
 
     __slots__ = ("_broker", "_callers", "_now_ns", "_sources", "touched")
 
@@ -101,16 +94,15 @@ class Notices:
         self._callers = callers
         self._sources: dict[tuple[str, str], _Source] = {}
         self.touched: dict[tuple[str, str], None] = {}
-        """What there is to look at."""
+        """Sources with news; an ordered set."""
         self._now_ns = 0
-        """When `due` was called last."""
+        """The time of the last `due`."""
 
     def undecided(self, operator: str, reason: str, events: int) -> None:
-        """An operator has no answer for some events here; `reason` is the end of a sentence about it."""
+        """An operator has no answer for some events here; `reason` ends a sentence about it."""
         self._add(operator, self._broker, reason, events, "")
 
     def received(self, notice: Notice, neighbour: Interface) -> None:
-        """A neighbour has sent a notice."""
         self._add(notice.operator, notice.broker, notice.reason, notice.count, neighbour)
 
     def _add(self, operator: str, broker: str, reason: str, events: int, neighbour: Interface) -> None:
@@ -120,13 +112,13 @@ class Notices:
             if len(self._sources) >= _MOST_SOURCES and not self._forget_one():
                 return
             source = _Source()
-        self._sources[key] = source  # behind all others
+        self._sources[key] = source  # moves to the end
         source.count = min(source.count + events, MOST_COUNTED)
         source.reason, source.neighbour = reason, neighbour
         self.touched[key] = None
 
     def _forget_one(self) -> bool:
-        """Forget what is silent for longest; false, and nothing changes, where it would be told too early."""
+        """Remove the longest silent source, unless its next notice may not leave yet; False then."""
         first, source = next(iter(self._sources.items()))
         if self._now_ns < source.next_ns:
             return False
@@ -135,7 +127,7 @@ class Notices:
         return True
 
     def due(self, now_ns: int) -> Iterator[tuple[Interface, Notice]]:
-        """The notices to send at this time, and to whom."""
+        """The notices to send now, and to whom."""
         self._now_ns = now_ns
         touched, self.touched = self.touched, {}
         for key in touched:
@@ -143,7 +135,7 @@ class Notices:
             if now_ns < source.next_ns:
                 continue
             if now_ns - source.next_ns > source.interval_ns:
-                source.interval_ns = FIRST_INTERVAL_NS  # after a while without it
+                source.interval_ns = FIRST_INTERVAL_NS  # silent for a while
             operator, broker = key
             yield from _addressed(
                 Notice(operator, broker, source.reason, source.count),

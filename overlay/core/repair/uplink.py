@@ -1,23 +1,22 @@
-"""Which upward links a broker may have, by the order that all brokers compute from the overlay file, and when
-it takes another one.
+"""Which upward links a broker may have, in an order that all brokers compute from the overlay file, and when
+it changes its link.
 
-The tree of the file has its root at the file's first broker. *Rank* is the place of a broker in breadth-first
-order from there, neighbours in the order of the file's links. Each broker has at most one upward link at a
-time, to one of its *candidates*: its parent in the tree, then its other ancestors up to the root, then all
-others of lower rank, the lowest first. `fallbacks` replace whatever comes after the parent.
+The tree is rooted at the file's first broker. *Rank* is the place in breadth-first order, neighbours in the
+order of the file's links. Each broker has at most one upward link, to one of its *candidates*: its parent,
+its other ancestors up to the root, then all others of lower rank, the lowest first. `fallbacks` replace all
+but the parent.
 
-Invariant: every candidate has a lower rank than its broker. So whatever each broker believes about who is
-dead, the upward links have no cycle: following them, ranks only fall. And where being reachable is mutual and
-transitive, the brokers that reach each other are one tree, since all but the first of them have a candidate
-among them (without `fallbacks`). The last candidates are all brokers of lower rank, not the other children of
-the root alone: with the root and one of its children dead, the children of that one would have none.
+Invariant: every candidate has a lower rank than its broker, so upward links form no cycle, whatever each
+broker believes about who is dead. Where reachability is mutual and transitive, the brokers that reach each
+other form one tree (without `fallbacks`), since all but the first have a candidate among them. That needs all
+brokers of lower rank: with only the root's children as last candidates, the children of a dead one would have
+none while the root is dead too.
 
-Invariant of the choice: one candidate at a time. The chosen one keeps the link while it is connected, until a
-better one has answered all probes for `repair_after_ns`; without a connection it keeps it for
-`repair_after_ns`. Then the best candidate that answers comes next, and nobody while none answers. A candidate
-that answered, was chosen and did not take the link (its overlay file may differ) comes behind the others, and
-has to answer for twice as long each time before a working link is given up for it.
-"""
+Invariant of the choice: one candidate at a time. The chosen one keeps its link until a better one has
+answered all probes for `repair_after_ns`, or for `repair_after_ns` without a connection. Then the best
+candidate that answers is chosen, and none while none answers. A candidate that answered but did not take the
+link (its overlay file may differ) comes last, and each time has to answer for twice as long before a working
+link is given up for it."""
 
 from __future__ import annotations
 
@@ -26,9 +25,8 @@ from dataclasses import dataclass
 
 
 class UplinkRule:
-    """The rule for the brokers of an overlay. `ValueError`, with the broker and its fallback, for a fallback
-    that has no lower rank; `links` are a tree that joins all `brokers`.
-    """
+    """The rule for an overlay, whose `links` are a tree that joins all `brokers`. `ValueError` names a
+    fallback without lower rank."""
 
     def __init__(
         self,
@@ -41,9 +39,9 @@ class UplinkRule:
             around[a].append(b)
             around[b].append(a)
         self.brokers = tuple(brokers)
-        """The brokers in the order of the file."""
+        """In the order of the file."""
         self.order = [brokers[0]]
-        """The brokers by rank."""
+        """By rank."""
         self.parents: dict[str, str] = {}
         for broker in self.order:
             for other in around[broker]:
@@ -61,7 +59,7 @@ class UplinkRule:
                     )
 
     def candidates(self, broker: str) -> tuple[str, ...]:
-        """The brokers that a broker may be linked to upward, in order of preference. O(brokers)."""
+        """The brokers that a broker may link to upward, in order of preference. O(brokers)."""
         if broker not in self.parents:
             return ()
         above = [self.parents[broker]]
@@ -74,23 +72,22 @@ class UplinkRule:
         return tuple(dict.fromkeys((*above, *others)))
 
     def may_link(self, lower: str, upper: str) -> bool:
-        """Whether one broker may have its upward link to another."""
         return lower in self.ranks and upper in self.candidates(lower)
 
     def neighbours(self, broker: str) -> dict[str, bool]:
-        """The neighbours in the tree, each with whether the broker dials it: the lower end of a link does."""
+        """The neighbours in the tree; True if the broker dials them, as the lower end of a link does."""
         above = {self.parents[broker]: True} if broker in self.parents else {}
         return above | {other: False for other in self.order if self.parents.get(other) == broker}
 
     def uplink(self, broker: str, reaches: Callable[[str], bool]) -> str | None:
-        """Where the upward link of a broker settles that reaches these others."""
+        """The first candidate that it reaches."""
         return next((name for name in self.candidates(broker) if reaches(name)), None)
 
 
 def links_without(
     brokers: Sequence[str], links: Sequence[tuple[str, str]], name: str
 ) -> tuple[tuple[str, str], ...]:
-    """The links when a broker has left; the new ones have the hub first, so that the others dial it."""
+    """The links after a broker has left; new ones have the hub first, so that the others dial it."""
     around = UplinkRule(brokers, links).neighbours(name)  # the parent first, then the children
     hub = next(iter(around), None)
     remaining = []
@@ -129,7 +126,7 @@ class Uplink:
         return next(iter(self._candidates), None)
 
     def set_candidates(self, candidates: Sequence[str]) -> None:
-        """From now on these, the best first. The chosen one stays, if it is among them."""
+        """The best first; the chosen one stays if it is among them."""
         known = self._candidates
         self._candidates = {}
         for place, name in enumerate(candidates):
@@ -150,7 +147,6 @@ class Uplink:
         ]
 
     def probed(self, name: str, answered: bool, now_ns: int) -> None:
-        """A candidate has answered a probe, or has not."""
         candidate = self._candidates.get(name)
         if candidate is not None:
             if not answered:
@@ -159,7 +155,6 @@ class Uplink:
                 candidate.since_ns = now_ns
 
     def answers(self, name: str) -> bool:
-        """Whether a candidate has answered its last probe."""
         candidate = self._candidates.get(name)
         return candidate is not None and candidate.since_ns is not None
 
@@ -182,16 +177,14 @@ class Uplink:
         return None
 
     def give_up(self) -> None:
-        """The chosen one has been without a connection for too long."""
+        """Give the chosen one up, which was without a connection for too long."""
         if self.chosen is not None:
             self._candidates[self.chosen].failures += self._answered
             self._candidates[self.chosen].since_ns = None
         self.chosen, self._answered = None, False
 
     def choose(self, name: str | None = None) -> str | None:
-        """Choose a candidate, by default the best that answers; None if none does. The others have to answer
-        anew, before one is preferred to it.
-        """
+        """Choose `name`, by default the best candidate that answers; None if none does."""
         if name is None:
             answering = [(each, n) for n, each in self._candidates.items() if each.since_ns is not None]
             answering.sort(key=lambda pair: (pair[0].failures, pair[0].place))
